@@ -32,7 +32,7 @@ def test_the_mean_of_the_folds_comes_before_the_value_of_one() -> None:
     )
     assert metrics_of(source) == ["mean_accuracy", "accuracy"]
     assert metrics_of("print(f'Fold {k}: acc {a:.3f}')\nprint('CV accuracy: %.3f' % m)") == [
-        "accuracy",
+        "CV_accuracy",
         "acc",
     ]
 

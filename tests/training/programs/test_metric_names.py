@@ -74,7 +74,7 @@ reals = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: f"{value:.4f}")
             {"Epoch": 0, "Loss": 7.01, "Acc@1": 0.39},
         ),
         ("2024-01-02 12:00:00,123 - root - INFO - epoch 3 loss 0.1", {"epoch": 3, "loss": 0.1}),
-        ("[12:00:01] INFO loss 0.25 time 12.3ms", {"loss": 0.25, "time": 12.3}),
+        ("[12:00:01] INFO loss 0.25 time 12.3ms", {"loss": 0.25, "time": 0.0123}),
         ("episode 10 reward 200", {"episode": 10, "reward": 200}),
         ("best epoch 3, loss=0.1", {"loss": 0.1}),
     ],

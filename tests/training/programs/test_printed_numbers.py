@@ -144,13 +144,13 @@ def test_a_final_nan_is_read_as_one(written: str, number: float) -> None:
         ("[1] 0.25", {}),
         ("loss Inf", {"loss": math.inf}),
         ("loss tensor(0.25, device='cuda:0') acc tensor(0.5)", {"loss": 0.25, "acc": 0.5}),
-        ("Namespace(lr=0.1, epochs=3)", {"lr": 0.1, "epochs": 3}),
-        ("cpu: 35% gpu: 20", {"cpu": 35, "gpu": 20}),
+        ("Namespace(lr=0.1, epochs=3)", {}),
+        ("cpu: 35% loss: 0.5 gpu: 20", {"cpu": 35, "loss": 0.5, "gpu": 20}),
         ("Name: 0, Length: 3, dtype: float64", {}),
         ("lr: 1.#INF f1: -1.#INF00", {"lr": math.inf, "f1": -math.inf}),
         ("loss: 2.5*10^-3 lr: 10^-4 a: 2.5\u00d710 b: 3 \u00b7 10 c: 2**3 acc: 0.5", {"acc": 0.5}),
         ("loss: 0.25\u00b10.01 acc: 0.5 +- 0.1 f1: 0.5*", {"loss": 0.25, "acc": 0.5, "f1": 0.5}),
-        ("Test: [ 10/20] Acc@1 72.5 (71.0)", {"Acc@1": 72.5}),
+        ("Test: [ 10/20] Acc@1 72.5 (71.0)", {"Test_Acc@1": 72.5}),
     ],
 )
 def test_lines_of_r_and_names_of_devices(line: str, values: dict[str, float]) -> None:
@@ -284,7 +284,7 @@ def test_lines_of_json_with_only_a_null_are_taken(tmp_path: Path) -> None:
     ("line", "values"),
     [
         ("loss: 1,234.5", {"loss": 1234.5}),
-        ("params: 1,234,567", {"params": 1234567}),
+        ("score: 1,234,567", {"score": 1234567}),
         ("loss: 1'000", {"loss": 1000}),
         ("loss: 12\u202f345,6", {"loss": 12345.6}),
         ("loss: 1.234.567,8", {"loss": 1234567.8}),
@@ -300,7 +300,7 @@ def test_lines_of_json_with_only_a_null_are_taken(tmp_path: Path) -> None:
         ("| kernel 3,3 | layers 2,2 |", {}),
         ("loss_weights=1,1 step=3,3 val_loss=0.5", {"val_loss": 0.5}),
         ("loss.train: 0,25 - lr: 0,001", {"loss.train": 0.25, "lr": 0.001}),
-        ("betas=0.9,0.999", {"betas": 0.9}),
+        ("betas=0.9,0.999 loss: 0.5", {"betas": 0.9, "loss": 0.5}),
         ("Epoch: 1 100%|##| 9/9, loss=0.5", {"Epoch": 1, "loss": 0.5}),
     ],
 )

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
+from types import MappingProxyType
 
 from workbench.runs.scripts.script_options import called_name
-from workbench.training.programs.metric_names import name_with_qualifiers
-from workbench.training.programs.printed_metrics import read_line
+from workbench.training.programs.metric_names import data_rank, is_score, objectives_in
+from workbench.training.programs.printed_metrics import PrintedMetrics
 
-_METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?=\{|%)")
 _VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
 """The place of a value in a text."""
 _FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%[-+ #0]*[\d.*]*[feEgG]")
 """The same as a number with a fraction, which counts and texts are not."""
 _NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
 """How a value is marked: surely a number, anything, or never one number."""
-_SCORES = re.compile(
-    r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae|reward|bleu|precision|recall",
-    re.IGNORECASE,
-)
 _PLURAL = re.compile(r"(?:scores|losses|accuracies|accs|errors|aucs|f1s|mses|maes)$", re.IGNORECASE)
-_OF_OTHER_DATA = re.compile(r"val|test", re.IGNORECASE)
 _OF_ALL_FOLDS = re.compile(r"(?:^|_)(?:mean|avg|average|cv)(?:_|$)", re.IGNORECASE)
 _OF_ONE_FOLD = re.compile(r"\bfold\b", re.IGNORECASE)
 _MAKE_NUMBERS = ("round", "float", "item", "mean", "average", "median")
@@ -56,10 +51,11 @@ _NUM_PASSES = 3
 
 
 def metrics_of(source: str) -> list[str]:
-    """Return the names of losses and scores that a script seems to print, the best objective first.
+    """Return the losses and scores that a script seems to print, the best objective first.
 
-    Metrics of validation and test data come first, then metrics that are printed as numbers, then
-    means. Metrics of one fold come last.
+    Metrics of validation data come first, then those of test data. Metrics of training data come
+    last: they are no objective. Names that are surely printed as numbers come before others, and
+    means before the values of one fold.
 
     Args:
         source: The source of the script, which is Python.
@@ -72,70 +68,138 @@ def metrics_of(source: str) -> list[str]:
     tree = ast.parse(source)
     several = set(_names_of_several(tree))
     ranks: dict[str, tuple[bool, bool]] = {}
-    for text in _texts(tree, several):
-        is_of_one_fold = _OF_ONE_FOLD.search(text) is not None
-        for name, is_number in _names_in(text):
-            rank = not is_number, is_of_one_fold
-            ranks[name] = min(rank, ranks.get(name, rank))
+    for text, name, is_number in _printed_names(_texts(tree, several)):
+        rank = not is_number, _OF_ONE_FOLD.search(text) is not None
+        ranks[name] = min(rank, ranks.get(name, rank))
     for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
         ranks.setdefault(name, (True, False))
     good = [
         name
         for name, (is_uncertain, _) in ranks.items()
-        if _SCORES.search(name) and not (is_uncertain and _PLURAL.search(name))
+        if is_score(name) and not (is_uncertain and _PLURAL.search(name))
     ]
+    order = {name: place for place, name in enumerate(objectives_in(good))}
     return sorted(
         good,
         key=lambda name: (
-            _OF_OTHER_DATA.search(name) is None,
+            data_rank(name),
             ranks[name][0],
             _OF_ALL_FOLDS.search(name) is None,
             ranks[name][1],
+            order.get(name, len(order)),
         ),
     )
 
 
 def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:
-    """Yield the texts of a source, with a mark for each value that is put in."""
+    """Yield the texts of a source in their order, with a mark for each value that is put in."""
+    looped = _looped_words(tree)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    inside: set[ast.AST] = set()
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset, -_end_of(node))):
+        if node in inside:
+            continue
+        parts = _parts_of_text(node)
+        if not parts:
+            continue
+        inside.update(child for child in ast.walk(node) if child is not node)
+        names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+        name = next((name for name in looped if name in names), None)
+        for word in looped.get(name or "", [""]):
+            words = {name: word} if name is not None else {}
+            yield " ".join(_text(part, several, words) for part in parts)
+
+
+def _end_of(node: ast.expr) -> int:
+    return (node.end_lineno or 0) * 10_000 + (node.end_col_offset or 0)
+
+
+def _parts_of_text(node: ast.expr) -> list[ast.expr]:
+    """Return the expressions that make a text, or none if it has no value and is not printed."""
+    match node:
+        case ast.Call(func=ast.Name(id="print")):
+            return node.args
+        case ast.JoinedStr():
+            return [node]
+        case ast.Constant(value=str() as text) if _VALUE.search(text):
+            return [node]
+    return [] if _template(node) is None else [node]
+
+
+def _looped_words(tree: ast.Module) -> dict[str, list[str]]:
+    """Return the variables that are looped over words, such as the parts of the data."""
+    looped: dict[str, list[str]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
-            yield " ".join(_text(part, several) for part in node.args)
-        elif isinstance(node, ast.JoinedStr) or (
-            isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ):
-            yield _text(node, several)
+        match node:
+            case (
+                ast.For(target=ast.Name(id=name), iter=ast.List(elts=items) | ast.Tuple(elts=items))
+                | ast.For(
+                    target=ast.Tuple(elts=[ast.Name(id=name), *_]),
+                    iter=ast.List(elts=items) | ast.Tuple(elts=items),
+                )
+            ):
+                firsts = [item.elts[0] if isinstance(item, ast.Tuple) else item for item in items]
+            case ast.For(
+                target=ast.Tuple(elts=[ast.Name(id=name), *_]),
+                iter=ast.Call(func=ast.Attribute(attr="items", value=ast.Dict(keys=keys))),
+            ):
+                firsts = keys
+            case _:
+                continue
+        words = [item.value for item in firsts if isinstance(item, ast.Constant)]
+        if words and all(isinstance(word, str) for word in words):
+            looped[name] = [str(word) for word in words]
+    return looped
 
 
-def _names_in(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the names after which a text has a value, and whether it surely is a number."""
-    for match in _METRIC.finditer(text):
-        yield (
-            name_with_qualifiers(text, match.start(), match[1]),
-            _FORMATTED.match(text, match.end()) is not None,
-        )
-    if _VALUE.search(text):
-        # As a run reads what it prints: losses have a dot, epochs none.
-        for line in (*_VALUE.sub("1", text).splitlines(), *_VALUE.sub("0.5", text).splitlines()):
-            yield from ((name, False) for name in read_line(line.encode()))
+def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the texts, the names that a run reads in them, and whether each surely is a number.
+
+    They are read in their order, because a title belongs to the lines below it.
+    """
+    all_fractions, some_fractions = PrintedMetrics(), PrintedMetrics()
+    for text in texts:
+        for line in _VALUE.sub("0.5", text).splitlines():
+            yield from ((text, name, False) for name in all_fractions.read(line.encode()))
         for line in _VALUE.sub("1", _FORMATTED.sub("0.5", text)).splitlines():
-            yield from (
-                (name, value == _CERTAIN) for name, value in read_line(line.encode()).items()
-            )
+            for name, value in some_fractions.read(line.encode()).items():
+                yield text, name, value == _CERTAIN
 
 
-def _text(node: ast.expr, several: Container[str]) -> str:
-    """Return what an expression prints, with a mark for each value."""
+def _text(
+    node: ast.expr, several: Container[str], words: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return what an expression prints, with a mark for each value.
+
+    Args:
+        node: The expression.
+        several: The variables that hold several values.
+        words: The words that variables stand for.
+    """
+    if (template := _template(node)) is not None:
+        text, arguments = template
+        given = (_text(argument, several, words) for argument in arguments)
+        return _VALUE.sub(lambda match: _filled(match[0], next(given, _ANYTHING)), text)
+    inner = node.value if isinstance(node, ast.FormattedValue) else node
+    if isinstance(inner, ast.Name) and inner.id in words:
+        return words[inner.id]
     match node:
         case ast.Constant(value=str() as text):
             return text
         case ast.JoinedStr():
-            return "".join(_text(part, several) for part in node.values)
+            return "".join(_text(part, several, words) for part in node.values)
         case ast.FormattedValue(
             format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])
         ):
             return _NUMBER if form[-1:] in "eEfFgG%" else _ANYTHING
         case ast.FormattedValue():
-            return _text(node.value, several)
+            return _text(node.value, several, words)
+    return _mark_of(node, several)
+
+
+def _mark_of(node: ast.expr, several: Container[str]) -> str:
+    """Return the mark for the value of an expression."""
+    match node:
         case ast.Name():
             return _SEVERAL if node.id in several else _ANYTHING
         case ast.Call():
@@ -146,6 +210,23 @@ def _text(node: ast.expr, several: Container[str]) -> str:
         case ast.Subscript(slice=ast.Slice()):
             return _SEVERAL
     return _SEVERAL if isinstance(node, _HOLD_SEVERAL) else _ANYTHING
+
+
+def _template(node: ast.expr) -> tuple[str, list[ast.expr]] | None:
+    """Return a text with places, and what stands there, or None if an expression is another one."""
+    match node:
+        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
+            return text, right.elts if isinstance(right, ast.Tuple) else [right]
+        case ast.Call(
+            func=ast.Attribute(attr="format", value=ast.Constant(value=str() as text)), args=args
+        ):
+            return text, args
+    return None
+
+
+def _filled(place: str, given: str) -> str:
+    """Return what stands in the place of a value: a word, or the place if it is another value."""
+    return place if _VALUE.fullmatch(given) else given
 
 
 def _names_of_several(tree: ast.Module) -> Iterator[str]:

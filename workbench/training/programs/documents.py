@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.foundation.reported_values import NotANumber, judge
+from workbench.training.programs.metric_names import scoped, split_word
 from workbench.training.programs.printed_numbers import has_decimal_comma, number_of_text, word_of
 
 MAX_DEPTH = 4
@@ -55,7 +56,19 @@ def read_json(line: bytes) -> Values:
         return Values()
     if not isinstance(document, dict):
         return Values()
-    return numbers_of(document, MAX_DEPTH)
+    values = numbers_of(document, MAX_DEPTH)
+    split = next((word for item in document.values() if (word := _split_in(item))), "")
+    if not split:
+        return values
+    return Values(
+        {scoped(name, split): value for name, value in values.items()},
+        {scoped(name, split): word for name, word in values.words.items()},
+    )
+
+
+def _split_in(value: object) -> str:
+    """Return the part of the data that a value of a document names, such as `valid`, or ""."""
+    return value if isinstance(value, str) and split_word(value) else ""
 
 
 class Rows:

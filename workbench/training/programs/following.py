@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from workbench.experiment.metric_source import MetricSource
@@ -25,10 +24,10 @@ from workbench.training.programs import supervisor
 from workbench.training.programs.documents import Values
 from workbench.training.programs.printed_metrics import (
     Lines,
+    PrintedMetrics,
     Reader,
     may_have_metrics,
     pattern_reader,
-    read_line,
 )
 from workbench.training.programs.wandb_files import WandbFolder
 from workbench.training.programs.written_metrics import (
@@ -79,9 +78,10 @@ class MetricReaders:
             return
         match source.kind:
             case "auto":
-                self.of_output = self.of_errors = partial(read_line, metrics=metrics)
+                self.of_output = PrintedMetrics(metrics).read
+                self.of_errors = PrintedMetrics(metrics).read
             case "stdout":
-                self.of_output = partial(read_line, metrics=metrics)
+                self.of_output = PrintedMetrics(metrics).read
             case "pattern":
                 self.of_output = self.of_errors = pattern_reader(source.pattern or ())
             case written:

@@ -1,14 +1,14 @@
-"""Decides which words of a printed line are the name of a metric.
+"""Decides what the numbers of a printed line are called, and which of them can be an objective.
 
-Prose has words and numbers as well. So values without a sign such as `=` only count if one of the
-names is a usual metric. Words before the name, such as `best` or `train`, belong to it. Finding
-names and numbers in a line is left to `printed_metrics`.
+The words before a number belong to it, so that two different numbers never share a name: the
+lowest validation loss is not the validation loss. Words at the start of a line, such as `train:`,
+belong to all of its numbers. Finding names and numbers in a line is left to `printed_metrics`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -16,15 +16,33 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
-_METRICS = _words(
-    "loss losses acc accuracy err error score f1 auc auroc auprc iou miou dice psnr ssim fid "
-    "bleu wer cer ppl perplexity bpb bpc nll elbo mse rmse mae mape r2 precision recall reward"
+_TRAINS = ("train", "training", "trn", "learn")
+_VALIDATES = _words(
+    "val valid validation validate validating vali eval evaluation evaluate evaluating dev devel "
+    "holdout heldout oof cv"
 )
-_NAMES = frozenset(f"{split}{metric}" for split in ("", *_SPLITS) for metric in _METRICS)
+_TESTS = ("test", "testing", "tst")
+_SPLITS = (*_TRAINS[:3], *_VALIDATES[:-2], *_TESTS)
+_METRICS = _words(
+    "loss losses logloss acc accs accuracy err error errors score f1 fscore auc auroc auprc "
+    "aupr ap map map50 iou miou dice jaccard psnr ssim lpips fid kid bleu chrf meteor rouge "
+    "rougel cider wer cer per der eer ppl perplexity bpb bpc bpd nll elbo likelihood loglik "
+    "mse rmse rmsle mae mape smape mase rsquared r2 squared precision recall sensitivity "
+    "specificity reward rewards returns ndcg mrr hitrate kappa mcc corr correlation spearman "
+    "pearson residual residuals deviance brier ece top epe silhouette inertia gini regret "
+    "objective fitness merror mlogloss metric"
+)
+_NAMES = frozenset((*_METRICS, *(f"{split}{metric}" for split in _SPLITS for metric in _METRICS)))
 COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
-_WORDS = re.compile(r"[a-z]*(?:f1|r2)(?![a-z])|[a-z]+")
-_TRAINS = ("train", "training")
+_COUNTS = frozenset((*COUNTED, "timesteps", "updates", "it", "ep"))
+_LIMITS = ("max", "min", "num", "total", "n", "best", "last", "warmup")
+"""Words before a count that make it something else than the place where a program is."""
+_AT_RANK = re.compile(r"[^\W\d]@\d+(?![\w@])")
+"""The end of a metric of the first so many results, such as `P@1`."""
+_WORDS = re.compile(r"[a-z]*(?:f1|r2|map50)(?![a-z])|[a-z]+")
+_TOKENS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_SHARED = re.compile(r"(?:^|[_./ -])(?:lr|learning[_ ]?rate|eta|lr[_-]\w+|num_\w+|mfu)$", re.I)
+"""Names of what is the same for all parts of the data."""
 _OF_ANOTHER = _words(
     "baseline chance dummy highest initial lowest max maximum min minimum old prev previous "
     "random target"
@@ -34,30 +52,85 @@ _QUALIFIERS = frozenset(
     (
         *_SPLITS,
         *_OF_ANOTHER,
-        *_words("mean avg average best final total running learning"),
+        *_words("mean avg average best final total running learning step nll"),
     )
 )
-_BEFORE = re.compile(rf"(?<![\w./-])(?:(?:{'|'.join(_QUALIFIERS)}) ){{1,3}}$", re.IGNORECASE)
-_ENDINGS = tuple(f"{word} " for word in _QUALIFIERS)
-_SCOPE = re.compile(
-    rf"[\[(]?({'|'.join(_TRAINS)})(?:"
-    r" (?:set|data|phase|results?|metrics))?\s{0,3}(?:[:\])|]|-(?=\s))",
+_ENDINGS = frozenset((*_SPLITS, *_OF_ANOTHER, *_words("mean avg average best final total value")))
+_AFTER_SPLIT = (
+    r"set|data|dataset|phase|results?|metrics?|stats|statistics|summary|scores?|split|loop|step|"
+    r"errors?|losses|performance"
+)
+_BEFORE_MARK = r"^|(?<=[|\u2502(\[{,;:>*#\t])|(?<=\s-)|(?<=\d)|(?<=[/\]\d]\s)|(?<=epoch)|(?<=Epoch)"
+_MARK = re.compile(
+    rf"(?:{_BEFORE_MARK})\s*(?P<split>(?:{'|'.join(_SPLITS)})(?:_[a-z]+)?)"
+    rf"(?:\s+(?:{_AFTER_SPLIT}|{'|'.join(COUNTED)}))*"
+    rf"\s*(?:[\]):;|\u2502\t]|-(?=\s)|,(?=\s)|$|(?=\s\s))(?!\s*[-+]?\d*\.?\d+(?!\s*[\[/]))"
+    rf"|^(?P<first>{'|'.join(_SPLITS)})\s+(?=[\w./]+=\S)",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"(?<![\w./-])([^\W\d_](?:[\w'/-]*\w)?) $")
-_MAX_BEFORE = 40
-"""Maximum length of the qualifiers before a name."""
+_DELIMITER = re.compile(
+    r"[|\u2502\u2503;,!?{}\"<>=\[\]()]|\t|\s{2,}|:(?=\s|$)|(?<!\bavg)(?<!\bstd)(?<!\bno)\.(?=\s|$)"
+    r"|(?:^|(?<=\s))[-\u2013\u2014*>#~+@\u2192\u2714\u2713]+(?=\s|$)|[-=]>|\b(?:INFO|DEBUG|WARNING|ERROR)\b",
+    re.IGNORECASE,
+)
+"""What ends the words that belong to a number, to their left."""
+_NUMBER_WORD = re.compile(r"[-+]?[\d.,:/]*\d[\d.,:/]*%?")
+_IS_WORD = re.compile(r"['\"]?(?:[^\W\d]|\d+-[a-z])", re.IGNORECASE)
+_NUMBERED = frozenset(
+    _words(
+        "class fold top layer head model rank gpu task client agent worker label target output "
+        "group domain level class-"
+    )
+)
+"""Words whose number says which one it is, as in `class 3 acc`. Epochs only say when."""
+_UNITS = frozenset(
+    _words(
+        "s sec secs seconds ms us ns min minutes h hours % epochs steps iterations batches gb mb"
+    )
+)
 _PROSE = frozenset(
     _words(
-        "a an after and are as at before by for from had has have in into is of on or out over per "
+        "a an after and are as at before by for from had has have in into is on or out over "
         "since than the till to took under until up via was were with within"
     )
+)
+_NEUTRAL = frozenset(
+    _words(
+        "the a an set dataset data images samples examples network model our its their is was so "
+        "far split of"
+    )
+)
+"""Words in a phrase that do not tell one number from another."""
+_MAX_BEFORE = 80
+"""Maximum length of the words before a name."""
+_MAX_WORDS = 6
+_OPTION = re.compile(
+    r"(?:^|_)(?:lr|learning_rate|momentum|dropout|seed|beta[12s]?|alpha|gamma|lambda|eps|epsilon|tau|"
+    r"warmup|decay|weight_decay|batch|port|pid|rank|world|device|gpus?|cpus?|workers?|threads?|"
+    r"version|epochs|iters|layers?|heads?|depth|width|hidden|embed|dims?|sizes?|params?|parameters?|"
+    r"tensors|vocab|vocabulary|words|labels|classes|features|samples|examples|images|rows|files|"
+    r"tokens|trees|bins|length|patience|tol|tolerance|accum\w*|clip\w*|weights?|temperature|rate|"
+    r"positive|negative|devices|params_m|codes|steps|interval|freq|frequency|buffer|capacity|"
+    r"memory|allocated|reserved|total|nodes?|edges|channels?|filters?|kernel|stride|padding|"
+    r"threshold|factor|ratio|scale|std|sigma|mu|margin|split|fold|folds|shards?|id)(?:_[a-z]{1,2})?$"
+    r"|^(?:num|n|max|min|no|number|use|is|initial|total|count|block|context|vocab|batch|hidden)_"
+    r"|^(?:in|out)_",
+)
+"""Names of settings and sizes. Alone on a line they are an echo of the options."""
+_ECHO = re.compile(
+    r"\b(?:namespace|config\w*|configuration|arg\w*|params?|parameters?|hparams|hyper\W?param\w*|"
+    r"options?|settings?|flags)\b",
+    re.IGNORECASE,
 )
 
 
 def has_metric_name(text: str) -> bool:
     """Return whether a text has the name of a usual metric. If not, nothing in it is read."""
-    return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
+    return (
+        not _NAMES.isdisjoint(_WORDS.findall(text.lower()))
+        or "mAP" in text
+        or _AT_RANK.search(text) is not None
+    )
 
 
 def is_metric(name: str) -> bool:
@@ -68,104 +141,280 @@ def is_metric(name: str) -> bool:
         (True, False)
     """
     words = _WORDS.findall(name.lower())
-    while len(words) > 1 and words[-1] in _QUALIFIERS:
+    while len(words) > 1 and words[-1] in _ENDINGS:
         words.pop()
-    return name.endswith("mAP") or (bool(words) and words[-1] in _NAMES)
+    return (
+        name.endswith("mAP")
+        or (bool(words) and words[-1] in _NAMES)
+        or _AT_RANK.search(name) is not None
+    )
 
 
 def is_count(name: str) -> bool:
     """Return whether a name is a count, such as `epoch` or `global_step`."""
-    return name.lower().rpartition("_")[2] in COUNTED
+    words = re.split(r"[_/]", name.lower())
+    return words[-1] in _COUNTS and (len(words) == 1 or words[0] not in _LIMITS)
 
 
-def name_with_qualifiers(text: str, place: int, name: str) -> str:
-    """Return a name with the qualifiers before it, joined by underscores.
+def is_option(name: str) -> bool:
+    """Return whether a name is probably that of a setting or a size, rather than of a result.
+
+    Example:
+        >>> is_option("batch_size"), is_option("num_layers"), is_option("val_loss")
+        (True, True, False)
+    """
+    return not is_metric(name) and _OPTION.search(name.lower().replace("-", "_")) is not None
+
+
+def echoes_options(title: str) -> bool:
+    """Return whether a title, such as `Config` or `Namespace`, announces options."""
+    return _ECHO.search(title) is not None
+
+
+def split_of(name: str) -> str:
+    """Return the part of the data that a name speaks about.
+
+    Args:
+        name: The name of a metric.
+
+    Returns:
+        "validation", "test" or "train". "" if the name does not say it.
+
+    Example:
+        >>> split_of("eval/loss"), split_of("testAccuracy"), split_of("loss")
+        ('validation', 'test', '')
+    """
+    tokens = [token.lower() for token in _TOKENS.findall(name)]
+    for split, words in (("validation", _VALIDATES), ("test", _TESTS), ("train", _TRAINS)):
+        if any(token in words for token in tokens):
+            return split
+    return ""
+
+
+def split_word(word: str) -> str:
+    """Return a word in lower case if it names a part of the data, or else ""."""
+    return word.lower() if word.lower() in _SPLITS else ""
+
+
+def scopes_in(text: str) -> list[tuple[int, str]]:
+    """Return the words that belong to all numbers after them, with the places of their ends.
+
+    Example:
+        >>> scopes_in("[train] loss 0.5"), scopes_in("Test set: loss 0.5"), scopes_in("loss 0.5")
+        ([(7, 'train')], [(9, 'Test')], [])
+    """
+    return [(match.end(), match["split"] or match["first"]) for match in _MARK.finditer(text)]
+
+
+def name_of(text: str, start: int, name: str, *, begin: int = 0) -> str:
+    """Return the name of a number: the words before it, joined by underscores.
 
     A count is the same in all parts of the data: `Train Epoch` is `Epoch`.
 
     Args:
         text: A line.
-        place: The start of the name in it.
-        name: The name.
-
-    Example:
-        >>> from workbench.training.programs.metric_names import name_with_qualifiers
-        >>> name_with_qualifiers("best val loss: 0.1", 9, "loss")
-        'best_val_loss'
-    """
-    # A quick check, because most names have no qualifiers.
-    if not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS):
-        return name
-    match = _BEFORE.search(text, max(0, place - _MAX_BEFORE), place)
-    words = match[0].split() if match is not None else []
-    if name.lower() in COUNTED and all(word.lower() in _SPLITS for word in words):
-        return name
-    return "_".join((*words, name))
-
-
-def label_before(text: str, place: int) -> str:
-    """Return the word before a name, which says what the number belongs to.
-
-    It is needed if a line has several values of the same name.
-
-    Args:
-        text: A line.
-        place: The start of the name in it.
+        start: The start of the last word of the name in it.
+        name: That word.
+        begin: The end of the number before.
 
     Returns:
-        The word. "" if there is none, or if it is prose.
+        The name. "" if the words are prose.
 
     Example:
-        >>> from workbench.training.programs.metric_names import label_before
-        >>> label_before("box loss: 0.1", 4), label_before("box, loss: 0.1", 5)
-        ('box', '')
+        >>> line = "Lowest val loss: 0.1"
+        >>> name_of(line, 11, "loss")
+        'Lowest_val_loss'
     """
-    match = _LABEL.search(text, max(0, place - _MAX_BEFORE), place)
-    if match is None or match[1].lower() in (*_PROSE, "nan", "inf"):
+    begin = max(begin, start - _MAX_BEFORE)
+    before = text[begin:start].rstrip("'\"")
+    if not before or not before[-1:].isspace():
+        return name
+    cuts = [match.end() for match in _DELIMITER.finditer(before.rstrip() + " ")]
+    inner = [cut for cut in cuts if cut < len(before.rstrip())]
+    words = before[inner[-1] if inner else 0 :].split()
+    if len(cuts) > len(inner):  # a sign or a wide gap stands directly before the name
+        words = []
+    return _joined(_after_number(words), name)
+
+
+def _after_number(words: list[str]) -> list[str]:
+    """Return the words after the last number, unless the number says which one it is."""
+    numbers = [place for place, word in enumerate(words) if not _IS_WORD.match(word)]
+    if not numbers:
+        return words
+    last = numbers[-1]
+    if last and words[last].isdecimal() and words[last - 1].lower() in _NUMBERED:
+        return words[last - 1 :]
+    after = words[last + 1 :]
+    while after and after[0].lower() in _UNITS:
+        after = after[1:]
+    if (
+        words[:last]
+        and any(word.lower() in _PROSE for word in words)
+        and has_metric_name(" ".join(words[:last]))
+    ):
+        return words[:last] + after
+    return after
+
+
+def _joined(words: list[str], name: str) -> str:
+    """Return a name with the words before it."""
+    if name.lower() in _COUNTS and all(word.lower() in _SPLITS for word in words):
+        return name
+    prose = [place for place, word in enumerate(words) if word.lower() in _PROSE]
+    if prose:
+        head = words[: prose[0]]
+        if not has_metric_name(" ".join(head)):  # such as "saved a model with loss"
+            words = words[prose[-1] + 1 :]
+        else:
+            return _of_phrase(words, name)
+    cleaned = [cleaned for word in words if (cleaned := _cleaned(word))]
+    if len(cleaned) >= _MAX_WORDS:
+        cleaned = cleaned[-1:]
+    return "_".join((*cleaned, name))
+
+
+def _cleaned(word: str) -> str:
+    """Return a word of a name without what is no part of it, or "" if nothing remains."""
+    word = word.strip("'\".:`").removesuffix("'s").removesuffix("\u2019s")
+    if word.lower() in _NEUTRAL - {"of", "model", "network"}:
         return ""
-    return match[1].removesuffix("'s")
+    return word
 
 
-def training_scope(text: str) -> str:
-    """Return the word at the start of a line about training, or "" for any other line.
+def _of_phrase(words: list[str], name: str) -> str:
+    """Return the name that a phrase gives a number, such as "Accuracy on the 500 test images"."""
+    kept = [
+        cleaned
+        for word in (*words, name)
+        if word.lower() not in _PROSE | _NEUTRAL
+        and not _NUMBER_WORD.fullmatch(word)
+        and (cleaned := _cleaned(word))
+    ]
+    splits = [word for word in kept if word.lower() in _SPLITS]
+    return "_".join([*splits, *(word for word in kept if word not in splits)])
 
-    Example:
-        >>> from workbench.training.programs.metric_names import training_scope
-        >>> training_scope("[train] loss 0.5"), training_scope("val: loss 0.5")
-        ('train', '')
-    """
-    match = _SCOPE.match(text)
-    if match is None or "%|" in text:  # the word is the title of a progress bar
-        return ""
-    return match[1]
 
-
-def with_training_named(names: Sequence[str], training: str = "") -> list[str]:
-    """Return the names of a line, with a prefix for metrics of the training part.
-
-    Metrics after a training metric also belong to training. In `train loss: 0.5 acc: 0.8`, the
-    accuracy does not belong to the validation data. Another line may show that.
+def scoped(name: str, scope: str) -> str:
+    """Return a name with the part of the data before it, unless it is known or does not matter.
 
     Args:
-        names: The names in their order, with their qualifiers.
-        training: The result of `training_scope` for the line.
+        name: The name.
+        scope: The part, such as `train`. "" if there is none.
+    """
+    if not scope or is_count(name) or _SHARED.search(name) or split_of(name):
+        return name
+    return f"{scope}_{name}"
+
+
+def written_scope(name: str) -> str:
+    """Return the part of the data that the following numbers of a line also belong to.
+
+    After `train_loss` that is `train`, and after `val loss`, written as two words, `val`. After
+    `val_loss` there is none: such a program writes the whole name of each number.
+
+    Args:
+        name: A name, with spaces where the line has them.
 
     Example:
-        >>> from workbench.training.programs.metric_names import with_training_named
-        >>> with_training_named(["epoch", "train_loss", "acc", "lr", "val_loss", "f1"])
-        ['epoch', 'train_loss', 'train_acc', 'lr', 'val_loss', 'f1']
+        >>> written_scope("train_loss"), written_scope("val Loss"), written_scope("val_loss")
+        ('train', 'val', '')
     """
-    named = []
-    for name in names:
-        first, _, rest = name.partition("_")
-        if rest and first.lower() in _SPLITS and is_metric(name):
-            training = first if first.lower() in _TRAINS else ""
-        named.append(f"{training}_{name}" if training and name.lower() in _METRICS else name)
-    return named
+    first = re.split(r"[_ ]", name, maxsplit=1)[0]
+    if first == name or first.lower() not in _SPLITS or not is_metric(name):
+        return ""
+    if first.lower() in _TRAINS or name[len(first)] == " ":
+        return first
+    return ""
 
 
 def can_be_name(words: list[str]) -> bool:
-    """Return whether one or two words before a number can be a name, rather than prose."""
+    """Return whether some words before a number can be a name, rather than prose."""
     if any(word.lower() in _PROSE for word in words):
         return False
-    return len(words) == 1 or has_metric_name(words[-1]) or words[0].lower() in _QUALIFIERS
+    return (
+        len(words) == 1
+        or has_metric_name(words[-1])
+        or words[0].lower() in _QUALIFIERS
+        or (len(words) > 1 and has_metric_name(words[0]) and len(words[-1]) <= _MAX_TAG)
+    )
+
+
+_MAX_TAG = 3
+"""Maximum length of a word after the name of a metric, such as the `p50` of `error p50`."""
+_NOT_OBJECTIVES = re.compile(
+    r"time|runtime|second|duration|elapsed|eta\b|throughput|fps|sps|speed|memory|grad|norm\b|gnorm|"
+    r"init|samples|tokens|ups\b|wps\b|best|lowest|highest|minimum|maximum|\bmin\b|\bmax\b|previous|prev\b"
+    r"|baseline|initial|random|target|kl\b|entropy|std\b|support|len\b|length|p.value|statistic",
+    re.IGNORECASE,
+)
+_OBJECTIVES = re.compile(
+    r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae|reward|rew|return|bleu|precision|recall|"
+    r"map|iou|dice|wer|cer|bpb|bpc|nll|r2|squared|rmse",
+    re.IGNORECASE,
+)
+_RANKS = {"validation": 0, "test": 1, "": 2, "train": 3}
+
+
+def data_rank(name: str) -> int:
+    """Return how well the data of a metric suits an objective: 0 is best, for validation data."""
+    return _RANKS[split_of(name)]
+
+
+def objectives_in(names: Iterable[str]) -> list[str]:
+    """Return the names that can be an objective, the best first.
+
+    Metrics of validation data come first, then those of test data, then those that do not say
+    their data. Metrics of training data are left out: they do not say which model is better.
+
+    Args:
+        names: Names of metrics, in the order in which a program writes them.
+
+    Example:
+        >>> objectives_in(["epoch", "loss", "train_acc", "test_acc", "val_acc", "val_time"])
+        ['val_acc', 'test_acc', 'loss']
+    """
+    return sorted(
+        (name for name in names if is_score(name) and split_of(name) != "train"),
+        key=lambda name: (
+            data_rank(name),
+            _OF_ANOTHER_VALUE.search(name) is not None,
+            not split_of(name) and "loss" in name.lower(),  # probably that of training
+            not _is_whole(name),
+        ),
+    )
+
+
+def _is_whole(name: str) -> bool:
+    """Return whether a metric is of all data, rather than of a part such as one class."""
+    tokens = [token.lower() for token in re.split(r"[^\w@]+|_", name)]
+    others = {*_SPLITS, *_OF_WHOLE}
+    return name[:1].isalpha() and all(
+        token in others or token.isdecimal() or is_metric(token) for token in tokens
+    )
+
+
+_OF_WHOLE = _words(
+    "mean avg average macro micro weighted final overall total score cross validation"
+)
+
+
+_OF_ANOTHER_VALUE = re.compile(
+    rf"(?:^|[_./ -])(?:best|{'|'.join(_OF_ANOTHER)})(?:[_./ -]|[A-Z]|$)", re.IGNORECASE
+)
+
+
+def is_score(name: str) -> bool:
+    """Return whether a name is that of a loss or a score, on whatever data.
+
+    Example:
+        >>> is_score("train_loss"), is_score("time"), is_score("grad_norm")
+        (True, False, False)
+    """
+    if is_count(name) or is_option(name) or _SHARED.search(name):
+        return False
+    names_only_split = bool(split_of(name)) and len(_TOKENS.findall(name)) == 1
+    if not (is_metric(name) or _OBJECTIVES.search(name) or names_only_split):
+        return False
+    spelled = name.replace("_", " ")
+    return _NOT_OBJECTIVES.search(spelled) is None or _OF_ANOTHER_VALUE.search(name) is not None

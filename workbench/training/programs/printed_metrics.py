@@ -20,7 +20,7 @@ import ast
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import NamedTuple
 
 from workbench.foundation.formatting import without_escapes
@@ -28,36 +28,55 @@ from workbench.training.programs.documents import MAX_DEPTH, Values, numbers_of,
 from workbench.training.programs.metric_names import (
     COUNTED,
     can_be_name,
+    echoes_options,
     has_metric_name,
     is_count,
     is_metric,
-    label_before,
-    name_with_qualifiers,
-    training_scope,
-    with_training_named,
+    is_option,
+    name_of,
+    scoped,
+    scopes_in,
+    split_of,
+    split_word,
+    written_scope,
 )
 from workbench.training.programs.printed_numbers import (
     COUNT,
     NOT_INSIDE,
     NOT_READ,
     NUMBER,
+    UNIT,
     WORD,
     WRITTEN,
     has_decimal_comma,
+    in_base_unit,
     number_of,
     with_plain_values,
 )
+from workbench.training.programs.printed_tables import Tables
 
 Reader = Callable[[bytes], Values]
 MAX_LINE_BYTES = 65536
 """Longer lines are cut."""
+_NAME = r"[^\W\d](?:[\w./@^-]|%(?=\w))*"
 _PAIR = re.compile(
-    rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({WRITTEN})(?:%|ms|s|x)?{NOT_INSIDE}",
+    rf"(?<![\w./@-])(['\"]?)(?P<name>{_NAME})\1(?P<tag>\s?[\[(][^\[\]()=:|]*[\])])?"
+    rf"(?P<sign>\s*[=:]|\s+(?:is|was)(?=\s+\S*[.%]))\s*['\"]?"
+    rf"(?P<number>{WRITTEN})(?P<unit>{UNIT})?{NOT_INSIDE}",
     re.IGNORECASE,
 )
+_COMPARED = re.compile(r"\s*%?\s+(?:lower|higher|better|worse|less|more|above|below)\b")
+_POSITION = re.compile(r"\s*\[\s*\d+\s*/")
+_SHARE = re.compile(r"\s?/\s?(\d+)\s*\(\s*\d+(?:\.\d+)?\s?%\s*\)")
+"""The rest of a share, such as `/100 (98%)` after its 98."""
+_NOTED = re.compile(
+    rf"^\W*(?P<name>[^=:@]+?)\s*@\s*\[(?P<at>[^\[\]]+)\]\s*[=:]\s*(?P<number>{NUMBER})\s*$",
+    re.IGNORECASE,
+)
+"""A metric with its conditions in brackets, such as `Precision @[ IoU=0.5 | area=all ] = 0.4`."""
 _FIELDS = re.compile(r"[|:]|,(?!\d)")
 _FIELD = re.compile(
-    rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({WRITTEN})(?:%|ms|s|x)?\s*", re.IGNORECASE
+    rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*){{0,2}})\s+({WRITTEN})({UNIT})?\s*", re.IGNORECASE
 )
 _FEWEST_FIELDS = 2
 _CHANGE = re.compile(
@@ -66,6 +85,8 @@ _CHANGE = re.compile(
 """The old value of a change."""
 _OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$", re.IGNORECASE)
 """The start of a part of a line with the best values so far."""
+_OF_BEST_VALUE = re.compile(r"\bbest\b.*\(\s*$", re.IGNORECASE)
+"""The start of the brackets after the best value, which say when it was reached."""
 _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
@@ -81,27 +102,55 @@ _LISTS = ("a list", "an empty list")
 _MAX_UNREADABLE = 3
 _SIGNS = (b"{", b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
 _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
+_TITLES = re.compile(
+    rb"loss|acc|error|score|auc|f1|ppl|perpl|mse|mae|recall|metric|train|val|test|eval",
+    re.IGNORECASE,
+)
+"""Words of titles, and of the names of columns."""
 _PROGRESS = re.compile(
     rf"(?<![\w./-])(?<!best )({'|'.join(COUNTED)})\s{{0,3}}[:#]?\s{{0,3}}[\[(]?"
     rf"\s{{0,3}}({COUNT})(?![\w.]|[:,]\d)(?:\s{{0,3}}(?:/|of\b)\s{{0,3}}{COUNT})?(?:\s?[\])])?",
     re.IGNORECASE,
 )
 _SEPARATOR = re.compile(
-    r"[|;\t]|,(?!\d)|:(?=\s|$)|(?:^|(?<=\s))[-*=>#]+(?=\s|$)|\b(?:INFO|DEBUG|WARNING)\b"
+    r"[|\u2502;\t\[\]]|,(?!\d)|:(?=\s|$)|(?:^|(?<=\s))[-*=>#]+(?=\s|$)|\b(?:INFO|DEBUG|WARNING)\b"
     r"|\b\d{4}-\d\d-\d\d\b|\b\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
 )
-_IN_BRACKETS = re.compile(r"\s*[\[(][\s\d/.,:%eE+-]*(?:ms|s)?[\])]")
+_BEFORE_LAST = re.compile(rf"(?<=\w)\t(?=\s*{NUMBER}\s*(?:\t|$))", re.IGNORECASE)
+"""A tab between a name and its number, rather than between pairs."""
+_IN_BRACKETS = re.compile(r"\s*[\[(]([^\[\]()]*)[\])]")
 """Brackets with a position, a time, or the mean of the values so far."""
 _NAME_PATTERN = r"[^\W\d](?:[\w./@-]*\w)?"
 _SPACED_PAIR = re.compile(
-    rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN})?)\s+({NUMBER})( ?%|ms|s|x)?(?![\w:/@]|,\d|\.\d|-\d)",
+    rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN}){{0,2}})\s+({NUMBER})({UNIT}|x)?"
+    r"(?![\w:/@]|,\d|\.\d|-\d)",
     re.IGNORECASE,
 )
+_NOISE = re.compile(
+    r"^[IWEF]\d{4} [\d:.]+\s+\d+ \S+\]|\b\w+:\/\/\S+|\S+\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
+    r"|\b(?:localhost|\d+\.\d+\.\d+\.\d+|[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|edu|local|internal)):\d+"
+    r"|\b\d{4}[-/]\d\d[-/]\d\d[T ]|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b|^Signif\. codes:.*$"
+    r"|^\[LightGBM\] \[\w+\].*$"
+)
+"""Times, addresses and places in a source file, and lines that explain others."""
+_BAR = re.compile(
+    r"\s*:?\s*\d+%\|[^|]*\|\s*[\d.]+\w?/[\d.?]+\w?\s*(?:\[[^,\]]*(?:,\s*[^,\]=]*(?:it/s|s/it|\w/s|s/\w+))?)?"
+)
+"""A progress bar of tqdm, up to the values at its end."""
+_CALL = re.compile(
+    r"(?P<title>(?:[^\W\d][\w.']*\s?){1,4}?)\s*[:=]?\s*(?P<open>[({])(?=\s*['\"]?[\w.]+['\"]?\s*[=:])"
+)
+_OPTIONS_LINE = re.compile(r"^\W*(?P<title>(?:[\w']+ ){0,3}[\w']+)\s*[:=](?=\s)")
+_CLOSING = {"(": ")", "{": "}"}
 
 
 def may_have_metrics(data: bytes) -> bool:
     """Return whether `read_line` may find something in a text. This is a quick check."""
-    return any(sign in data for sign in _SIGNS) or _NUMBER_AT_END.search(data) is not None
+    return (
+        any(sign in data for sign in _SIGNS)
+        or _NUMBER_AT_END.search(data) is not None
+        or _TITLES.search(data) is not None
+    )
 
 
 class Lines:
@@ -187,13 +236,7 @@ def _num_open(text: bytes) -> int:
 
 
 def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
-    """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
-
-    A name of two words is joined by an underscore if only a space follows it. Before a sign, the
-    first word must be one such as `train` or `best`. `3,3` means 3.3 if it is the value of a
-    metric, or in a line with such a value. Elsewhere it is a list, as in `kernel=3,3`. If a library
-    prints one number in its own form, such as `tensor(0.25, device='cuda:0')`, the number is read.
-    If a metric has a word instead of a number, the word is kept.
+    """Return the metrics of one printed line, without the lines before it.
 
     Args:
         line: The line.
@@ -206,36 +249,323 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
         >>> read_line(b"step 20: train loss 1.5, val loss 1.75")
         {'step': 20.0, 'train_loss': 1.5, 'val_loss': 1.75}
     """
-    if not may_have_metrics(line):
-        return Values()
-    text = _text_of(line)
-    if text.startswith("{"):
+    return PrintedMetrics(metrics).read(line)
+
+
+class PrintedMetrics:
+    """Reads the metrics in the lines of a stream, in their order.
+
+    Titles such as `Validation:` and the names of columns belong to the numbers below them.
+    """
+
+    def __init__(self, metrics: Collection[str] = ()) -> None:
+        """Start before the first line.
+
+        Args:
+            metrics: Further names of metrics, such as the objective.
+        """
+        self._metrics = frozenset(metrics)
+        self._tables = Tables()
+        self._section = Section()
+
+    def read(self, line: bytes) -> Values:
+        """Return the metrics of a line: of a JSON object, of a table, or pairs of name and value.
+
+        Words before a name belong to it and are joined by underscores. `3,3` means 3.3 if it is the
+        value of a metric, or in a line with such a value. Elsewhere it is a list, as in
+        `kernel=3,3`. If a library prints one number in its own form, such as
+        `tensor(0.25, device='cuda:0')`, the number is read. If a metric has a word instead of a
+        number, the word is kept.
+
+        Args:
+            line: The next line.
+        """
+        if not may_have_metrics(line):
+            return Values()
+        text = _text_of(line)
+        stripped = text.strip()
+        if stripped.startswith("{"):
+            values = self._read_mapping(stripped)
+            if values is not None:
+                return self._section.apply(text, values)
+        if (values := self._tables.read(text)) is not None:
+            return self._section.apply(text, values, is_row=True)
+        values = _read_pairs(stripped, self._metrics)
+        if values.is_empty:
+            self._section.follow(text)
+            return values
+        return self._section.apply(text, values)
+
+    def _read_mapping(self, text: str) -> Values | None:
+        """Return the metrics of a printed mapping, or None if it must be read as text."""
         if not text.endswith("}"):
             return Values()  # an incomplete line of a program that was killed
-        document = read_json(line)
-        kept = _without_booleans(document, metrics)
-        if document or kept.words:
-            return kept
+        document = read_json(text.encode())
+        kept = _without_booleans(document, self._metrics)
+        return kept if document or kept.words else None
+
+
+class Section:
+    """The title above some lines, such as `Validation:`, which belongs to their numbers."""
+
+    def __init__(self) -> None:
+        """Start without a title."""
+        self._scope = ""
+        self._is_of_options = self._is_decorated = False
+        self._indent = 0
+        self._is_indented: bool | None = None
+
+    def follow(self, text: str) -> None:
+        """Take a line without metrics, which may be a title.
+
+        Args:
+            text: The line, with its indentation.
+        """
+        indent = len(text) - len(text.lstrip())
+        if (title := _TITLE.fullmatch(text.strip())) is not None:
+            scope = _scope_of_title(title["words"], is_marked=title["begin"] or title["end"])
+            is_of_options = echoes_options(title["words"]) and bool(title["begin"] or title["end"])
+            if scope or is_of_options:
+                self._scope, self._is_of_options, self._indent = scope, is_of_options, indent
+                self._is_decorated = bool(title["begin"])
+                self._is_indented = None
+                return
+        if self._is_indented is None:
+            self._is_indented = indent > self._indent or None
+        if self._has_ended(indent, is_progress=True) and re.search(r"[^\W\d]", text):
+            self._end()
+
+    def apply(self, text: str, values: Values, *, is_row: bool = False) -> Values:
+        """Return the values of a line with the title in their names, if it belongs to them.
+
+        Args:
+            text: The line, with its indentation.
+            values: Its values.
+            is_row: Whether it is a row of a table.
+        """
+        if not (self._scope or (self._is_of_options and not is_row)):
+            return values
+        indent = len(text) - len(text.lstrip())
+        if self._is_indented is None and values:
+            self._is_indented = indent > self._indent
+        is_progress = any(is_count(name) for name in values)
+        if self._has_ended(indent, is_progress=is_progress and not self._is_decorated):
+            self._end()
+            return values
+        if self._is_of_options:
+            if self._is_indented or not any(is_metric(name) for name in values):
+                return Values()
+            self._end()
+            return values
+        return Values(
+            {scoped(name, self._scope): value for name, value in values.items()},
+            {scoped(name, self._scope): word for name, word in values.words.items()},
+        )
+
+    def _has_ended(self, indent: int, *, is_progress: bool) -> bool:
+        if self._is_indented is None:
+            return False
+        if self._is_indented:
+            return indent <= self._indent
+        return is_progress
+
+    def _end(self) -> None:
+        self._scope, self._is_of_options = "", False
+
+
+_TITLE = re.compile(
+    r"(?P<begin>[-=*#~>+\[\u2500-\u257f ]*[-=*#~>+\[\u2500-\u257f])?\s*"
+    r"(?P<words>[^\W\d](?:[^:=|{}]|:(?=\s\S))*?[\w)])\s*(?P<end>:|\.\.\.|\u2026|[-=*#~<+\]\u2500-\u257f][-=*#~<+\]\u2500-\u257f:]*)?\s*"
+)
+_MAX_TITLE_WORDS = 5
+_IN_PAST = re.compile(
+    r"\b(?:finish\w*|complet\w*|done|start\w*|stop\w*|ended|end|sav\w*|load\w*|until|best)\b",
+    re.IGNORECASE,
+)
+_SPLIT_WORD = re.compile(
+    r"(?<![\w./-])(?:train|training|val|valid|validation|validating|test|testing|eval|evaluation|evaluating|dev"
+    r"|holdout)(?![\w./-])",
+    re.IGNORECASE,
+)
+
+
+def _scope_of_title(words: str, *, is_marked: str | None) -> str:
+    """Return the part of the data in a title, or "" if it is none."""
+    split = _SPLIT_WORD.search(words)
+    plain = _PROGRESS.sub("", words)
+    num_words = len(re.findall(r"[^\W\d]\w*", plain))
+    if split is None or num_words > _MAX_TITLE_WORDS or _IN_PAST.search(words):
+        return ""
+    has_progress = plain != words
+    if is_marked or num_words <= 2 - (not has_progress) or words.endswith(")"):
+        return split[0]
+    return ""
+
+
+class _Pair(NamedTuple):
+    """A name and a number in a line.
+
+    Attributes:
+        place: Where the name begins.
+        end: Where the number ends.
+        name: The name, with its words joined by underscores.
+        spaced: The name, with spaces where the line has them.
+        number: The number as it is written, with its unit.
+        value: What it means, or None if that is unclear.
+        is_signed: Whether there is a sign between both.
+    """
+
+    place: int
+    end: int
+    name: str
+    spaced: str
+    number: str
+    value: float | None
+    is_signed: bool = True
+
+
+def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
+    """Return the metrics of a line with names and values."""
     text = _with_present_values(with_plain_values(text))
     text, nested = _without_nested(text, metrics)
-    matches = list(_PAIR.finditer(text))
-    training = training_scope(text)
-    written = _without_lists(_named(text, matches, training), metrics)
-    pairs = {
-        name: value
-        for name, bare, number in written
-        if (value := number_of(number, is_count=is_count(bare))) is not None
-    }
-    spaced = read_spaced(
-        _PAIR.sub("|", text) if matches else text,
-        has_others=bool(pairs or nested),
-        training=training,
-    )
-    values = Values(_fields(text, metrics, training) | spaced | pairs | nested, nested.words)
-    for name, word in _words_for(text, frozenset(metrics)):
+    if (noted := _NOTED.match(text)) is not None:
+        at = re.sub(r"[^\w.:=/-]+", "_", f"{noted['name']} {noted['at'].replace('= ', '=')}").strip(
+            "_"
+        )
+        return Values({re.sub(r"=_+", "=", at): float(noted["number"])})
+    text = _BAR.sub(": | ", _NOISE.sub("|", text))
+    text = _without_options(text)
+    signed = list(_signed_pairs(text))
+    rest = _blanked(text, signed)
+    progress = _progress_of(rest)
+    others = [*_fields(rest), *_spaced_pairs(rest, has_progress=bool(progress))]
+    places = {pair.place for pair in signed}
+    pairs = signed + [pair for pair in others if pair.place not in places]
+    pairs = _without_lists(sorted(set(pairs)), metrics)
+    values = _named(text, pairs, metrics, has_others=bool(progress or nested))
+    if progress and (values or nested):
+        values = Values(progress | values)
+    values |= nested
+    values.words |= nested.words
+    for name, word in _words_for(text, metrics):
         if name not in values:
             values.words[name] = word
     return values
+
+
+def _named(text: str, pairs: list[_Pair], metrics: Container[str], *, has_others: bool) -> Values:
+    """Return the values of pairs by their final names.
+
+    A line that has neither a metric nor a position may be an echo of the options.
+    """
+    scopes = scopes_in(text)
+    written = {pair.name for pair in pairs}
+    scope, is_of_all, place = "", False, 0
+    values = Values()
+    for pair in pairs:
+        while place < len(scopes) and scopes[place][0] <= pair.place:
+            scope, is_of_all = scopes[place][1], True
+            place += 1
+        name = pair.name
+        if is_of_all or is_metric(name):
+            name = scoped(name, scope)
+        if name != pair.name and name in written:
+            name = pair.name
+        if split_of(pair.name) and is_metric(pair.name):
+            scope, is_of_all = written_scope(pair.spaced), False
+        if pair.value is not None:
+            values[name] = pair.value
+    is_echo = not has_others and not any(
+        is_metric(name) or is_count(name) or name in metrics for name in values
+    )
+    if is_echo:
+        return Values({name: value for name, value in values.items() if not is_option(name)})
+    return values
+
+
+def _signed_pairs(text: str) -> Iterator[_Pair]:
+    """Yield the pairs with a sign such as `=` between name and number."""
+    begin = 0
+    for match in _PAIR.finditer(text):
+        bare, sign = match["name"], match["sign"].strip()
+        name = _with_tag(name_of(text, match.start(), bare, begin=begin), match["tag"])
+        begin = match.end()
+        if bare.lower() == split_word(bare) and _POSITION.match(text, match.end()):
+            continue
+        if sign not in ("=", ":") and not (is_metric(name) and not _COMPARED.match(text, begin)):
+            continue
+        if name == bare and _OF_BEST.search(text, 0, match.start()):
+            name = f"best_{name}"
+        value = number_of(match["number"], is_count=is_count(bare))
+        if value is not None:
+            value = in_base_unit(value, match["unit"] or "", name)
+        share = _SHARE.match(text, match.end())
+        if value is not None and share is not None and int(share[1]):
+            value = 100 * value / int(share[1])
+        spaced = " ".join((name.removesuffix(bare).rstrip("_"), bare)).strip()
+        yield _Pair(match.start("name"), match.end(), name, spaced, match["number"], value)
+
+
+def _with_tag(name: str, tag: str | None) -> str:
+    """Return a name with the words in brackets after it, such as `loss (val)`."""
+    words = re.findall(r"[^\W\d][\w./@-]*", tag or "")
+    if not words or any(is_count(word) for word in words):
+        return name
+    inside = "_".join(words)
+    if split_of(inside):
+        return f"{inside}_{name}"
+    return f"{name}_{inside}"
+
+
+def _blanked(text: str, pairs: list[_Pair]) -> str:
+    """Return a line with a bar instead of its pairs. What follows keeps its place."""
+    for pair in pairs:
+        text = f"{text[: pair.place]}|{' ' * (pair.end - pair.place - 1)}{text[pair.end :]}"
+    return text
+
+
+def _without_options(text: str) -> str:
+    """Return a line without the options that it repeats, as in `Namespace(lr=0.1)`."""
+    if (title := _OPTIONS_LINE.match(text)) is not None and _is_of_options(title["title"]):
+        rest = text[title.end() :]
+        has_brackets = rest.lstrip().startswith(("{", "(", "["))
+        if not has_brackets and re.search(r"[\w\s][=:]", rest):
+            return ""
+    place, parts = 0, []
+    while (match := _CALL.search(text, place)) is not None:
+        end = _end_of(text, match.end("open"), match["open"])
+        names = re.findall(r"([\w./-]+)['\"]?\s*[=:]", text[match.end("open") : end])
+        is_object = match["open"] == "(" and match["title"].strip()[:1].isupper()
+        is_dropped = _is_of_options(match["title"]) or (
+            is_object and not any(is_metric(name) for name in names)
+        )
+        stop = end if is_dropped else match.end("open")
+        parts.append(text[place : match.start("open") if is_dropped else stop])
+        place = stop + is_dropped
+    return "".join((*parts, text[place:]))
+
+
+def _is_of_options(title: str) -> bool:
+    return echoes_options(" ".join(title.split()[-2:]))
+
+
+def _end_of(text: str, place: int, opened: str) -> int:
+    """Return where a bracket that was opened before a place closes, or the end of the line."""
+    depth = 1
+    for index in range(place, len(text)):
+        depth += (text[index] == opened) - (text[index] == _CLOSING[opened])
+        if depth == 0:
+            return index
+    return len(text)
+
+
+def _progress_of(text: str) -> dict[str, float]:
+    """Return where the program is, such as its epoch."""
+    return {
+        match[1]: float(match[2].replace(",", ""))
+        for match in _PROGRESS.finditer(text)
+        if not _OF_BEST_VALUE.search(text, 0, match.start())
+    }
 
 
 def _with_present_values(text: str) -> str:
@@ -268,127 +598,97 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
     return text[:start], _without_booleans(numbers_of(document, MAX_DEPTH), metrics)
 
 
-def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
-    """Return the final names of pairs, their written names, and their numbers.
-
-    If a line has several values of one name, the word before the name becomes part of it.
-    """
-    names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
-    if "est" in text:
-        names = [
-            f"best_{name}" if name == match[2] and _OF_BEST.search(text, 0, match.start()) else name
-            for name, match in zip(names, matches, strict=True)
-        ]
-    if len(set(names)) < len(names):
-        labels = [label_before(text, match.start()) for match in matches]
-        of_name = {
-            name: {labels[place] for place, other in enumerate(names) if other == name}
-            for name in names
-        }
-        names = [
-            f"{label}_{name}" if label and name == match[2] and len(of_name[name]) > 1 else name
-            for name, label, match in zip(names, labels, matches, strict=True)
-        ]
-    names = with_training_named(names, training)
-    return [(name, match[2], match[3]) for name, match in zip(names, matches, strict=True)]
-
-
-def _without_lists(
-    written: list[tuple[str, str, str]], metrics: Container[str]
-) -> list[tuple[str, str, str]]:
-    """Return names and numbers. Decimal commas only count if a metric also has one."""
-    doubtful = [name for name, _, number in written if has_decimal_comma(number)]
+def _without_lists(pairs: list[_Pair], metrics: Container[str]) -> list[_Pair]:
+    """Return the pairs that count. Decimal commas only count if a metric also has one."""
+    doubtful = [pair.name for pair in pairs if has_decimal_comma(pair.number)]
     if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
-        return written
-    return [named for named in written if not has_decimal_comma(named[2])]
+        return pairs
+    return [pair for pair in pairs if not has_decimal_comma(pair.number)]
 
 
-class _SpacedPair(NamedTuple):
-    name: str
-    value: float
-    is_whole: bool
-    """Whether the number is written as a whole number, like a count."""
-
-
-def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str, float]:
-    """Return the pairs with only space in between, and the progress.
+def _spaced_pairs(text: str, *, has_progress: bool) -> list[_Pair]:
+    """Return the pairs with only space in between.
 
     Args:
         text: A line without its pairs that have signs.
-        has_others: Whether the line has pairs with signs, to which the progress belongs.
-        training: The result of `training_scope` for the line.
-
-    Example:
-        >>> from workbench.training.programs.printed_metrics import read_spaced
-        >>> read_spaced("Epoch [3/10] loss 0.25 acc 98", has_others=False)
-        {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0}
-        >>> read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False)
-        {}
+        has_progress: Whether the line says where the program is.
     """
-    has_name = has_metric_name(text)
-    if not (has_name or has_others):
-        return {}
-    progress = {match[1]: float(match[2].replace(",", "")) for match in _PROGRESS.finditer(text)}
-    kept: list[_SpacedPair] = []
-    if has_name:
-        for part in _SEPARATOR.split(_PROGRESS.sub("|", text)):
-            pairs = _spaced_pairs_of(part)
-            if any(
-                has_metric_name(pair.name) and (progress or not pair.is_whole) for pair in pairs
-            ):
-                kept += pairs
-    names = with_training_named([pair.name for pair in kept], training)
-    values = {name: pair.value for name, pair in zip(names, kept, strict=True)}
-    if not values and not has_others:
-        return {}
-    return progress | values
+    if not has_metric_name(text):
+        return []
+    text = _PROGRESS.sub(lambda match: "|" + " " * (len(match[0]) - 1), text)
+    text = _BEFORE_LAST.sub(" ", text)
+    kept: list[_Pair] = []
+    place = 0
+    for separator in [*_SEPARATOR.finditer(text), None]:
+        end = len(text) if separator is None else separator.start()
+        pairs = _spaced_pairs_of(text[place:end], place)
+        if any(
+            has_metric_name(pair.name) and (has_progress or not _is_whole(pair.number))
+            for pair in pairs
+        ):
+            kept += pairs
+        place = end if separator is None else separator.end()
+    return kept
 
 
-def _spaced_pairs_of(part: str) -> list[_SpacedPair]:
+def _is_whole(number: str) -> bool:
+    return number.lstrip("+-").isdecimal()
+
+
+def _spaced_pairs_of(part: str, begin: int) -> list[_Pair]:
     """Return the pairs of a part, or none if the part has anything else."""
-    pairs: list[_SpacedPair] = []
+    pairs: list[_Pair] = []
     part = part.rstrip()
     place = _after_brackets(part, 0)
     while place < len(part):
         match = _SPACED_PAIR.match(part, place)
         if match is None or not can_be_name(words := match[1].split(" ")) or match[2].endswith("_"):
             return []
-        is_whole = match[2].lstrip("+-").isdecimal() and "%" not in (match[3] or "")
-        pairs.append(_SpacedPair("_".join(words), float(match[2]), is_whole))
+        pairs.append(_pair_of(match, "_".join(words), begin))
         place = _after_brackets(part, match.end())
     return pairs
 
 
+def _pair_of(match: re.Match[str], name: str, begin: int) -> _Pair:
+    unit = match[3] or ""
+    value = number_of(match[2], is_count=is_count(name))
+    if value is not None:
+        value = in_base_unit(value, unit, name)
+    number = match[2] + ("%" if "%" in unit else "")
+    place, end = begin + match.start(1), begin + match.end()
+    return _Pair(place, end, name, match[1], number, value, is_signed=False)
+
+
 def _after_brackets(part: str, place: int) -> int:
-    while match := _IN_BRACKETS.match(part, place):
+    while (match := _IN_BRACKETS.match(part, place)) and not has_metric_name(match[1]):
         place = match.end()
     return place
 
 
-def _fields(text: str, metrics: Container[str], training: str) -> dict[str, float]:
+def _fields(text: str) -> list[_Pair]:
     """Return names and values with only space between them, in lines of several fields."""
     if "," not in text and "|" not in text:
-        return {}
-    matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
-    if len(matches) < _FEWEST_FIELDS:
-        return {}
-    names = with_training_named([match[1].replace(" ", "_") for match in matches], training)
-    written = [(name, match[1], match[2]) for name, match in zip(names, matches, strict=True)]
-    return {
-        name: value
-        for name, _, number in _without_lists(written, metrics)
-        if (value := number_of(number)) is not None
-    }
+        return []
+    pairs, place = [], 0
+    for separator in [*_FIELDS.finditer(text), None]:
+        end = len(text) if separator is None else separator.start()
+        match = _FIELD.fullmatch(text[place:end])
+        if match is not None and can_be_name(match[1].split(" ")):
+            pairs.append(_pair_of(match, match[1].replace(" ", "_"), place))
+        place = end if separator is None else separator.end()
+    if len(pairs) < _FEWEST_FIELDS:
+        return []
+    return pairs
 
 
 def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
     """Return the metrics that have something other than a number, each with its word."""
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
-    text = _PAIR.sub(lambda match: match[0] if number_of(match[3]) is None else "|", text)
+    text = _PAIR.sub(lambda match: match[0] if number_of(match["number"]) is None else "|", text)
     words: list[tuple[str, str]] = []
     for match in _word_pattern(metrics).finditer(text):
-        name = name_with_qualifiers(text, match.start("name"), match["name"])
+        name = name_of(text, match.start("name"), match["name"])
         if name not in metrics:
             name = name.replace(" ", "_")
         word = match["signed"] or match["bare"]
@@ -432,7 +732,7 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
     compiled = [re.compile(pattern) for pattern in patterns]
 
     def read(line: bytes) -> Values:
-        text = _text_of(line)
+        text = _text_of(line).strip()
         values = Values()
         for pattern in compiled:
             if (match := pattern.search(text)) is None:
@@ -454,4 +754,4 @@ def _text_of(line: bytes) -> str:
     text = line[:MAX_LINE_BYTES].decode(errors="replace")
     if text.count("\ufffd") > _MAX_UNREADABLE:
         return ""
-    return without_escapes(text).strip()
+    return without_escapes(text).rstrip()

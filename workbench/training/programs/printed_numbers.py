@@ -34,6 +34,16 @@ _DATE = r"(?:-\d|[/.]\d+[/.]\d)"
 NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}\u066b\u066c]\d|{_IMAGINARY}|{_POWER}|{_DATE})"
 """The end of a number: it does not continue, and is not part of a complex one, a product or a date.
 """
+UNIT = (
+    r"\s?(?:%|[num\u00b5]?s|secs?|seconds?|mins?|minutes?|hrs?|hours?|[KMGT]i?B|bytes)(?!\w)"
+    r"|[mhx](?!\w|\s\d)"
+)
+"""The pattern of a unit after a number."""
+_SECONDS = {"n": 1e9, "u": 1e6, "\u00b5": 1e6, "m": 1e3}
+"""How many nanoseconds, microseconds and milliseconds make a second."""
+_LONGER = {"m": 60.0, "h": 3600.0}
+_BYTES = {"k": 1, "m": 2, "g": 3, "t": 4}
+_OF_TIME = re.compile(r"time|eta|elapsed|duration|took|remaining|latency", re.IGNORECASE)
 _COUNT = re.compile(COUNT)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 _COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
@@ -108,6 +118,41 @@ def number_of(text: str, *, is_count: bool = False) -> float | None:
         if is_count and _COUNT.fullmatch(text):
             return float(text.replace(",", ""))
         return _with_separators(text)
+
+
+def in_base_unit(value: float, unit: str, name: str) -> float | None:
+    """Return a number in seconds or bytes, so that `950ms` and `1.2s` can be compared.
+
+    A name that has the unit, such as `time_ms`, keeps its number. Percentages stay as they are.
+
+    Args:
+        value: The number.
+        unit: What follows it, a match of `UNIT`, or "".
+        name: Its name.
+
+    Returns:
+        The number. None if the unit is unclear.
+
+    Example:
+        >>> in_base_unit(950, "ms", "latency"), in_base_unit(950, "ms", "latency_ms")
+        (0.95, 950)
+        >>> in_base_unit(2, "GiB", "memory"), in_base_unit(98, "%", "accuracy")
+        (2147483648, 98)
+    """
+    unit = unit.strip()
+    if not unit or unit in ("%", "x", "X") or re.split(r"[_ /]", name)[-1].lower() == unit.lower():
+        return value
+    if unit[-1:] == "B":
+        factor = 1024 if "i" in unit else 1000
+        return value * factor ** _BYTES[unit[0].lower()]
+    unit = unit.lower()
+    if unit == "bytes" or unit in ("s", "sec", "secs", "second", "seconds"):
+        return value
+    if unit in ("m", "h") and not _OF_TIME.search(name):
+        return None
+    if unit[-1] == "s" and unit[0] in _SECONDS and unit not in ("mins", "minutes"):
+        return value / _SECONDS[unit[0]]
+    return value * _LONGER[unit[0]]
 
 
 def number_of_text(text: str) -> float | None:
