@@ -20,6 +20,7 @@ QUESTIONS = {
     "batch": "workbench.cli.what_if_batch:what_if_batch",
     "budget": "workbench.cli.what_if_batch:what_if_budget",
     "lr": "workbench.cli.what_if_batch:what_if_lr",
+    "fine-tuning": "workbench.cli.what_if_fine_tuning:what_if_fine_tuning",
     "adapter": "workbench.cli.what_if_fine_tuning:what_if_adapter",
 }
 

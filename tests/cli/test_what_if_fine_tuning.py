@@ -71,3 +71,42 @@ def test_a_wrong_cell_is_named_with_its_line(
     assert problem in plain
     assert "line 2" in plain
     assert allowed in plain
+
+
+PLANS = "method,parameters_b,micro_batch,gpu_memory_gb\nlora,8,1,24\nqlora,8,1,24\nfull,8,1,24\n"
+
+
+def test_the_memory_of_a_fine_tuning_is_known_before(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "plans.csv"
+    path.write_text(PLANS)
+    answer = shell.json("what-if", "fine-tuning", "--points", str(path))
+    assert [list(point) for point in answer["points"]] == [
+        ["memory_gb", "low_gb", "high_gb", "fits", "seconds_per_step"]
+    ] * 3
+    low_rank, quantised, full = answer["points"]
+    assert quantised["memory_gb"] < low_rank["memory_gb"] < full["memory_gb"]
+    assert (quantised["fits"], full["fits"]) == (True, False)
+    assert low_rank["seconds_per_step"] is None
+    code, out, _ = shell("what-if", "fine-tuning", "--points", str(path))
+    assert code == 0
+    ends = {line.split()[0]: line.rstrip() for line in out.splitlines() if line.strip()}
+    assert ends["qlora"].endswith(" fits")
+    assert ends["full"].endswith("does not fit")
+
+
+def test_other_names_of_columns_mean_the_same(shell: Shell, tmp_path: Path) -> None:
+    path, measured = tmp_path / "plans.csv", tmp_path / "measured.csv"
+    path.write_text("method,targets,batch\nLORA,q_proj+v_proj,4\n")
+    measured.write_text(
+        "method,targets,batch,memory_max_gb,train_s,steps\nLORA,q_proj+v_proj,4,20.5,1000,5000\n"
+    )
+    answer = shell.json(
+        "what-if", "fine-tuning", "--points", str(path), "--measured", str(measured)
+    )
+    (point,) = answer["points"]
+    assert point["memory_gb"] == pytest.approx(20.5, rel=0.05)
+    assert point["seconds_per_step"] == pytest.approx(0.2, rel=0.05)
+    path.write_text("method,targets,adapted\nLORA,q_proj,v_proj\n")
+    code, _, err = shell("what-if", "fine-tuning", "--points", str(path))
+    assert code == 2
+    assert "both adapted and targets" in " ".join(err.split())
