@@ -37,9 +37,12 @@ def init(script: Path, to: Path | None, as_json: bool) -> None:
         raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
     needed = first_experiment.values_to_write
     if as_json:
-        print_json({"path": str(path), "values_to_write": list(needed)})
+        notes = list(first_experiment.notes)
+        print_json({"path": str(path), "values_to_write": list(needed), "notes": notes})
         return
     click.echo(f"wrote {path}")
+    for note in first_experiment.notes:
+        click.echo(note)
     if needed:
         values = counted_noun(len(needed), "value")
         click.echo(f"Write the {values} of {', '.join(needed)} into it.")

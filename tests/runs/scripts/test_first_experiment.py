@@ -10,8 +10,11 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.foundation.errors import DataError
 from workbench.runs.scripts import script_help
-from workbench.runs.scripts.first_experiment import experiment_for, metrics_of, options_of
+from workbench.runs.scripts.declared_options import declared_options
+from workbench.runs.scripts.first_experiment import experiment_for
+from workbench.runs.scripts.program_source import read_program
 from workbench.runs.scripts.script_help import options_in_help
+from workbench.runs.scripts.script_metrics import metrics_of
 
 ARGPARSE = """
 import argparse
@@ -64,9 +67,12 @@ def test_the_options_of_argparse_become_ranges_to_edit(tmp_path: Path) -> None:
     ]
 
 
-def test_options_of_click_and_what_is_printed() -> None:
-    assert [option.name for option in options_of(CLICK)] == ["rate", "kind", "shuffle"]
-    assert options_of(CLICK)[1].choices == ("a", "b")
+def test_options_of_click_and_what_is_printed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CLICK)
+    options, words = declared_options(read_program(script))
+    assert [option.name for option in options] == ["rate", "kind", "shuffle"]
+    assert (options[1].choices, options[2].way, words) == (("a", "b"), "both", [])
     assert metrics_of(ARGPARSE) == ["val_acc", "train_loss"]
     assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == [
         "val_loss",
@@ -368,7 +374,7 @@ def test_a_script_of_hydra_writes_into_the_folder_of_each_trial(tmp_path: Path) 
     )
     (tmp_path / "config.yaml").write_text("lr: 0.1\npaths: {output_dir: outputs}\n")
     command = Experiment.from_yaml(experiment_for(script).text).command or ""
-    assert command.endswith("train.py paths.output_dir={folder} lr={lr}")
+    assert command.endswith("train.py paths.output_dir={folder} hydra.run.dir={folder} lr={lr}")
 
 
 def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path: Path) -> None:

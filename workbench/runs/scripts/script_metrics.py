@@ -65,14 +65,7 @@ def metrics_of(source: str) -> list[str]:
         >>> metrics_of('print("Fold scores:", scores); print(f"Mean accuracy: {mean:.3f}")')
         ['Mean_accuracy']
     """
-    tree = ast.parse(source)
-    several = set(_names_of_several(tree))
-    ranks: dict[str, tuple[bool, bool]] = {}
-    for text, name, is_number in _printed_names(_texts(tree, several)):
-        rank = not is_number, _OF_ONE_FOLD.search(text) is not None
-        ranks[name] = min(rank, ranks.get(name, rank))
-    for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
-        ranks.setdefault(name, (True, False))
+    ranks = _ranks_of(source)
     good = [
         name
         for name, (is_uncertain, _) in ranks.items()
@@ -89,6 +82,33 @@ def metrics_of(source: str) -> list[str]:
             order.get(name, len(order)),
         ),
     )
+
+
+def printed_names(source: str) -> list[str]:
+    """Return all names before values that a script seems to print, in their order.
+
+    Args:
+        source: The source of the script, which is Python.
+
+    Example:
+        >>> from workbench.runs.scripts.script_metrics import printed_names
+        >>> printed_names('print(f"step={step} episodic_return={total}")')
+        ['step', 'episodic_return']
+    """
+    return list(_ranks_of(source))
+
+
+def _ranks_of(source: str) -> dict[str, tuple[bool, bool]]:
+    """Return the printed names: whether each may be no number, and is of one fold only."""
+    tree = ast.parse(source)
+    several = set(_names_of_several(tree))
+    ranks: dict[str, tuple[bool, bool]] = {}
+    for text, name, is_number in _printed_names(_texts(tree, several)):
+        rank = not is_number, _OF_ONE_FOLD.search(text) is not None
+        ranks[name] = min(rank, ranks.get(name, rank))
+    for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
+        ranks.setdefault(name, (True, False))
+    return ranks
 
 
 def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 _OUT = frozenset(("out", "output", "outputs"))
 _WRITTEN = frozenset(
@@ -55,10 +55,45 @@ _OFTEN_READ = frozenset(
     ("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "run", "exp", "experiment")
 )
 """Words of paths that a script is more likely to read, such as `--checkpoint-path`."""
+_SAYS_FOLDER = re.compile(r"\b(?:folder|directory|dir)\b", re.IGNORECASE)
 _OF_LIGHTNING = frozenset(("default", "root", "dir"))
 _JOINED = re.compile(
     r"^(out|output|save|log|work|result|results|run|exp|checkpoint|ckpt)(dir|folder|path|file)$"
 )
+
+
+Way = Literal[
+    "option",
+    "apart",
+    "single",
+    "positional",
+    "switch",
+    "off",
+    "both",
+    "python",
+    "assigned",
+    "variable",
+    "constant",
+    "wandb",
+    "fixed",
+]
+"""How a program takes a value:
+
+- option: `--name=value`
+- apart: `--name value`
+- single: `-name value`
+- positional: by its place
+- switch: `--name` means true
+- off: `--no-name` means false
+- both: `--name` or `--no-name`
+- python: `--name=value`, with values of Python such as True
+- assigned: `name=value`
+- variable: an environment variable
+- constant: a constant of a file, which is replaced
+- wandb: `wandb.config`
+- fixed: it cannot be passed as the value of a parameter
+"""
+_FLAG_WAYS = ("switch", "off", "both")
 
 
 @dataclass(frozen=True)
@@ -67,36 +102,38 @@ class ScriptOption:
 
     Attributes:
         name: Its name without dashes.
-        default: Its default, if it is a literal, else None.
-        choices: Its choices, if they are literals.
-        is_flag: Whether it takes no value and means true.
-        kind: The name of its type, such as float.
-        is_positional: Whether it is passed by its place, without its name.
+        default: Its default, if it is known, else None.
+        choices: Its choices, if they are known.
+        kind: Its type: int, float, bool, str or path. None if it is not known.
+        way: How the script takes its value.
         is_required: Whether the script does not start without it.
-        is_short: Whether it has only a name of one letter, such as -C.
+        text: What its help says.
+        is_own: Whether the script itself declares it, rather than a library.
     """
 
     name: str
     default: Any = None
     choices: tuple[Any, ...] = ()
-    is_flag: bool = False
     kind: str | None = None
-    is_positional: bool = False
+    way: Way = "option"
     is_required: bool = False
-    is_short: bool = False
+    text: str = ""
+    is_own: bool = True
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is true or false."""
+        return self.way in _FLAG_WAYS or self.kind == "bool" or isinstance(self.default, bool)
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether it is passed by its place, without its name."""
+        return self.way == "positional"
 
     @property
     def stands_for(self) -> str:
         """The placeholder in a command until a value is written there, such as DATA_DIR."""
         return re.sub(r"\W", "_", self.name).upper()
-
-
-def literal_of(node: ast.AST | None) -> Any:
-    """Return the value of a literal in a source, or None for anything else."""
-    try:
-        return node and ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError):
-        return None
 
 
 def called_name(call: ast.Call) -> str:
@@ -122,10 +159,14 @@ def place_for_trial(option: ScriptOption) -> str | None:
         return None
     if not isinstance(option.default, str | None):
         return None
-    words = _words(option.name)
+    words = words_of(option.name.rpartition(".")[2])
+    if option.name.endswith("default_root_dir"):
+        words = _OF_LIGHTNING
     if not _is_written(words):
         return None
     if words & _FOLDER:
+        return "{folder}"
+    if not option.default and _SAYS_FOLDER.search(option.text):
         return "{folder}"
     if not option.default:
         # As a file or as a folder that the script makes: its name does not show which.
@@ -137,11 +178,25 @@ def place_for_trial(option: ScriptOption) -> str | None:
     return "{folder}"
 
 
-def _words(name: str) -> frozenset[str]:
-    """Return the words of a name: `outDir`, `out_dir` and `outdir` have the same."""
-    parts = re.split(r"[-_.]", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+def name_words(name: str) -> tuple[str, ...]:
+    """Return the words of a name in lower case, in their order.
+
+    Args:
+        name: The name, with words in any style.
+
+    Example:
+        >>> from workbench.runs.scripts.script_options import name_words
+        >>> name_words("optimizer.learningRate")
+        ('optimizer', 'learning', 'rate')
+    """
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    return tuple(word for word in re.split(r"[-_.]+", parted) if word)
+
+
+def words_of(name: str) -> frozenset[str]:
+    """Return the words of a name, with those that are joined: `outdir` is `out` and `dir`."""
     words: list[str] = []
-    for part in parts:
+    for part in name_words(name):
         joined = _JOINED.match(part)
         words += [part] if joined is None else joined.groups()
     return frozenset(words)

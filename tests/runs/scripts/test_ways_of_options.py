@@ -1,0 +1,338 @@
+"""Every way in which a program can declare its options, from its source to what a trial passes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.experiment import Experiment
+from workbench.experiment.command import expand
+from workbench.runs.scripts.first_experiment import experiment_for
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, values for what is searched in it, and what a trial passes then."""
+
+    name: str
+    source: str
+    values: dict[str, Any]
+    passed: list[str]
+    files: dict[str, str] = field(default_factory=dict)
+    script: str = "train.py"
+
+
+CASES = [
+    Case(
+        "argparse in loops",
+        "import argparse\nDEFAULTS = {'lr': 0.1, 'width': 8}\np = argparse.ArgumentParser()\n"
+        "for name, value in DEFAULTS.items():\n"
+        "    p.add_argument(f'--{name}', type=type(value), default=value)\n",
+        {"lr": 0.5, "width": 16},
+        ["--lr=0.5", "--width=16"],
+    ),
+    Case(
+        "argparse over the fields of a dataclass",
+        "import argparse\nfrom dataclasses import dataclass, fields\n@dataclass\nclass Config:\n"
+        "    lr: float = 0.1\n    width: int = 8\np = argparse.ArgumentParser()\n"
+        "for f in fields(Config):\n"
+        "    p.add_argument('--' + f.name, type=f.type, default=f.default)\n",
+        {"lr": 0.5, "width": 16},
+        ["--lr=0.5", "--width=16"],
+    ),
+    Case(
+        "argparse with negative flags",
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--anneal-lr', action=argparse.BooleanOptionalAction, default=True)\n"
+        "p.add_argument('--no-nesterov', dest='nesterov', action='store_false')\n"
+        "p.add_argument('--amsgrad', action='store_true')\n"
+        "p.add_argument('--clip-loss', type=lambda x: bool(strtobool(x)), default=True)\n",
+        {"anneal-lr": False, "nesterov": False, "amsgrad": False, "clip-loss": False},
+        ["--no-anneal-lr", "--no-nesterov", "--clip-loss=false"],
+    ),
+    Case(
+        "argparse in another module, with a subcommand",
+        "from options import make\nmake().parse_args()\n",
+        {"lr": 0.5},
+        ["train", "--lr=0.5"],
+        {
+            "options.py": "import argparse\ndef make():\n    p = argparse.ArgumentParser()\n"
+            "    sub = p.add_subparsers()\n    test = sub.add_parser('test')\n"
+            "    test.add_argument('--dropout', type=float, default=0.1)\n"
+            "    train = sub.add_parser('train')\n"
+            "    train.add_argument('--lr', type=float, default=0.1)\n    return p\n"
+        },
+    ),
+    Case(
+        "absl",
+        "from absl import flags\nflags.DEFINE_float('learning_rate', 0.1, '')\n"
+        "flags.DEFINE_enum('optimizer', 'sgd', ['sgd', 'adam'], '')\n"
+        "flags.DEFINE_bool('nesterov', True, '')\n",
+        {"learning_rate": 0.5, "optimizer": "adam", "nesterov": False},
+        ["--learning_rate=0.5", "--optimizer=adam", "--nesterov=false"],
+    ),
+    Case(
+        "ml_collections",
+        "from ml_collections import config_flags\n"
+        "config_flags.DEFINE_config_file('config', 'conf.py')\n",
+        {"config.optim.lr": 0.5, "config.batch_size": 8},
+        ["--config=conf.py", "--config.optim.lr=0.5", "--config.batch_size=8"],
+        {
+            "conf.py": "import ml_collections\ndef get_config():\n"
+            "    config = ml_collections.ConfigDict()\n"
+            "    config.optim = ml_collections.ConfigDict({'lr': 0.1})\n"
+            "    config.batch_size = 16\n    return config\n"
+        },
+    ),
+    Case(
+        "tyro",
+        "from dataclasses import dataclass, field\nimport tyro\n@dataclass\nclass Opt:\n"
+        "    lr: float = 1e-3\n@dataclass\nclass Args:\n    opt: Opt = field(default_factory=Opt)\n"
+        "    anneal_lr: bool = True\n    batch_size: int = 8\nargs = tyro.cli(Args)\n",
+        {"opt.lr": 0.5, "anneal_lr": False, "batch_size": 4},
+        ["--no-anneal_lr", "--opt.lr=0.5", "--batch_size=4"],
+    ),
+    Case(
+        "HfArgumentParser",
+        "from dataclasses import dataclass, field\n"
+        "from transformers import HfArgumentParser, TrainingArguments\n@dataclass\n"
+        "class Model:\n    dropout: float = field(default=0.1, metadata={'help': 'x'})\n"
+        "parser = HfArgumentParser((Model, TrainingArguments))\n",
+        {"dropout": 0.2, "learning_rate": 1e-4, "weight_decay": 0.01, "warmup_ratio": 0.1},
+        ["--output_dir", "/trial", "--dropout=0.2", "--learning_rate=0.0001"],
+    ),
+    Case(
+        "draccus",
+        "from dataclasses import dataclass\nimport draccus\n@dataclass\nclass Config:\n"
+        "    lr: float = 0.1\n@draccus.wrap()\ndef main(cfg: Config): ...\n",
+        {"lr": 0.5},
+        ["--lr=0.5"],
+    ),
+    Case(
+        "jsonargparse with commands",
+        "from jsonargparse import CLI\ndef train(lr: float = 0.1, bias: bool = True): ...\n"
+        "def test(rate: float = 0.1): ...\nCLI([test, train])\n",
+        {"lr": 0.5, "bias": False},
+        ["train", "--lr=0.5", "--bias=false"],
+    ),
+    Case(
+        "LightningCLI",
+        "from lightning.pytorch.cli import LightningCLI\nclass Net:\n"
+        "    def __init__(self, learning_rate: float = 0.1): ...\nLightningCLI(Net)\n",
+        {"model.learning_rate": 0.5},
+        ["fit", "--trainer.logger=CSVLogger"],
+    ),
+    Case(
+        "typer",
+        "from typing import Annotated\nimport typer\napp = typer.Typer()\n@app.command()\n"
+        "def train(data: str, learning_rate: Annotated[float, typer.Option()] = 0.1,\n"
+        "          cosine: bool = True): ...\n@app.command()\ndef predict(): ...\napp()\n",
+        {"learning-rate": 0.5, "cosine": False},
+        ["train", "DATA", "--no-cosine", "--learning-rate=0.5"],
+    ),
+    Case(
+        "fire with a dict of functions",
+        "import fire\ndef fit(lr=0.1, nesterov=False): ...\ndef show(): ...\n"
+        "fire.Fire({'show': show, 'fit': fit})\n",
+        {"lr": 0.5, "nesterov": True},
+        ["fit", "--nesterov=True", "--lr=0.5"],
+    ),
+    Case(
+        "OmegaConf",
+        "from omegaconf import OmegaConf\n"
+        "cfg = OmegaConf.merge(OmegaConf.load('base.yaml'), OmegaConf.from_cli())\n",
+        {"optim.lr": 0.5},
+        ["optim.lr=0.5"],
+        {"base.yaml": "optim: {lr: 1e-3}\nepochs: 3\n"},
+    ),
+    Case(
+        "yacs",
+        "import argparse\nfrom yacs.config import CfgNode as CN\n_C = CN()\n_C.TRAIN = CN()\n"
+        "_C.TRAIN.LR = 0.1\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--opts', nargs='+', default=None)\n"
+        "_C.merge_from_list(p.parse_args().opts)\n",
+        {"TRAIN.LR": 0.5},
+        ["--opts", "TRAIN.LR", "0.5"],
+    ),
+    Case(
+        "nanoGPT's configurator",
+        "out_dir = 'out'\nlearning_rate = 6e-4\nbias = False\n"
+        "exec(open('configurator.py').read())\n",
+        {"learning_rate": 0.5, "bias": True},
+        ["--out_dir=/trial", "--bias=True", "--learning_rate=0.5"],
+    ),
+    Case(
+        "sacred",
+        "from sacred import Experiment\nex = Experiment()\n@ex.config\ndef config():\n"
+        "    lr = 0.1\n@ex.automain\ndef main(lr): ...\n",
+        {"lr": 0.5},
+        ["with", "lr=0.5"],
+    ),
+    Case(
+        "docopt",
+        '"""Train.\n\nOptions:\n  --lr=<x>  The rate [default: 0.1].\n"""\n'
+        "from docopt import docopt\ndocopt(__doc__)\n",
+        {"lr": 0.5},
+        ["--lr=0.5"],
+    ),
+    Case(
+        "sys.argv",
+        "import sys\nalpha = float(sys.argv[1]) if len(sys.argv) > 1 else 0.5\n"
+        "l1_ratio = float(sys.argv[2]) if len(sys.argv) > 2 else 0.5\n",
+        {"alpha": 0.1, "l1_ratio": 0.2},
+        ["0.1", "0.2"],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_trial_passes_what_the_program_declares(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {case.script: case.source, **case.files}.items():
+        Path(name).write_text(text)
+    experiment = Experiment.from_yaml(experiment_for(Path(case.script)).text)
+    assert case.values.keys() <= experiment.search.root.keys()
+    values = {name: case.values.get(name) for name in experiment.search.root}
+    arguments = expand(experiment.command or "", values, {"folder": "/trial"})
+    assert arguments[:2] == ["python", case.script]
+    assert arguments[2 : 2 + len(case.passed)] == case.passed
+
+
+def test_environment_variables_are_set_for_the_program(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os\nlr = float(os.environ.get('LR', '0.1'))\nbs = int(os.getenv('BATCH', 8))\n"
+        "rank = int(os.environ['LOCAL_RANK'])\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["LR", "BATCH"]
+    assert expand(experiment.command or "", {"LR": 0.5, "BATCH": 4}, {})[:4] == [
+        "env",
+        "LR=0.5",
+        "BATCH=4",
+        "python",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "printed"),
+    [
+        ("train.py", "LR = 0.1\nDROPOUT = 0.1\nSEED = 1\nprint(LR, DROPOUT)\n", "0.5 0.2"),
+        ("run.sh", "LR=0.1\nDROPOUT=0.1\necho $LR $DROPOUT\n", "0.5 0.2"),
+        ("run.sh", "LR=${1:-0.1}\nDROPOUT=$2\necho $LR $DROPOUT\n", "0.5 DROPOUT"),
+        ("run.sh", "echo ${LR:-0.1} ${DROPOUT:-0.1}\n", "0.5 0.2"),
+        (
+            "run.sh",
+            'LR=0.1\nDROPOUT=0.1\nwhile [ $# -gt 0 ]; do case "$1" in\n'
+            '  --lr)\n    LR="$2"; shift 2;;\n'
+            '  --dropout) DROPOUT="$2"; shift 2;;\nesac; done\necho $LR $DROPOUT\n',
+            "0.5 0.2",
+        ),
+    ],
+)
+def test_the_command_that_is_written_reaches_the_program(
+    name: str, text: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    experiment = Experiment.from_yaml(experiment_for(Path(name)).text)
+    given = {"LR": 0.5, "DROPOUT": 0.2}
+    known = {key: given[key.upper()] for key in experiment.search.root}
+    arguments = expand(experiment.command or "", known, {})
+    arguments = [sys.executable if word == "python" else word for word in arguments]
+    assert subprocess.check_output(arguments, text=True).strip() == printed
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (
+            "option_list <- list(make_option(c('-l', '--lr'), type = 'double', default = 0.01),\n"
+            "  make_option('--hidden', type = 'integer', default = 64L),\n"
+            "  make_option('--seed', type = 'integer', default = 1L))\n",
+            ["lr", "hidden"],
+        ),
+        ("p <- add_argument(p, '--dropout', help = 'x', default = 0.1)\n", ["dropout"]),
+        (
+            "args <- commandArgs(trailingOnly = TRUE)\nlr <- as.numeric(args[1])\n"
+            "eta <- as.numeric(args[[2]])\n",
+            ["lr", "eta"],
+        ),
+        ("learning_rate <- 0.1\nseed <- 3\n", ["learning_rate"]),
+    ],
+)
+def test_programs_in_r(source: str, names: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "train.R"
+    script.write_text(source + 'cat("val_loss:", loss, "\\n")\n')
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == names
+    assert (experiment.command or "").split()[0] in ("Rscript", "python")
+    assert experiment.objectives[0].metric == "val_loss"
+
+
+def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text('{"optimizer": {"lr": 0.1, "weight_decay": 0}, "n_gpu": 1}')
+    Path("train.py").write_text(
+        "import argparse, json\np = argparse.ArgumentParser()\n"
+        "p.add_argument('-c', '--config', default=None)\n"
+        "print(json.load(open(p.parse_args().config))['optimizer'])\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    values = {"optimizer.lr": 0.5, "optimizer.weight_decay": 0.01}
+    assert list(experiment.search.root) == list(values)
+    arguments = expand(experiment.command or "", values, {})
+    output = subprocess.check_output([sys.executable, *arguments[1:]], text=True)
+    assert output == "{'lr': 0.5, 'weight_decay': 0.01}\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "domain"),
+    [
+        ("'--lr-base-size', type=int, default=256", None),
+        ("'--l1_size', type=int, default=32", [16, 32, 64]),
+        ("'--max-depth', type=int, default=6", [3, 6, 12]),
+        ("'--criterion', choices=['gini', 'entropy']", ["gini", "entropy"]),
+        ("'--num-classes', type=int, default=10", None),
+        ("'--local-rank', type=int, default=2", None),
+        ("'--smoothing', type=bool, default=True", None),
+        ("'--lr', default=0.1", None),
+        ("'--batch-size', type=int, default=1", [1, 2]),
+    ],
+)
+def test_types_and_whole_words_decide_what_is_searched(
+    option: str, domain: list[Any] | None, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\np.add_argument({option})\n")
+    found = list(Experiment.from_yaml(experiment_for(script).text).search.root.values())
+    assert [one.values() for one in found] == ([] if domain is None else [domain])
+
+
+def test_at_most_ten_are_searched_and_the_usual_ones_come_first(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    lines = [f"p.add_argument('--x{n}-layers', type=int, default=4)" for n in range(12)]
+    lines += ["p.add_argument('--lr', type=float, default=0.1)"]
+    script.write_text("import argparse\np = argparse.ArgumentParser()\n" + "\n".join(lines))
+    text = experiment_for(script).text
+    searched = list(Experiment.from_yaml(text).search.root)
+    assert len(searched) == 10
+    assert searched[-1] == "lr"
+    assert "# x11-layers: 4" in text
+
+
+def test_a_missing_library_is_named_if_the_help_is_needed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import surely_missing_parser\nsurely_missing_parser.parse_args()\n")
+    first = experiment_for(script)
+    assert "it needs the library surely_missing_parser" in first.notes[0]
+    assert "No option was found in the script: add what it takes" in first.text

@@ -1,0 +1,123 @@
+"""Constants of files, and programs that run with other values of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from workbench.experiment.yaml_file import read_yaml
+from workbench.foundation.errors import ArgumentError
+from workbench.training.programs.constants import MODULE, constants_of, with_constants
+
+SCRIPT = """
+import sys
+LR, BATCH = 3e-4, 64  # Adam
+SIZE = 2**10
+names = dict(kind="mlp", inner={"width": 8})
+class Config:
+    drop: float = 0.1
+done = False
+done = True
+if __name__ == "__main__":
+    steps = int(5)
+    print(LR, BATCH, SIZE, names, Config.drop, done, steps, sys.argv[1:], __file__)
+"""
+
+
+def test_constants_of_a_script_are_those_that_have_one_value() -> None:
+    assert {constant.name: constant.value for constant in constants_of(SCRIPT, ".py")} == {
+        "LR": 3e-4,
+        "BATCH": 64,
+        "SIZE": 1024,
+        "names.kind": "mlp",
+        "names.inner.width": 8,
+        "Config.drop": 0.1,
+        "steps": 5,
+    }
+
+
+def test_a_script_with_other_values_says_what_python_says_of_them() -> None:
+    values = {"LR": 1, "SIZE": 7, "names.inner.width": 16, "names.kind": "a'b", "Config.drop": 0.5}
+    scope: dict[str, object] = {"__name__": "other"}
+    exec(with_constants(SCRIPT, ".py", values), scope)
+    assert (scope["LR"], scope["SIZE"], scope["BATCH"]) == (1.0, 7, 64)
+    assert scope["names"] == {"kind": "a'b", "inner": {"width": 16}}
+    assert type(scope["LR"]) is float, "a float stays a float"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "read"),
+    [
+        (".yaml", "a: {lr: 1e-4, on: true}\nname: 'x'\nlist: [1, 2]\n", read_yaml),
+        (".json", '{"a": {"lr": 0.0001, "on": true}, "name": "x", "list": [1, 2]}', json.loads),
+        (".toml", "name = 'x'\nlist = [1, 2]\n[a]\nlr = 1e-4 # rate\non = true\n", tomllib.loads),
+    ],
+)
+def test_values_of_a_document_are_replaced_and_the_rest_stays(suffix, text, read) -> None:
+    written = with_constants(text, suffix, {"a.lr": 1e-5, "a.on": False, "name": "y z"})
+    document = read(written)
+    assert document["a"] == {"lr": 1e-5, "on": False}
+    assert (document["name"], list(document["list"])) == ("y z", [1, 2])
+
+
+def test_constants_of_shell_and_r() -> None:
+    assert with_constants("lr=0.1 # rate\nbs=8\n", ".sh", {"lr": 0.2}) == "lr=0.2 # rate\nbs=8\n"
+    assert with_constants("lr <- 0.1\nuse <- TRUE\n", ".R".lower(), {"use": False, "lr": 3}) == (
+        "lr <- 3.0\nuse <- FALSE\n"
+    )
+
+
+def test_a_name_without_one_value_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(ArgumentError, match="no constant done with one value") as caught:
+        with_constants(SCRIPT, ".py", {"done": False})
+    assert "LR" in str(caught.value)
+
+
+def started(folder: Path, *words: str, trial: Path | None = None) -> subprocess.CompletedProcess:
+    environment = dict(os.environ)
+    environment.pop("WORKBENCH_FOLDER", None)
+    if trial is not None:
+        environment["WORKBENCH_FOLDER"] = str(trial)
+    return subprocess.run(
+        [sys.executable, "-m", MODULE, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_script_runs_from_its_own_place_with_other_values(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = started(tmp_path, "train.py", "LR=0.5", "--", "python", "train.py", "--more")
+    assert done.stdout.startswith("0.5 64 1024"), done.stderr
+    assert done.stdout.endswith("['--more'] train.py\n")
+    assert (tmp_path / "train.py").read_text() == SCRIPT, "the file itself is never changed"
+
+
+def test_a_command_receives_the_copy_of_its_configuration(tmp_path: Path) -> None:
+    trial = tmp_path / "trial"
+    trial.mkdir()
+    (tmp_path / "conf.json").write_text('{"lr": 0.1}')
+    (tmp_path / "train.py").write_text("import sys\nprint(open(sys.argv[1]).read())\n")
+    words = ("conf.json", "lr=0.5", "--", "python", "train.py", "conf.json")
+    assert started(tmp_path, *words, trial=trial).stdout == '{"lr": 0.5}\n'
+    assert [path.name for path in trial.iterdir()] == ["with-values-conf.json"]
+
+
+def test_a_file_that_the_command_does_not_name_needs_a_working_folder(tmp_path: Path) -> None:
+    (tmp_path / "conf.json").write_text('{"lr": 0.1}')
+    (tmp_path / "train.py").write_text("print(open('conf.json').read())\n")
+    words = ("conf.json", "lr=0.5", "--", "python", "train.py")
+    refused = started(tmp_path, *words)
+    assert refused.returncode == 1
+    assert "workdir: fresh" in refused.stderr
+    assert (tmp_path / "conf.json").read_text() == '{"lr": 0.1}'
+    assert started(tmp_path, *words, trial=tmp_path).stdout == '{"lr": 0.5}\n'

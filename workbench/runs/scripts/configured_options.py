@@ -1,0 +1,592 @@
+"""Options of a Python program that come from a configuration, and how they are overridden.
+
+These are hydra, OmegaConf, yacs, ml_collections, torchtune, the configurators of nanoGPT and
+minGPT, configuration files, `wandb.config`, environment variables, and constants of the script.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.experiment.yaml_file import read_yaml_file
+from workbench.foundation.errors import WorkbenchError
+from workbench.runs.scripts.option_domains import kind_of_value, searched_domains
+from workbench.runs.scripts.program_source import Module, ProgramSource
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, words_of
+from workbench.runs.scripts.static_values import (
+    StaticValues,
+    dotted_name,
+    last_name,
+    literal_of,
+)
+from workbench.runs.scripts.typed_options import class_options
+from workbench.training.programs.constants import constants_of
+
+_MISSING = "???"
+"""What hydra's configurations hold for a value that must be given."""
+_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+_CONFIG_OPTION = re.compile(
+    r"^(c|cfg|conf|config|opt|hparams|hyperparameters|params|yaml|settings)"
+    r"([-_](file|path|name|yaml|fname))?$",
+    re.IGNORECASE,
+)
+_OF_OTHERS = re.compile(
+    r"^(?:.*_)?(RANK|WORLD_SIZE|LOCAL_\w+|MASTER_\w+|CUDA\w*|HOME|PATH|USER|SLURM\w*|NCCL\w*|TOKENIZERS\w*"
+    r"|OMP\w*|DEBUG|SEED|HF_\w+|TMPDIR|PWD|PORT|HOST|\w*KEY|\w*TOKEN|WANDB\w*|MLFLOW\w*)$"
+)
+_SETTINGS = frozenset(("config", "settings", "constants", "hparams", "params"))
+"""Words of the names of modules that hold constants."""
+_MAX_CONFIG_BYTES = 200_000
+
+
+@dataclass(frozen=True)
+class Configured:
+    """What a program takes from a configuration.
+
+    Attributes:
+        options: Its options, in their order.
+        words: Words that come before them in its command.
+        file: The file whose constants they are. None if the program overrides them itself.
+        is_named: Whether the command names that file.
+        pairs: The word before pairs of a name and a value, as for yacs. None if there are none.
+        is_joined: Whether it only understands --name=value, not --name value.
+        fixed: Whole arguments that each trial needs, such as hydra.run.dir={folder}.
+    """
+
+    options: list[ScriptOption]
+    words: tuple[str, ...] = ()
+    file: Path | None = None
+    is_named: bool = True
+    pairs: str | None = None
+    is_joined: bool = False
+    fixed: tuple[str, ...] = ()
+
+
+def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the options of a configuration that the command of a program can override.
+
+    Args:
+        program: The program.
+        declared: The options that it declares otherwise, which may name the configuration.
+    """
+    readers = (_of_hydra, _of_configurator, _of_merged_nodes, _of_config_flags)
+    for reader in readers:
+        if (configured := reader(program)) is not None and configured.options:
+            return configured
+    for with_declared in (_of_yacs, _of_omegaconf):
+        configured = with_declared(program, declared)
+        if configured is not None and configured.options:
+            return configured
+    return None
+
+
+def _calls(module: Module) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+
+
+# Hydra.
+
+
+def _of_hydra(program: ProgramSource) -> Configured | None:
+    """Return the configuration of `hydra.main`, including its groups."""
+    for module in program.modules:
+        for call in _calls(module):
+            if dotted_name(call.func) not in ("hydra.main", "hydra_main", "hydra_runner"):
+                continue
+            names = ("config_path", "config_name")
+            given = dict(zip(names, map(literal_of, call.args), strict=False))
+            given |= {word.arg: literal_of(word.value) for word in call.keywords if word.arg}
+            folder = module.path.parent / str(given.get("config_path") or ".")
+            name = str(given.get("config_name") or "config").removesuffix(".yaml")
+            fixed = ("hydra.run.dir={folder}",)
+            if (folder / "logger" / "csv.yaml").is_file():
+                fixed += ("logger=csv",)
+            config = _HydraFolder(folder).read(name)
+            if config is not None:
+                return Configured(list(_of_mapping(config)), fixed=fixed)
+            if (structured := _structured(program, name)) is not None:
+                return Configured(structured, fixed=fixed)
+    return None
+
+
+def _structured(program: ProgramSource, name: str) -> list[ScriptOption] | None:
+    """Return the fields of a class that is stored in hydra's ConfigStore under a name."""
+    for module in program.modules:
+        for call in _calls(module):
+            given = dict(zip(("name", "node"), call.args, strict=False))
+            given |= {word.arg: word.value for word in call.keywords if word.arg}
+            if called_name(call) == "store" and literal_of(given.get("name")) == name:
+                node = given.get("node")
+                held = called_name(node) if isinstance(node, ast.Call) else last_name(node)
+                return class_options(program, held, "assigned")
+    return None
+
+
+class _HydraFolder:
+    """A folder of hydra's configurations."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str, depth: int = 0) -> dict[str, Any] | None:
+        """Return a configuration with those that its list of defaults names."""
+        try:
+            config = read_yaml_file(self._folder / f"{name}.yaml")
+        except WorkbenchError:
+            return None
+        listed = config.pop("defaults", None) or []
+        merged: dict[str, Any] = {}
+        for entry in listed if depth < 5 else []:
+            _merge(merged, self._of_entry(entry, depth))
+        _merge(merged, config)
+        return merged
+
+    def _of_entry(self, entry: Any, depth: int) -> dict[str, Any]:
+        if isinstance(entry, str):
+            return {} if entry == "_self_" else self.read(entry.lstrip("/"), depth + 1) or {}
+        merged: dict[str, Any] = {}
+        for key, chosen in (entry or {}).items():
+            group, _, package = str(key).partition("@")
+            words = group.removeprefix("override ").removeprefix("optional ").strip().split(" ")
+            group = words[-1].lstrip("/")
+            if group.startswith("hydra") or not isinstance(chosen, str):
+                continue
+            config = self.read(f"{group}/{chosen}", depth + 1)
+            if config is None:
+                continue
+            place = [] if self._is_global(group, chosen) else (package or group).split("/")
+            for part in reversed([part for part in place if part != "_global_"]):
+                config = {part: config}
+            _merge(merged, config)
+        return merged
+
+    def _is_global(self, group: str, chosen: str) -> bool:
+        try:
+            text = (self._folder / group / f"{chosen}.yaml").read_text(encoding="utf-8")
+        except OSError:
+            return False
+        return re.search(r"@package\s+_global_", text) is not None
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _of_mapping(config: Mapping[str, Any], prefix: str = "") -> Iterator[ScriptOption]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            if name != "hydra":
+                yield from _of_mapping(value, f"{prefix}{name}.")
+        elif re.fullmatch(r"\w+", str(name)) and not str(value).startswith("${"):
+            is_missing = value == _MISSING
+            known = _number_in(value)
+            yield ScriptOption(
+                f"{prefix}{name}",
+                None if is_missing else known,
+                kind=kind_of_value(f"{prefix}{name}", known),
+                way="fixed" if isinstance(value, list) else "assigned",
+                is_required=is_missing,
+            )
+
+
+def _number_in(value: Any) -> Any:
+    """Return a number that YAML 1.1 reads as a text, such as 1e-4, as a number."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+# Programs that override their own constants.
+
+
+def _of_configurator(program: ProgramSource) -> Configured | None:
+    """Return the constants of a script that runs nanoGPT's configurator on them."""
+    if not program.is_python:
+        return None
+    match = re.search(r"^exec\(open\(.*config.*\)\.read\(\)\)", program.text, re.MULTILINE)
+    if match is None:
+        return None
+    options = [
+        ScriptOption(
+            constant.name,
+            constant.value,
+            kind=type(constant.value).__name__,
+            way="python" if isinstance(constant.value, bool) else "option",
+        )
+        for constant in constants_of(program.text[: match.start()], ".py")
+        if constant.name.isidentifier()
+    ]
+    return Configured(options, is_joined=True)
+
+
+def _of_merged_nodes(program: ProgramSource) -> Configured | None:
+    """Return what a script gives to `merge_from_args`, as minGPT does."""
+    for module in program.modules:
+        for call in _calls(module):
+            if called_name(call) == "merge_from_args" and isinstance(call.func, ast.Attribute):
+                values = _Nodes(program).of_variable(last_name(call.func.value))
+                options = [
+                    ScriptOption(
+                        name,
+                        value,
+                        kind=type(value).__name__,
+                        way="python" if isinstance(value, bool) else "option",
+                    )
+                    for name, value in values.items()
+                ]
+                return Configured(options, is_joined=True)
+    return None
+
+
+class _Nodes:
+    """Follows the functions that fill a configuration by attributes."""
+
+    def __init__(self, program: ProgramSource) -> None:
+        self._program = program
+
+    def of_variable(self, name: str) -> dict[str, Any]:
+        """Return the values of the configuration that a variable holds."""
+        for node in ast.walk(self._program.main.tree):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            if last_name(node.targets[0]) == name:
+                return self._of_call(node.value, 0)
+        return {}
+
+    def _of_call(self, call: ast.Call, depth: int) -> dict[str, Any]:
+        function = None
+        if isinstance(call.func, ast.Attribute) and depth < 5:
+            owner = last_name(call.func.value)
+            if owner in self._program.classes:
+                body = self._program.classes[owner][1].body
+                function = next(
+                    (
+                        n
+                        for n in body
+                        if isinstance(n, ast.FunctionDef) and n.name == call.func.attr
+                    ),
+                    None,
+                )
+        if function is None and last_name(call.func) in self._program.functions:
+            function = self._program.functions[last_name(call.func)][1]
+        return self._of_function(function, depth) if function is not None else {}
+
+    def _of_function(self, function: ast.FunctionDef, depth: int) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        static = StaticValues()
+        for statement in function.body:
+            if not isinstance(statement, ast.Assign):
+                continue
+            name = dotted_name(statement.targets[0]).partition(".")[2]
+            if not name:
+                continue
+            known = static.get(statement.value)
+            if isinstance(known, bool | int | float | str):
+                values[name] = known
+            elif isinstance(statement.value, ast.Call) and depth < 5:
+                inner = self._of_call(statement.value, depth + 1)
+                values |= {f"{name}.{key}": value for key, value in inner.items()}
+        return values
+
+
+def _of_config_flags(program: ProgramSource) -> Configured | None:
+    """Return the configuration of ml_collections' flags."""
+    for call in _calls(program.main):
+        kind = called_name(call)
+        if kind not in ("DEFINE_config_file", "DEFINE_config_dict"):
+            continue
+        name = literal_of(call.args[0]) if call.args else None
+        if not isinstance(name, str):
+            continue
+        file, words = program.path, ()
+        if kind == "DEFINE_config_file":
+            default = literal_of(call.args[1]) if len(call.args) > 1 else None
+            found = _python_config(program.path.parent, default)
+            if found is None:
+                return None
+            file, words = found, (f"--{name}={found}",)
+        constants = constants_of(file.read_text(encoding="utf-8"), ".py")
+        options = [
+            ScriptOption(
+                f"{name}.{constant.name.partition('.')[2]}",
+                constant.value,
+                kind=type(constant.value).__name__,
+            )
+            for constant in constants
+            if "." in constant.name
+        ]
+        return Configured(options, words)
+    return None
+
+
+def _python_config(folder: Path, default: Any) -> Path | None:
+    """Return the file with `get_config` that a program is most likely started with."""
+    if isinstance(default, str) and (folder / default.partition(":")[0]).is_file():
+        return folder / default.partition(":")[0]
+    paths = sorted(folder.glob("configs/*.py")) + sorted(folder.glob("config*.py"))
+    with_config = [path for path in paths if "def get_config" in path.read_text(errors="replace")]
+    usual = [path for path in with_config if path.stem in ("default", "base", "config")]
+    return next(iter([*usual, *with_config]), None)
+
+
+# Files.
+
+
+def _of_yacs(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the nodes of a yacs configuration that `merge_from_list` overrides."""
+    texts = "\n".join(module.text for module in program.modules)
+    if "merge_from_list(" not in texts or "yacs" not in program.imported_names:
+        return None
+    options: dict[str, ScriptOption] = {}
+    for module in program.modules:
+        if not re.search(r"\bCN\(\)|\bCfgNode\(\)|CN\(new_allowed", module.text):
+            continue
+        for constant in constants_of(module.text, ".py"):
+            name = constant.name.partition(".")[2]
+            if name and name not in options:
+                options[name] = ScriptOption(
+                    name, constant.value, kind=type(constant.value).__name__, way="assigned"
+                )
+    option = next((o for o in declared if o.name.lower() in ("opts", "set", "options")), None)
+    word = "" if option is None or option.is_positional else f"--{option.name}"
+    words = _file_words(program, declared, ())
+    return Configured(list(options.values()), words, pairs=word)
+
+
+def _file_words(
+    program: ProgramSource, declared: list[ScriptOption], otherwise: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the words that name a required configuration file, if one is there."""
+    option = next((o for o in declared if _CONFIG_OPTION.match(o.name) and o.is_required), None)
+    if option is None:
+        return otherwise
+    files = _files_near(program.path)
+    return (f"--{option.name}", str(files[0])) if files else otherwise
+
+
+def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the configuration that `OmegaConf.from_cli` or the like overrides."""
+    calls = [call for module in program.modules for call in _calls(module)]
+    names = {called_name(call) for call in calls}
+    is_torchtune = re.search(r"^@config\.parse$", program.text, re.MULTILINE) is not None
+    if not ({"from_cli", "from_dotlist"} & names or is_torchtune):
+        return None
+    for call in calls:
+        if called_name(call) == "structured" and call.args:
+            node = call.args[0]
+            held = called_name(node) if isinstance(node, ast.Call) else last_name(node)
+            if options := class_options(program, held, "assigned"):
+                return Configured(options)
+        if called_name(call) == "create" and call.args:
+            known = literal_of(call.args[0])
+            if isinstance(known, dict):
+                return Configured(list(_of_mapping(known)))
+    file = _named_file(program) if not is_torchtune else None
+    if file is not None:
+        return Configured(_options_in_file(file, "assigned"))
+    files = _files_near(program.path)
+    if not files:
+        return None
+    option = next((o for o in declared if _CONFIG_OPTION.match(o.name)), None)
+    if is_torchtune or option is not None:
+        name = option.name if option is not None else "config"
+        return Configured(_options_in_file(files[0], "assigned"), (f"--{name}", str(files[0])))
+    match = re.search(r"\b\w*(?:cli|args|conf|cfg)\w*\.(\w*(?:config|cfg)\w*)", program.text)
+    words = (f"{match[1]}={files[0]}",) if match is not None else ()
+    return Configured(_options_in_file(files[0], "assigned"), words)
+
+
+def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the values of a configuration file that the program reads and cannot override."""
+    option = next((o for o in declared if _CONFIG_OPTION.match(o.name)), None)
+    if option is not None:
+        file = _file_of_option(program, option)
+        if file is not None:
+            words = (str(file),)
+            if not option.is_positional:
+                dashes = "-" if option.way == "single" else "--"
+                words = (f"{dashes}{option.name}", str(file))
+            return Configured(_options_in_file(file, "constant"), words, file)
+    if (file := _named_file(program)) is not None:
+        options = _options_in_file(file, "constant")
+        return Configured(options, (), file, is_named=False)
+    return None
+
+
+def _file_of_option(program: ProgramSource, option: ScriptOption) -> Path | None:
+    if isinstance(option.default, str) and Path(option.default).suffix in _SUFFIXES:
+        for path in (Path(option.default), program.path.parent / option.default):
+            if path.is_file():
+                return path
+    return next(iter(_files_near(program.path)), None)
+
+
+def _named_file(program: ProgramSource) -> Path | None:
+    """Return the configuration file that a program names in its source, if there is one."""
+    for module in program.modules[:20]:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            if not node.value.endswith(_SUFFIXES) or "\n" in node.value:
+                continue
+            for path in (Path(node.value), program.path.parent / node.value):
+                if not path.is_file() or path.stat().st_size > _MAX_CONFIG_BYTES:
+                    continue
+                if any(_is_number(option) for option in _options_in_file(path, "constant")):
+                    return path
+    return None
+
+
+def _is_number(option: ScriptOption) -> bool:
+    return isinstance(option.default, int | float) and not isinstance(option.default, bool)
+
+
+def _files_near(path: Path) -> list[Path]:
+    """Return configuration files near a script, the most likely one for it first."""
+    folder = path.parent
+    found: list[Path] = []
+    for pattern in ("*", "config*/**/*", "conf/**/*", "examples/**/*", "../config*/**/*"):
+        found += [
+            file
+            for file in sorted(folder.glob(pattern))
+            if file.suffix in _SUFFIXES
+            and file.stat().st_size < _MAX_CONFIG_BYTES
+            and not file.name.startswith((".", "package", "pyproject", "tsconfig"))
+        ]
+    words = words_of(path.stem)
+
+    def likeness(file: Path) -> tuple[int, int, int]:
+        named = words_of(file.stem)
+        usual = file.stem in ("config", "default", "base", "train", "params", "hparams")
+        num_searched = len(searched_domains(_options_in_file(file, "constant")))
+        return -int(num_searched > 1), -len(words & named), -int(usual)
+
+    return sorted(dict.fromkeys(found), key=likeness)[:20] if len(found) < 500 else found[:1]
+
+
+def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [
+        ScriptOption(
+            constant.name,
+            _number_in(constant.value),
+            kind=kind_of_value(constant.name, _number_in(constant.value)),
+            way=way,
+        )
+        for constant in constants_of(text, file.suffix)
+        if not (isinstance(constant.value, str) and constant.value.startswith("$"))
+        and re.fullmatch(r"[\w.-]+", constant.name)
+    ]
+
+
+# W&B, the environment, constants.
+
+
+def wandb_options(program: ProgramSource) -> list[ScriptOption]:
+    """Return the defaults of `wandb.init(config=...)`, if the program reads `wandb.config`."""
+    if not program.is_python or not re.search(r"\bwandb\.config\b|\brun\.config\b", program.text):
+        return []
+    values = StaticValues()
+    values.learn(program.main.tree.body)
+    for node in ast.walk(program.main.tree):
+        if isinstance(node, ast.FunctionDef):
+            values.learn(node.body)
+    for call in _calls(program.main):
+        if dotted_name(call.func) != "wandb.init":
+            continue
+        for word in call.keywords:
+            known = values.get(word.value) if word.arg == "config" else None
+            if isinstance(known, dict):
+                return [replace(o, way="wandb") for o in _of_mapping(known) if o.way != "fixed"]
+    return []
+
+
+def environment_options(program: ProgramSource) -> list[ScriptOption]:
+    """Return the environment variables that a program reads, with their defaults."""
+    options: dict[str, ScriptOption] = {}
+    for module in program.modules[:10]:
+        for node in ast.walk(module.tree):
+            variable = _variable_in(node)
+            if variable is None or variable in options or _OF_OTHERS.match(variable):
+                continue
+            default = None
+            if isinstance(node, ast.Call) and len(node.args) > 1:
+                default = StaticValues().get(node.args[1])
+            kind = _conversion_around(module, node)
+            default = _converted(default, kind)
+            if kind is None and isinstance(default, bool | int | float):
+                kind = type(default).__name__
+            options[variable] = ScriptOption(variable, default, kind=kind, way="variable")
+    return list(options.values())
+
+
+def _variable_in(node: ast.AST) -> str | None:
+    """Return the environment variable that an expression reads, or None."""
+    if isinstance(node, ast.Call):
+        full = dotted_name(node.func)
+        if full in ("os.environ.get", "os.getenv", "environ.get", "getenv") and node.args:
+            name = literal_of(node.args[0])
+            return name if isinstance(name, str) else None
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        if dotted_name(node.value) not in ("os.environ", "environ"):
+            return None
+        name = literal_of(node.slice)
+        return name if isinstance(name, str) else None
+    return None
+
+
+def _conversion_around(module: Module, node: ast.AST) -> str | None:
+    for call in _calls(module):
+        if called_name(call) in ("int", "float", "bool") and node in call.args:
+            return "fixed" if called_name(call) == "bool" else called_name(call)
+    return None
+
+
+def _converted(default: Any, kind: str | None) -> Any:
+    try:
+        return {"int": int, "float": float}[kind](default) if kind in ("int", "float") else default
+    except (TypeError, ValueError):
+        return None
+
+
+def constant_options(program: ProgramSource) -> Configured | None:
+    """Return the constants of a script, or of a module of settings that it imports."""
+    suffix = program.path.suffix if program.path.suffix else ".py"
+    own = _constants(program.path, program.text, suffix)
+    if own or not program.is_python:
+        return Configured(own, (), program.path)
+    for module in program.modules[1:]:
+        if not words_of(module.path.stem) & _SETTINGS:
+            continue
+        if options := _constants(module.path, module.text, ".py"):
+            return Configured(options, (), _relative(module.path), is_named=False)
+    return None
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _constants(path: Path, text: str, suffix: str) -> list[ScriptOption]:
+    return [
+        ScriptOption(
+            constant.name,
+            constant.value,
+            kind=kind_of_value(constant.name, constant.value),
+            way="constant",
+        )
+        for constant in constants_of(text, suffix)
+        if re.fullmatch(r"[A-Za-z][\w.]*", constant.name)
+    ]

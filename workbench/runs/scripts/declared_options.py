@@ -1,0 +1,558 @@
+"""Options that a Python program declares by calls: argparse, optparse, click, absl, sys.argv.
+
+Loops over names are followed, and values that the source gives elsewhere are looked up. Options of
+types and signatures are left to `typed_options`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from workbench.runs.scripts.program_source import Module, ProgramSource
+from workbench.runs.scripts.script_help import options_in_help
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name
+from workbench.runs.scripts.static_values import (
+    Field,
+    NotStatic,
+    StaticValues,
+    TypeName,
+    dotted_name,
+    last_name,
+    literal_of,
+)
+
+TRAINS = ("train", "fit", "finetune", "run", "main", "pretrain", "learn", "tune")
+"""Names of commands that train, the most usual first."""
+_DECLARE = ("add_argument", "add_option", "add_arg")
+_ABSL = {
+    "DEFINE_float": "float",
+    "DEFINE_integer": "int",
+    "DEFINE_boolean": "bool",
+    "DEFINE_bool": "bool",
+    "DEFINE_string": "str",
+    "DEFINE_enum": "str",
+    "DEFINE_enum_class": "str",
+}
+_KINDS = {
+    "float": "float",
+    "int": "int",
+    "str": "str",
+    "string": "str",
+    "bool": "bool",
+    "Path": "path",
+    "double": "float",
+    "FLOAT": "float",
+    "INT": "int",
+    "STRING": "str",
+    "BOOL": "bool",
+    "FloatRange": "float",
+    "IntRange": "int",
+    "File": "path",
+    "FileType": "path",
+}
+_READS_BOOL = re.compile(r"bool", re.IGNORECASE)
+_ALTERNATIVES = re.compile(r"(?<![\w|])(\w[\w.-]*(?:\s?\|\s?\w[\w.-]*)+)(?![\w|])")
+_LISTED = re.compile(r"[\[({:]\s*([\w.'\"-]+(?:\s*,\s*[\w.'\"-]+)+)\s*[\])}.]?")
+_ENDS = ("help", "version", "append", "append_const", "count", "store_const", "extend")
+_UNKNOWN = object()
+
+
+def declared_options(program: ProgramSource) -> tuple[list[ScriptOption], list[str]]:
+    """Return the options that a program declares by calls, in their order.
+
+    Args:
+        program: The program.
+
+    Returns:
+        The options, and the words of the subcommand that trains.
+    """
+    if "docopt" in program.imported_names:
+        return options_in_help(ast.get_docstring(program.main.tree) or ""), []
+    options: dict[str, ScriptOption] = {}
+    defaults: dict[str, Any] = {}
+    words: list[str] = []
+    for module in _declaring(program):
+        reader = _Calls(program, module)
+        reader.read()
+        for option in reader.options:
+            options.setdefault(option.name, option)
+        defaults |= reader.defaults
+        words = words or reader.subcommand
+    for name, value in defaults.items():
+        for written in (name, name.replace("_", "-")):
+            if written in options and not options[written].is_flag:
+                options[written] = replace(options[written], default=value)
+    options |= {
+        option.name: option for option in _by_place(program.main.tree) if option.name not in options
+    }
+    return list(options.values()), words
+
+
+def _declaring(program: ProgramSource) -> Iterator[Module]:
+    """Yield the modules that declare options of a program: itself, and those that it calls."""
+    main = program.main
+    yield main
+    text = main.text
+    own = _declares(main.tree)
+    for module in program.modules[1:]:
+        if not _declares(module.tree):
+            continue
+        if 'if __name__ == "__main__"' in module.text.replace("'", '"') and own:
+            continue  # another program, of which this one uses something else
+        if not own or _adds_to_parser(module.tree, text):
+            yield module
+
+
+def _declares(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and (called_name(node) in (*_DECLARE, "option", "argument") or called_name(node) in _ABSL)
+        for node in ast.walk(tree)
+    )
+
+
+def _adds_to_parser(tree: ast.Module, text: str) -> bool:
+    """Return whether a program calls a function of a module that adds options to a parser."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        if re.search(rf"\b{re.escape(function.name)}\s*\(", text) and any(
+            isinstance(node, ast.Call) and called_name(node) in _DECLARE
+            for node in ast.walk(function)
+        ):
+            return True
+    return any(isinstance(node, ast.Call) and called_name(node) in _ABSL for node in ast.walk(tree))
+
+
+def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
+    """Yield what a script reads from sys.argv[1], sys.argv[2] and so on."""
+    places: dict[int, ScriptOption] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        name = last_name(node.targets[0])
+        place = _place_in_argv(node.value)
+        if not name or place is None or place in places:
+            continue
+        kind = next(
+            (
+                _KINDS[called_name(call)]
+                for call in ast.walk(node.value)
+                if isinstance(call, ast.Call) and called_name(call) in ("float", "int")
+            ),
+            "str",
+        )
+        default = None
+        if isinstance(node.value, ast.IfExp):
+            default = literal_of(node.value.orelse)
+        is_required = not isinstance(node.value, ast.IfExp)
+        places[place] = ScriptOption(
+            name, default, kind=kind, way="positional", is_required=is_required
+        )
+    if sorted(places) == list(range(1, len(places) + 1)):
+        yield from (places[place] for place in sorted(places))
+
+
+def _place_in_argv(node: ast.expr) -> int | None:
+    for part in ast.walk(node):
+        if (
+            isinstance(part, ast.Subscript)
+            and dotted_name(part.value) in ("sys.argv", "argv")
+            and isinstance(place := literal_of(part.slice), int)
+            and place > 0
+        ):
+            return place
+    return None
+
+
+class _Calls:
+    """Reads the calls of one module in their order."""
+
+    def __init__(self, program: ProgramSource, module: Module) -> None:
+        self._program, self._module = program, module
+        self._values = StaticValues()
+        self._values.learn(module.tree.body)
+        self._text = "\n".join(other.text for other in program.modules[:20])
+        self._parsers: dict[str, str] = {}
+        self._commands: dict[str, str] = {}
+        self.options: list[ScriptOption] = []
+        self.defaults: dict[str, Any] = {}
+        self.subcommand: list[str] = []
+
+    def read(self) -> None:
+        """Read the module."""
+        self._find_subcommands()
+        self._read_all(self._module.tree.body)
+
+    def _find_subcommands(self) -> None:
+        """Choose the subcommand that trains, where a program has several."""
+        for node in ast.walk(self._module.tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Call(func=ast.Attribute(attr="add_parser"), args=[word, *_]),
+                ) if isinstance(literal := literal_of(word), str):
+                    self._parsers[name] = literal
+                case ast.FunctionDef(name=name, decorator_list=decorators):
+                    for decorator in decorators:
+                        if _is_command_of_group(decorator):
+                            self._commands[name] = _command_name(decorator, name)
+        words = list(dict.fromkeys([*self._parsers.values(), *self._commands.values()]))
+        groups = [
+            node
+            for node in ast.walk(self._module.tree)
+            if isinstance(node, ast.FunctionDef)
+            and any(called_or_named(decorator) == "group" for decorator in node.decorator_list)
+        ]
+        if self._parsers or (groups and self._commands):
+            self.subcommand = [chosen_command(words)]
+        else:
+            self._commands = {}
+
+    def _read_all(self, nodes: list[Any]) -> None:
+        for node in nodes:
+            self._read(node)
+
+    def _read(self, node: ast.AST) -> None:
+        if isinstance(node, ast.For) and self._unrolled(node):
+            return
+        if isinstance(node, ast.FunctionDef):
+            self._read_function(node)
+            return
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            known = self._values.get(node.value, _UNKNOWN)
+            if known is not _UNKNOWN:
+                self._values.bind(node.targets[0], known)
+        if isinstance(node, ast.Call):
+            self._take(node)
+        self._read_all(list(ast.iter_child_nodes(node)))
+
+    def _read_function(self, function: ast.FunctionDef) -> None:
+        command = self._commands.get(function.name)
+        if command is not None and self.subcommand and command != self.subcommand[0]:
+            return
+        before = dict(self._values.names)
+        defaults = function.args.defaults
+        for argument, default in zip(
+            function.args.args[len(function.args.args) - len(defaults) :], defaults, strict=True
+        ):
+            if (known := self._values.get(default, _UNKNOWN)) is not _UNKNOWN:
+                self._values.names[argument.arg] = known
+        self._read_all(list(ast.iter_child_nodes(function)))
+        self._values.names = before
+
+    def _unrolled(self, loop: ast.For) -> bool:
+        """Read the body of a loop once for each item, and return whether they are known."""
+        if not _declares(ast.Module(loop.body, [])):
+            return False
+        values = self._values
+        fields = StaticValues(values.names, self._fields_of)
+        try:
+            items = list(fields.items(loop.iter))
+        except NotStatic:
+            return False
+        for item in items:
+            values.bind(loop.target, item)
+            self._read_all(loop.body)
+        return True
+
+    def _fields_of(self, name: str) -> list[Field]:
+        """Return the fields of a dataclass, over which a script may loop."""
+        if name not in self._program.classes:
+            raise NotStatic
+        return [
+            Field(
+                field.target.id,
+                TypeName(last_name(field.annotation)),
+                self._values.get(field.value),
+            )
+            for field in self._program.classes[name][1].body
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        ]
+
+    def _take(self, call: ast.Call) -> None:
+        name = called_name(call)
+        option = None
+        if name in _DECLARE:
+            receiver = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            command = self._parsers.get(receiver)
+            if command is not None and command != self.subcommand[0]:
+                return
+            option = self._of_argparse(call)
+        elif name in ("option", "argument") and _is_click(call):
+            option = self._of_click(call)
+        elif name in _ABSL:
+            option = self._of_absl(call, _ABSL[name])
+        elif name == "set_defaults":
+            known = {word.arg: self._values.get(word.value) for word in call.keywords if word.arg}
+            self.defaults |= {name: value for name, value in known.items() if value is not None}
+        elif name in ("mark_flag_as_required", "mark_flags_as_required"):
+            self._require(call)
+        if option is not None and not re.search(r"[^\w.-]", option.name):
+            self.options.append(option)
+
+    def _require(self, call: ast.Call) -> None:
+        names = self._values.get(call.args[0]) if call.args else None
+        required = [names] if isinstance(names, str) else names or []
+        self.options = [
+            replace(option, is_required=True) if option.name in required else option
+            for option in self.options
+        ]
+
+    def _names_in(self, call: ast.Call) -> list[str]:
+        known = (self._values.get(argument) for argument in call.args)
+        return [name for name in known if isinstance(name, str) and name]
+
+    def _of_argparse(self, call: ast.Call) -> ScriptOption | None:
+        names = self._names_in(call)
+        given = {word.arg: word.value for word in call.keywords if word.arg}
+        if not names or names[0] in ("--help", "--version", "-h"):
+            return None
+        action = self._values.get(given.get("action"))
+        if last_name(given.get("action")) == "BooleanOptionalAction":
+            action = "both"
+        if action in _ENDS:
+            return None
+        name, way = _chosen_name(names)
+        target = str(self._values.get(given.get("dest"), ""))
+        for long in names:  # of several names, the one by which the script knows it
+            if long.startswith("--") and long[2:].replace("-", "_") == target:
+                name = long[2:]
+        default = self._default(given.get("default"))
+        kind = self._kind(given.get("type"), default)
+        num_values = self._values.get(given.get("nargs"), 1)
+        is_several = num_values not in (1, "?", None)
+        text = self._values.get(given.get("help"), "")
+        required = self._values.get(given.get("required"), otherwise=False)
+        if way == "positional":
+            required = "default" not in given and num_values not in ("?", "*", "...")
+        if action in ("store_true", "store_false", "both"):
+            return _flag(name, way, action, default, text)
+        if (kind == "any" and default is not None) or is_several:
+            way = "fixed" if way != "positional" else way
+        return ScriptOption(
+            name,
+            default,
+            self._choices(given.get("choices"), text, default, kind),
+            None if kind == "any" else kind,
+            way,
+            required is True,
+            str(text),
+        )
+
+    def _kind(self, node: ast.expr | None, default: Any) -> str | None:
+        """Return the type of an option of argparse, "any" if a number is passed on as a text."""
+        if node is None:
+            is_number = isinstance(default, int | float)
+            return "any" if is_number else None
+        known = self._values.get(node)
+        name = known.name if isinstance(known, TypeName) else known
+        if not isinstance(name, str):
+            name = last_name(node)
+        if isinstance(node, ast.Call):
+            name = called_name(node)
+        if isinstance(node, ast.Lambda):
+            name = ast.unparse(node.body)
+        if name == "bool":
+            return "any"  # each text but the empty one is true
+        if _READS_BOOL.search(name):
+            return "bool"
+        if name in _KINDS:
+            return _KINDS[name]
+        if isinstance(default, bool):
+            return "bool"
+        if isinstance(default, int | float) and re.search(r"int|float", name):
+            return "int" if "int" in name else "float"
+        return type(default).__name__ if isinstance(default, int | float) else None
+
+    def _default(self, node: ast.expr | None) -> Any:
+        """Return a default if its value is known. Of `a or b`, and of environment variables, b."""
+        match node:
+            case ast.BoolOp(op=ast.Or(), values=[*_, last]):
+                return self._default(last)
+            case ast.Call(args=[_, otherwise]) if called_name(node) in ("get", "getenv"):
+                return self._default(otherwise)
+            case ast.Call(args=[inner]) if called_name(node) in ("int", "float", "Path", "str"):
+                known = self._default(inner)
+                try:
+                    return {"int": int, "float": float}.get(called_name(node), str)(known)
+                except (TypeError, ValueError):
+                    return None
+        value = self._values.get(node)
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value if isinstance(value, bool | int | float | str | list | tuple) else None
+
+    def _choices(
+        self, node: ast.expr | None, text: Any, default: Any, kind: str | None
+    ) -> tuple[Any, ...]:
+        known = self._values.get(node)
+        if isinstance(known, dict):
+            known = list(known)
+        if isinstance(known, list | tuple | set):
+            return tuple(value for value in known if isinstance(value, str | int | float))
+        if node is None and isinstance(text, str) and kind in (None, "str"):
+            return alternatives_in(text, default)
+        return ()
+
+    def _of_click(self, call: ast.Call) -> ScriptOption | None:
+        names = self._names_in(call)
+        given = {word.arg: word.value for word in call.keywords if word.arg}
+        is_argument = called_name(call) == "argument"
+        long = [name for name in names if name.startswith("--")]
+        if not names or (not is_argument and not any(name.startswith("-") for name in names)):
+            return None
+        default = self._default(given.get("default"))
+        required = self._values.get(given.get("required"), otherwise=is_argument)
+        text = str(self._values.get(given.get("help"), ""))
+        if is_argument:
+            return ScriptOption(
+                names[0],
+                default,
+                self._click_choices(given.get("type")),
+                self._click_kind(given.get("type"), default),
+                "positional",
+                required is True and default is None,
+            )
+        first, _, second = (long or names)[0].partition("/")
+        name, way = _chosen_name([first, *names])
+        if second or self._values.get(given.get("is_flag")) is True:
+            return _of_click_flag(name, second.strip(), default, text)
+        if any(word in given for word in ("multiple", "nargs", "count", "expose_value")):
+            way = "fixed"
+        choices = self._click_choices(given.get("type"))
+        if not choices and given.get("type") is None:
+            choices = alternatives_in(text, default)
+        return ScriptOption(
+            name,
+            default,
+            choices,
+            self._click_kind(given.get("type"), default),
+            way,
+            required is True and default is None,
+            text,
+        )
+
+    def _click_choices(self, node: ast.expr | None) -> tuple[Any, ...]:
+        if not isinstance(node, ast.Call) or called_name(node) != "Choice" or not node.args:
+            return ()
+        known = self._values.get(node.args[0], ())
+        return tuple(known) if isinstance(known, list | tuple | dict) else ()
+
+    def _click_kind(self, node: ast.expr | None, default: Any) -> str | None:
+        name = called_name(node) if isinstance(node, ast.Call) else last_name(node)
+        if name in _KINDS:
+            return _KINDS[name]
+        if node is None and isinstance(default, bool | int | float):
+            return type(default).__name__
+        return None
+
+    def _of_absl(self, call: ast.Call, kind: str) -> ScriptOption | None:
+        names = ("name", "default", "enum_values", "help")
+        if kind != "str" or not called_name(call).startswith("DEFINE_enum"):
+            names = ("name", "default", "help")
+        given = dict(zip(names, call.args, strict=False))
+        given |= {word.arg: word.value for word in call.keywords if word.arg}
+        name = self._values.get(given.get("name"))
+        if not isinstance(name, str):
+            return None
+        choices = self._values.get(given.get("enum_values"), ())
+        return ScriptOption(
+            name,
+            self._default(given.get("default")),
+            tuple(choices) if isinstance(choices, list | tuple) else (),
+            kind,
+            is_required=self._values.get(given.get("required")) is True,
+            text=str(self._values.get(given.get("help"), "")),
+        )
+
+
+def chosen_command(words: list[str]) -> str:
+    """Return the command that trains, among the commands of a program."""
+    for wanted in TRAINS:
+        for word in words:
+            if wanted in re.split(r"[-_]", word.lower()):
+                return word
+    return words[0]
+
+
+def called_or_named(node: ast.expr) -> str:
+    """Return the last name of a decorator, called or not."""
+    return called_name(node) if isinstance(node, ast.Call) else last_name(node)
+
+
+def alternatives_in(text: str, default: Any) -> tuple[str, ...]:
+    """Return the values that a help lists as a|b|c, if the default is one of them.
+
+    Example:
+        >>> from workbench.runs.scripts.declared_options import alternatives_in
+        >>> alternatives_in("kind of cell, rnn|gru|lstm", "gru")
+        ('rnn', 'gru', 'lstm')
+    """
+    for pattern, sign in ((_ALTERNATIVES, "|"), (_LISTED, ",")):
+        for match in pattern.finditer(text):
+            values = tuple(value.strip(" '\"`") for value in match[1].split(sign))
+            if default in values and len(values) > 1:
+                return values
+    return ()
+
+
+def _chosen_name(names: list[str]) -> tuple[str, Way]:
+    """Return the name by which an option is passed, without dashes, and how."""
+    if not names[0].startswith("-"):
+        return names[0], "positional"
+    long = [name for name in names if name.startswith("--") and len(name) > len("--")]
+    if long:
+        return long[0][2:], "option"
+    single = sorted((name[1:] for name in names if name.startswith("-")), key=len, reverse=True)
+    return single[0], "single"
+
+
+def _flag(name: str, way: Way, action: str, default: Any, text: Any) -> ScriptOption:
+    """Return an option of argparse that is true or false."""
+    text = str(text)
+    if way == "single":  # there is no placeholder for it
+        return ScriptOption(name, default, kind="bool", way="fixed", text=text)
+    if action == "both":
+        return ScriptOption(name, default, kind="bool", way="both", text=text)
+    if action == "store_false":
+        negative = name.removeprefix("no-")
+        if negative != name:
+            return ScriptOption(negative, default=True, kind="bool", way="off", text=text)
+        return ScriptOption(name, default=False, kind="bool", way="switch", text=text)
+    if default is True:  # it changes nothing
+        return ScriptOption(name, default=True, kind="bool", way="fixed", text=text)
+    return ScriptOption(name, default=False, kind="bool", way="switch", text=text)
+
+
+def _of_click_flag(name: str, second: str, default: Any, text: str) -> ScriptOption:
+    if second == f"--no-{name}":
+        return ScriptOption(name, default, kind="bool", way="both", text=text)
+    if second and default is True:
+        return ScriptOption(name, default, kind="bool", way="fixed", text=text)
+    if default is True:
+        return ScriptOption(name, default=True, kind="bool", way="fixed", text=text)
+    return ScriptOption(name, default=False, kind="bool", way="switch", text=text)
+
+
+def _is_click(call: ast.Call) -> bool:
+    """Return whether a call named option or argument is a decorator of click."""
+    return bool(call.args) and isinstance(call.func, ast.Name | ast.Attribute)
+
+
+def _is_command_of_group(decorator: ast.expr) -> bool:
+    name = dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return name.endswith(".command") and not name.startswith("click.")
+
+
+def _command_name(decorator: ast.expr, function: str) -> str:
+    if isinstance(decorator, ast.Call):
+        given = {word.arg: literal_of(word.value) for word in decorator.keywords}
+        first = literal_of(decorator.args[0]) if decorator.args else None
+        if isinstance(name := first or given.get("name"), str):
+            return name
+    return function.replace("_", "-").removesuffix("-command").removesuffix("-cmd")

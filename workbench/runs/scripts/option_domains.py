@@ -1,0 +1,411 @@
+"""Which options of a script are worth a search, and in which ranges.
+
+Names are compared by whole words: `--criterion` has nothing to do with "iter". The type of an
+option decides whether its range is of integers. At most ten options are searched, the usual ones
+first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from workbench.runs.scripts.script_options import ScriptOption, name_words, words_of
+
+MAX_SEARCHED = 10
+
+
+def _table(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NEVER = _table(
+    "seed seeds epoch epochs iter iters iteration iterations interval log logs logging save"
+    " print worker workers thread threads port device devices gpu gpus cuda mps cpu debug"
+    " verbose verbosity resume load eval evaluate evaluation test val valid validation world"
+    " path dir directory file filename name names project version freq frequency every vocab"
+    " image images img input inputs crop buffer cache pause sleep wait timeout quiet silent"
+    " progress shuffle plot show report profile profiler wandb tensorboard mlflow comet"
+    " download overwrite no not out output outputs mode split data dataset datasets task phase"
+    " backend format color colour tag tags note notes user host url jobs proc pin dry steps"
+    " step class classes labels nclasses num_classes tokens checkpoint checkpoints ckpt time"
+    " minutes hours seconds nodes node dist distributed local accelerator precision dtype"
+    " dtypes compile deterministic benchmark env envs channels_last prefetch memory mem"
+    " visualize video render track capture entity exp experiment run id eps epsilon"
+    " adam_epsilon patience start end begin total max min early stop fp16 bf16 fp32 tf32 jit"
+    " torchscript hub push token api key revision trust export profile dump prompt template"
+    " vocab length len seq context block window resolution height width_px fps port master"
+    " init initial_checkpoint pretrained samples examples subset fraction_data limit"
+    " hidden_act torch opset onnx target source lang language instance mean std interpolation"
+    " nproc root folder restore warm_start algo"
+)
+_PLACES = _table("dir folder path file")
+_NEVER_LAST = _table("k p n config tokenizer pattern impl schema recipe")
+_MAX_CHOICES = 12
+"""Maximum number of choices of what is searched: a list of all known models is not."""
+_ALLOWED_DESPITE = (
+    ("warmup",),
+    ("lr",),
+    ("learning", "rate"),
+    ("weight", "decay"),
+    ("max", "depth"),
+    ("max", "features"),
+    ("max", "leaf"),
+    ("max", "leaves"),
+    ("max", "bin"),
+    ("max", "norm"),
+    ("max", "grad"),
+    ("max", "delta"),
+    ("min", "child"),
+    ("min", "samples"),
+    ("min", "data"),
+    ("min", "split"),
+    ("batch", "size"),
+    ("minibatches",),
+    ("num", "steps"),
+    ("n", "steps"),
+    ("update", "epochs"),
+    ("n", "epochs"),
+    ("batch",),
+    ("batchsize",),
+    ("accumulation",),
+    ("clip",),
+    ("clipping",),
+    ("clipnorm",),
+    ("test", "size"),
+)
+"""Words that make a name worth a search although another of its words usually does not."""
+_SWITCH = re.compile(
+    r"nesterov|amsgrad|bias|norm|resid|pretrain|augment|mixup|cutmix|cosine|anneal|decay|balanc"
+    r"|freez|smooth|attention|bidirect|dropout|rotary|rope|tied?$|weight"
+)
+"""Names of flags that influence training. Most flags are about everything else."""
+_SWITCH_WORDS = _table(
+    "aug amp ema swa clip half skip flip gated tie tied pool mirror rslora dora packing bn"
+    " gae adv double dueling per augmentation warmup"
+)
+_LEARNING_RATE = re.compile(r"^(?:.*_)?(?:lr|learning_rate|learningrate|eta|step_size)(?:_.*)?$")
+_RATE_WORDS = _table(
+    "lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty regularization"
+    " regularisation regularizer coef coefficient coeff eta nu tau ent entropy weight kl"
+    " multiplier noise sigma scale"
+)
+"""What is searched by its order of magnitude."""
+_PART_WORDS = _table(
+    "dropout drop mask mixup cutmix smoothing smooth ratio prob probability frac fraction"
+    " momentum gamma beta beta1 beta2 betas subsample colsample bytree rho ema percent pct"
+    " split p dropath path_drop rate_drop"
+)
+"""What lies between 0 and 1."""
+_SCALES = _table("gamma")
+"""Names of parameters that are shares if they are near 1, as the discount of rewards is. Otherwise
+they are scales, such as the scale of a kernel.
+"""
+_SIZE_WORDS = _table(
+    "batch width hidden dim dims size layer layers nlayers nhid nhead nheads emsize embd"
+    " embed embedding emb channel channels unit units depth filter filters rank r head heads"
+    " kernel neurons nodes features leaves estimators trees neighbors minibatches bs steps"
+    " epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
+    " components clusters hops filters1 filters2 samples nz l1 l2 lin1 lin2 lin3 d_model"
+    " warmup bag"
+)
+_NEAR_ONE = 0.8
+"""From here on a part, such as a momentum, is searched by its distance from 1."""
+_SMALL = 0.1
+"""Below it a number is searched on a logarithmic scale, whatever its name."""
+_NOT_CHOSEN = _table(
+    "quantize quantization attn impl attention opset strategy reporter logger sampler metric"
+    " metrics objective recipe splits"
+)
+_USUAL: tuple[tuple[str, ...], ...] = (
+    ("lr",),
+    ("learning", "rate"),
+    ("eta",),
+    ("batch",),
+    ("bs",),
+    ("batchsize",),
+    ("weight", "decay"),
+    ("wd",),
+    ("optimizer",),
+    ("optim",),
+    ("opt",),
+    ("dropout",),
+    ("drop", "path"),
+    ("drop",),
+    ("momentum",),
+    ("alpha",),
+    ("c",),
+    ("l2",),
+    ("lambda",),
+    ("max", "depth"),
+    ("lora", "r"),
+    ("lora",),
+    ("hidden",),
+    ("layers",),
+    ("layer",),
+    ("depth",),
+    ("dim",),
+    ("embd",),
+    ("heads",),
+    ("warmup",),
+    ("gamma",),
+    ("ent", "coef"),
+    ("clip",),
+    ("clipping",),
+    ("rank",),
+    ("lambda",),
+    ("coef",),
+    ("beta",),
+    ("beta1",),
+    ("beta2",),
+    ("norm",),
+    ("minibatches",),
+    ("smoothing",),
+    ("mixup",),
+    ("cutmix",),
+    ("scheduler",),
+    ("sched",),
+)
+_NEUTRAL = _table(
+    "size rate ratio prob p dim dims coef coefficient value num steps type name factor norm"
+    " layers channels units 1 2 3 iters epochs fraction"
+)
+"""Words that do not make a detail of what they follow: `batch_size`, `warmup_steps`."""
+_DETAILS = _table("warmup min final end noise cycle initial init scaling stop layerwise multiplier")
+
+
+def searched_domains(options: Iterable[ScriptOption]) -> dict[str, str]:
+    """Return what is searched at first: the domain of each option in YAML, at most ten.
+
+    Args:
+        options: All options of a script. The result has their order.
+    """
+    options = list(options)
+    domains = {
+        option.name: domain for option in options if (domain := domain_of(option)) is not None
+    }
+    for option in options:
+        if option.name in domains and _is_replaced(option, options):
+            del domains[option.name]
+    _keep_heads_divisible(options, domains)
+    _leave_doubles(options, domains)
+    order = {option.name: place for place, option in enumerate(options)}
+    flags = {option.name for option in options if option.is_flag}
+    ranked = sorted(domains, key=lambda name: (_rank(name, is_flag=name in flags), order[name]))[
+        :MAX_SEARCHED
+    ]
+    return {name: domains[name] for name in domains if name in ranked}
+
+
+def _is_replaced(option: ScriptOption, options: list[ScriptOption]) -> bool:
+    """Return whether another option is searched instead: with `lr`, `lr-base` has no effect."""
+    if words_in(option.name)[-1:] != ["base"]:
+        return False
+    return any(other.name == option.name[:-5] for other in options)
+
+
+def _leave_doubles(options: list[ScriptOption], domains: dict[str, str]) -> None:
+    """Leave values of a configuration alone that an option of the same name replaces."""
+    own = {name_words(o.name) for o in options if o.way == "option" and "." not in o.name}
+    for option in options:
+        is_in_file = option.way in ("assigned", "constant") and "." in option.name
+        if is_in_file and name_words(option.name.rpartition(".")[2]) in own:
+            domains.pop(option.name, None)
+
+
+def _keep_heads_divisible(options: list[ScriptOption], domains: dict[str, str]) -> None:
+    """Leave the number of heads alone unless all choices divide all choices of the width."""
+    widths = [
+        option.default
+        for option in options
+        if option.name in domains
+        and isinstance(option.default, int)
+        and {"embd", "embed", "dim", "hidden", "emsize", "model", "embedding", "emb"}
+        & set(words_in(option.name))
+        and "head" not in words_in(option.name)
+    ]
+    for option in options:
+        words = set(words_in(option.name))
+        if option.name not in domains or not words & {"head", "heads", "nhead", "nheads"}:
+            continue
+        heads = option.default
+        if words & {"dim", "size"} or not isinstance(heads, int):
+            continue
+        if any((width // 2) % (heads * 2) for width in widths):
+            del domains[option.name]
+
+
+def words_in(name: str) -> list[str]:
+    """Return the words of a name in lower case, in their order.
+
+    Example:
+        >>> from workbench.runs.scripts.option_domains import words_in
+        >>> words_in("optimizer.learningRate")
+        ['optimizer', 'learning', 'rate']
+    """
+    return list(name_words(name))
+
+
+def domain_of(option: ScriptOption) -> str | None:
+    """Return the first domain of an option in YAML, or None if it is not worth a search.
+
+    Args:
+        option: The option.
+    """
+    if option.way == "fixed" or option.kind == "path":
+        return None
+    words = words_in(option.name)
+    last = option.name.rpartition(".")[2]
+    own = name_words(last)
+    if _is_never(list(own)) or words_of(last) & _PLACES:
+        return None
+    if option.is_flag:
+        is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
+        return "{choices: [true, false]}" if is_switch and own[0] not in ("use", "no") else None
+    plain = [value for value in option.choices if isinstance(value, str | int | float)]
+    if len(plain) > 1:
+        return _of_choices(list(own), plain)
+    if isinstance(option.default, str) or option.kind == "str":
+        return None
+    default = option.default
+    if default is None:
+        return _without_default(list(own), option.kind)
+    if not isinstance(default, int | float) or not math.isfinite(default):
+        return None
+    if option.kind in ("int", "any") or (isinstance(default, int) and option.kind != "float"):
+        return _of_integer(words, list(own), default)
+    return _range(list(own), float(default))
+
+
+def _of_choices(words: list[str], plain: list[Any]) -> str | None:
+    if set(words) & _NOT_CHOSEN or len(plain) > _MAX_CHOICES:
+        return None
+    return f"{{choices: {json.dumps(plain)}}}"
+
+
+def kind_of_value(name: str, value: Any) -> str | None:
+    """Return the type of a value in a file: what has no type there is known by its name.
+
+    Example:
+        >>> from workbench.runs.scripts.option_domains import kind_of_value
+        >>> kind_of_value("weight_decay", 0), kind_of_value("num_layers", 1)
+        ('float', 'int')
+    """
+    if not isinstance(value, bool | int | float | str):
+        return None
+    own = set(name_words(name.rpartition(".")[2]))
+    if value in (0, 1) and type(value) is int and own & (_RATE_WORDS | _PART_WORDS):
+        return "float"
+    return type(value).__name__
+
+
+def _is_never(words: list[str]) -> bool:
+    """Return whether the words of a name say that it is hardly ever searched."""
+    joined = set(words)
+    if "base" in joined and words[-1] in ("size", "base") and len(words) > 2:
+        return True  # what the base of a rate refers to
+    if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
+        left = joined & _table(
+            "log save print eval evaluation path dir file name seed no start end min gpu test val"
+            " valid inference sample sampling caching cache"
+        )
+        return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
+    return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
+
+
+def _is_tree(words: list[str]) -> bool:
+    return any(_contains(words, ("min", word)) for word in ("child", "samples", "data", "split"))
+
+
+def _contains(words: list[str], part: tuple[str, ...]) -> bool:
+    num = len(part)
+    return any(tuple(words[place : place + num]) == part for place in range(len(words) - num + 1))
+
+
+def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
+    is_size = bool(set(own) & _SIZE_WORDS) or any(
+        _contains(own, tree) for tree in (("max", "depth"), ("min", "child"), ("lora", "alpha"))
+    )
+    if default < 1 or not is_size or (default == 1 and "rank" in own):
+        return None
+    number = int(default)
+    return f"{{choices: {json.dumps(sorted({max(1, number // 2), number, number * 2}))}}}"
+
+
+def _without_default(words: list[str], kind: str | None) -> str | None:
+    """Return the usual range of an option whose default is not known."""
+    name = "_".join(words)
+    if kind == "float":
+        if _LEARNING_RATE.match(name) and len(words) < 4:
+            return "{low: 1.0e-05, high: 0.1, log: true}"
+        if _contains(words, ("weight", "decay")) or words == ["wd"]:
+            return "{low: 1.0e-06, high: 0.1, log: true}"
+        if "dropout" in words:
+            return "{low: 0.0, high: 0.5}"
+        if words == ["momentum"]:
+            return "{low: 0.5, high: 0.99}"
+    if kind == "int" and name in ("batch_size", "batch", "bs", "batchsize"):
+        return "{choices: [16, 32, 64]}"
+    return None
+
+
+def _range(words: list[str], default: float) -> str | None:
+    """Return a range of real numbers around a default.
+
+    None if its name and value do not suggest any.
+    """
+    named = set(words)
+    is_rate = bool(named & _RATE_WORDS)
+    is_part = 0 <= default < 1
+    if is_part and default >= _NEAR_ONE:
+        return f"{{low: {_number(1 - 5 * (1 - default))}, high: {_number(1 - (1 - default) / 5)}}}"
+    if 0 < default < 1 and named & _SCALES:
+        return (
+            f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
+        )
+    if is_part and (named & _PART_WORDS or (not is_rate and not 0 < default < _SMALL)):
+        return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
+    if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
+        return "{low: 0.5, high: 1.0}"
+    if is_rate and default == 0:
+        return "{choices: [0.0, 0.0001, 0.01]}"
+    if default > 0 and (
+        is_rate or default < _SMALL or named & {"clip", "clipping", "clipnorm", "norm", "delta"}
+    ):
+        return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
+    return None
+
+
+def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
+    """Return how usual it is to search an option: the lowest first."""
+    words = words_in(name)
+    if is_flag:
+        return len(_USUAL) + 1, len(words)
+    own = list(name_words(name.rpartition(".")[2]))
+    for place, usual in enumerate(_USUAL):
+        if _contains(own, usual):
+            others = [word for word in own if word not in usual]
+            # `lr_noise_pct` is about a detail of the rate, `matrix_lr` is a rate.
+            behind = own[_place_of(own, usual) + len(usual) :]
+            num_details = len([word for word in behind if word not in _NEUTRAL])
+            num_details += len([word for word in others if word in _DETAILS])
+            num_details += int(own == ["head", "dim"])
+            return place + 20 * num_details + len(others), len(words)
+    return len(_USUAL), len(words)
+
+
+def _place_of(words: list[str], part: tuple[str, ...]) -> int:
+    num = len(part)
+    return next(n for n in range(len(words)) if tuple(words[n : n + num]) == part)
+
+
+def _number(value: float) -> str:
+    """Return a number as YAML reads it: with a dot also where it has an exponent."""
+    text = f"{value:.6g}"
+    mantissa, sign, exponent = text.partition("e")
+    if not sign or "." in mantissa:
+        return text
+    return f"{mantissa}.0e{exponent}"

@@ -1,0 +1,280 @@
+"""The source of a program: its file, and the files next to it that it imports.
+
+Options are often declared in another file than the one that is started. This finds such files as
+Python would, without running anything, and says how the program is started.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from workbench.foundation.errors import DataError
+
+_MAX_MODULES = 80
+"""Maximum number of imported files that are read."""
+_MAX_BYTES = 1_000_000
+_INTERPRETERS = {
+    ".py": "python",
+    ".r": "Rscript",
+    ".sh": "bash",
+    ".bash": "bash",
+    ".zsh": "zsh",
+    ".jl": "julia",
+    ".lua": "lua",
+    ".pl": "perl",
+    ".js": "node",
+    ".rb": "ruby",
+}
+_SHEBANG = re.compile(r"#!.*\b(python|Rscript|bash|sh|zsh|julia)\b")
+_SETS_PATH = re.compile(r"sys\.path\.(?:append|insert)|setup_root|rootutils|pyrootutils")
+PROJECT_FILES = ("setup.py", "pyproject.toml")
+"""Files at the top of a project."""
+_STARTED_AS_MODULE = re.compile(r"(?:python3?|nproc[-_]per[-_]node[= ]\S+)\s+-m\s+([\w.]+)")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Python file of a program.
+
+    Attributes:
+        path: Where it is.
+        text: Its source.
+        tree: The same, parsed.
+    """
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """A program and what it consists of.
+
+    Attributes:
+        path: Its file, as the user wrote it.
+        text: Its source.
+        interpreter: The program that starts it, such as python. "" if the file starts by itself.
+        modules: The Python files that it consists of, itself first.
+        is_module: Whether it must be started with `python -m`.
+    """
+
+    path: Path
+    text: str
+    interpreter: str
+    modules: tuple[Module, ...] = ()
+    is_module: bool = False
+    classes: dict[str, tuple[Module, ast.ClassDef]] = field(default_factory=dict)
+    functions: dict[str, tuple[Module, ast.FunctionDef]] = field(default_factory=dict)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a Python program."""
+        return self.interpreter == "python"
+
+    @property
+    def main(self) -> Module:
+        """The Python file that is started."""
+        return self.modules[0]
+
+    @cached_property
+    def imported_names(self) -> frozenset[str]:
+        """The top-level names of all modules that the program imports."""
+        return frozenset(
+            name.partition(".")[0]
+            for module in self.modules
+            for name, _ in _imports_of(module.tree)
+            if name
+        )
+
+    @property
+    def command(self) -> list[str]:
+        """The words that start it."""
+        if self.is_module:
+            parts = self.path.with_suffix("").parts
+            if parts[-1] == "__main__":
+                parts = parts[:-1]
+            return [self.interpreter, "-m", ".".join(parts)]
+        if not self.interpreter:
+            return [
+                shlex.quote(self.path.as_posix() if "/" in str(self.path) else f"./{self.path}")
+            ]
+        return [self.interpreter, shlex.quote(str(self.path))]
+
+
+def read_program(path: Path) -> ProgramSource:
+    """Read a program and the files that it imports.
+
+    Args:
+        path: The file that is started.
+
+    Raises:
+        DataError: If it cannot be read, or if it is not valid Python although its name ends in .py.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise DataError(
+            f"cannot read {path}: {reason}",
+            next_step=(
+                "Give the script, or write the file by hand:"
+                " command: ./program --rate {rate}, with search: {rate: {low: 0.1, high: 1.0}}."
+            ),
+        ) from error
+    interpreter = _interpreter_of(path, text)
+    if interpreter != "python":
+        return ProgramSource(path, text, interpreter)
+    main = Module(path, text, parse_python(path, text))
+    found = _Imports(path)
+    modules = (main, *found.of(main))
+    classes: dict[str, tuple[Module, ast.ClassDef]] = {}
+    functions: dict[str, tuple[Module, ast.FunctionDef]] = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, (module, node))
+            elif isinstance(node, ast.FunctionDef):
+                functions.setdefault(node.name, (module, node))
+    return ProgramSource(
+        path, text, interpreter, modules, _is_module(path, text, found), classes, functions
+    )
+
+
+def parse_python(path: Path, text: str) -> ast.Module:
+    """Return the parsed source of a Python file.
+
+    Raises:
+        DataError: If it is not Python.
+    """
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise DataError(
+            f"{path}: it is not valid Python, line {error.lineno}: {error.msg}",
+            next_step="Give a training script. To make models of a table: workbench automl FILE",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: it is not valid Python: {error}") from error
+
+
+def _interpreter_of(path: Path, text: str) -> str:
+    if (known := _INTERPRETERS.get(path.suffix.lower())) is not None:
+        return known
+    if (shebang := _SHEBANG.match(text)) is not None:
+        return {"sh": "bash"}.get(shebang[1], shebang[1])
+    return "" if os.access(path, os.X_OK) else "python"
+
+
+def _imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the names of what is imported, and how many folders up each name starts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", node.level
+            before = f"{node.module}." if node.module else ""
+            yield from ((f"{before}{alias.name}", node.level) for alias in node.names)
+
+
+class _Imports:
+    """Finds the files of imported modules below the folders of a program."""
+
+    def __init__(self, path: Path) -> None:
+        self._own = path.absolute().parent
+        self._roots = [self._own]
+        for parent in list(self._own.parents)[:4]:
+            if parent == Path(parent.anchor) or parent == Path.home():
+                break
+            self._roots += [parent, parent / "src"]
+            if (parent / ".git").exists() or any(
+                (parent / name).exists() for name in PROJECT_FILES
+            ):
+                break
+        self.outside: Path | None = None
+        """The folder above the script in which modules were found."""
+        self.is_relative = False
+
+    def of(self, main: Module) -> list[Module]:
+        """Return the modules that a module imports, and those that they import."""
+        seen = {main.path.absolute()}
+        waiting, modules = [main], list[Module]()
+        while waiting and len(modules) < _MAX_MODULES:
+            module = waiting.pop(0)
+            for path in self._files_of(module, is_main=module is main):
+                if path in seen or len(modules) >= _MAX_MODULES:
+                    continue
+                seen.add(path)
+                if (read := read_module(path)) is not None:
+                    modules.append(read)
+                    waiting.append(read)
+        return modules
+
+    def _files_of(self, module: Module, *, is_main: bool) -> Iterator[Path]:
+        for name, level in _imports_of(module.tree):
+            parts = name.split(".") if name else []
+            if level:
+                self.is_relative = self.is_relative or is_main
+                folder = module.path.absolute().parent
+                for _ in range(level - 1):
+                    folder = folder.parent
+                roots = [folder]
+            else:
+                roots = self._roots
+            for root in roots:
+                path = _file_of(root, parts)
+                if path is not None:
+                    if is_main and not level and root != self._own and self.outside is None:
+                        self.outside = root
+                    yield path
+                    break
+
+
+def _file_of(root: Path, parts: list[str]) -> Path | None:
+    if not parts:
+        return None
+    place = root.joinpath(*parts)
+    for path in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def read_module(path: Path) -> Module | None:
+    """Return a Python file, or None if it cannot be read or is large.
+
+    Args:
+        path: Where it is.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        text = path.read_text(encoding="utf-8")
+        return Module(path, text, ast.parse(text))
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+
+
+def _is_module(path: Path, text: str, found: _Imports) -> bool:
+    """Return whether a program only finds its modules if it is started with `python -m`."""
+    if (
+        path.is_absolute()
+        or ".." in path.parts
+        or not all(part.isidentifier() for part in path.with_suffix("").parts)
+    ):
+        return False
+    if found.is_relative and len(path.parts) > 1:
+        return True
+    if found.outside is None or found.outside != Path.cwd() or _SETS_PATH.search(text):
+        return False
+    name = ".".join(path.with_suffix("").parts)
+    if name in _STARTED_AS_MODULE.findall(text):
+        return True
+    return not any((found.outside / project).exists() for project in PROJECT_FILES)

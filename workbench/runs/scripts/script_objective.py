@@ -1,0 +1,597 @@
+"""The objective of a program, as its source shows: what it measures on validation data.
+
+A metric of validation data is better than one of test data, and both are better than one of
+training data. What a program prints can be read while it runs, so it comes before what it logs to
+a file. If the program keeps its best model, or stops early, by a metric, that metric is meant.
+Which names a printed line has is left to `script_metrics`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_of
+from workbench.runs.scripts.program_source import (
+    PROJECT_FILES,
+    Module,
+    ProgramSource,
+    read_module,
+)
+from workbench.runs.scripts.script_metrics import metrics_of, printed_names
+from workbench.runs.scripts.script_options import (
+    ScriptOption,
+    called_name,
+    name_words,
+    place_for_trial,
+)
+from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
+
+_Way = Literal["print", "lightning", "wandb", "tensorboard", "mlflow"]
+_TRAIN = frozenset(("train", "training", "tr", "trn", "running", "batch", "step", "iter"))
+_VALIDATION = frozenset(
+    (
+        "val",
+        "valid",
+        "validation",
+        "validate",
+        "eval",
+        "evaluation",
+        "evaluate",
+        "dev",
+        "heldout",
+        "holdout",
+        "cv",
+        "oof",
+    )
+)
+_TEST = frozenset(("test", "testing", "tst"))
+_SPLITS = _VALIDATION | _TEST | frozenset(("train", "training"))
+_OF_BEST = frozenset(
+    ("best", "min", "max", "lowest", "highest", "minimum", "maximum", "prev", "old")
+)
+_MEASURES = re.compile(
+    r"^(?:acc\w*|accuracy|top\d|f1|f_?score|auc|auroc|roc|auprc|ap|map\d*|m?iou|dice|psnr|ssim|bleu\w*|rouge\w*"
+    r"|wer|cer|ppl|perplexity|bpb|bpc|bits|rewards?|returns?|score|r2|rmse|mse|mae|mape|rmsle|mcc|kappa|ndcg\w*"
+    r"|mrr|hits\w*|recall|precision|fid\w*|em|elbo|nll|error|err|metric|correct)$"
+)
+_LOSS = re.compile(r"^(?:loss\w*|losses|\w+loss|cost|objective|energy)$")
+_UP = re.compile(
+    r"^(?:acc\w*|accuracy|top\d|f1|f|auc|auroc|roc|auprc|ap|map\d*|m?iou|dice|psnr|ssim|bleu\w*|rouge\w*"
+    r"|rewards?|returns?|score|r2|mcc|kappa|ndcg\w*|mrr|hits\w*|recall|precision|em|correct|success)$"
+)
+_NO_METRIC = frozenset(
+    (
+        *("time", "lr", "epoch", "step", "steps", "num", "size", "sec", "seconds", "memory", "mem"),
+        *("dt", "mfu", "params", "norm", "grad", "rate", "count", "samples", "images", "tokens"),
+        *(
+            "name",
+            "best_epoch",
+            "duration",
+            "eta",
+            "speed",
+            "fps",
+            "throughput",
+            "length",
+            "len",
+            "std",
+            "seed",
+        ),
+    )
+)
+_REPORTED = ("log", "log_dict", "log_metrics", "log_metric", "add_scalar", "add_scalars", "scalar")
+_MONITORS = ("EarlyStopping", "ModelCheckpoint", "ReduceLROnPlateau")
+_SAME = {
+    "accuracy": "acc",
+    "accuracies": "acc",
+    "losses": "loss",
+    "validation": "val",
+    "valid": "val",
+    "eval": "val",
+    "evaluation": "val",
+    "perplexity": "ppl",
+    "training": "train",
+    "returns": "return",
+    "rewards": "reward",
+}
+_MAX_MODULES = 25
+_MAX_FILES = 200
+_LAST = 10_000
+"""The place of what only a configuration names."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a program is tuned for at first.
+
+    Attributes:
+        metric: Its name, as a run reads it.
+        goal: In which direction it is better.
+        others: All metrics that the program seems to report, the best objective first.
+        reason: What the goal is guessed from.
+        source: The value of `metrics` in YAML. None if the metric is printed.
+        needs_folder: Whether each trial needs its own working folder for it.
+        notes: What the user should know.
+    """
+
+    metric: str
+    goal: Goal
+    others: tuple[str, ...] = ()
+    reason: str = ""
+    source: str | None = None
+    needs_folder: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Reported:
+    """A metric that a program reports."""
+
+    name: str
+    context: str
+    way: _Way
+    place: int
+    is_of_main: bool = True
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        name = re.sub(r"_(?:epoch|step)$", "", self.name)
+        return tuple(re.sub(r"@\d+$|(?<=acc)\d$", "", word) for word in _words(name))
+
+    @property
+    def split(self) -> Literal["validation", "test", "train", ""]:
+        """The data that it is measured on, "" if nothing says so."""
+        for words in (set(self.words), set(_words(self.context))):
+            if words & {"train", "training", "tr"} and not words & (_VALIDATION | _TEST):
+                # A function that trains often measures as well.
+                is_measure = any(_MEASURES.match(word) for word in self.words)
+                return "" if is_measure and words.isdisjoint(self.words) else "train"
+            if words & _VALIDATION:
+                return "validation"
+            if words & _TEST:
+                return "test"
+        return ""
+
+
+@dataclass(frozen=True)
+class _Criterion:
+    """A metric by which a program keeps its best model."""
+
+    words: frozenset[str]
+    goal: Goal | None
+
+
+def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -> Objective:
+    """Return the objective that a program seems to have.
+
+    Args:
+        program: The program.
+        options: Its options, of which one may name the metric that it keeps the best model by.
+    """
+    if not program.is_python:
+        return _of_names(_of_other_language(program), [], program)
+    modules = [*program.modules[:_MAX_MODULES], *_trained_modules(program)]
+    reported = [
+        replace(metric, is_of_main=module is program.main)
+        for module in modules
+        for metric in _in_module(module)
+    ]
+    criteria = [criterion for module in modules for criterion in _criteria(module)]
+    for metric, goal in _monitored_in(options):
+        reported.append(_Reported(metric, "", _way_of_monitored(metric, reported), _LAST, False))
+        criteria.append(_Criterion(_normal(_words(metric)), goal))
+    return _of_names(reported, criteria, program)
+
+
+def _trained_modules(program: ProgramSource) -> list[Module]:
+    """Return the modules of a project that log as Lightning does, if a configuration names them."""
+    if not {"lightning", "pytorch_lightning"} & program.imported_names:
+        return []
+    root = next(
+        (
+            parent
+            for parent in [program.path.absolute().parent, *program.path.absolute().parents][:4]
+            if any((parent / name).exists() for name in (".git", *PROJECT_FILES, "configs", "conf"))
+        ),
+        program.path.absolute().parent,
+    )
+    known = {module.path.absolute() for module in program.modules}
+    modules: list[Module] = []
+    for path in sorted(root.rglob("*.py"))[:_MAX_FILES]:
+        module = None if path in known else read_module(path)
+        if module is not None and "def validation_step" in module.text:
+            modules.append(module)
+    return modules[:5]
+
+
+def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal | None]]:
+    """Yield the metrics by which a configuration keeps the best model, and their goals."""
+    values = {option.name: option.default for option in options}
+    goals: dict[str, Goal] = {"max": "maximize", "min": "minimize"}
+    for name, value in values.items():
+        before, _, last = name.rpartition(".")
+        if last not in ("monitor", "monitor_metric", "optimized_metric", "eval_metric"):
+            continue
+        if not isinstance(value, str) or not value:
+            continue
+        words = value.split()
+        goal = goals.get(str(values.get(f"{before}.mode")))
+        if len(words) > 1:
+            goal = goals.get(words[0])
+        yield words[-1], goal
+
+
+def _way_of_monitored(metric: str, reported: list[_Reported]) -> _Way:
+    ways: list[_Way] = [other.way for other in reported if other.name == metric]
+    return ways[0] if ways else "print"
+
+
+def guessed_goal(metric: str) -> Goal:
+    """Return in which direction a metric is probably better.
+
+    Args:
+        metric: Its name.
+
+    Example:
+        >>> from workbench.runs.scripts.script_objective import guessed_goal
+        >>> guessed_goal("val_acc"), guessed_goal("f1_loss")
+        ('maximize', 'minimize')
+    """
+    if (declared := goal_of(metric)) is not None:
+        return declared
+    words = _words(metric)
+    is_loss = any(_LOSS.match(word) or word in ("err", "error") for word in words)
+    if not is_loss and any(_UP.match(word) for word in words):
+        return "maximize"
+    return "minimize"
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return name_words(re.sub(r"[^\w.-]+", "_", name.replace("R2", "r2").replace("mAP", "map")))
+
+
+def _of_names(
+    reported: list[_Reported], criteria: list[_Criterion], program: ProgramSource
+) -> Objective:
+    known = [metric for metric in reported if _is_metric(metric)]
+    ranked = sorted(known, key=lambda metric: (*_rank(metric, criteria), metric.place))
+    names = tuple(dict.fromkeys(metric.name for metric in ranked))
+    if not ranked:
+        return Objective("loss", "minimize", reason="the name loss")
+    best = ranked[0]
+    goal, reason = guessed_goal(best.name), f"the name {best.name}"
+    for criterion in criteria:
+        if criterion.goal is not None and _agrees(best, criterion):
+            goal, reason = criterion.goal, "how the script compares it with its best value"
+            break
+    source, needs_folder = _source_of(best, program)
+    notes = []
+    if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
+        notes.append("This may be a value of training data: a value of validation data is better.")
+    return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
+
+
+def _is_metric(metric: _Reported) -> bool:
+    words = metric.words
+    if not words or any(word in _NO_METRIC for word in words if word != "rate"):
+        return False
+    if any(_MEASURES.match(word) or _LOSS.match(word) for word in words):
+        return True
+    return set(words) <= _VALIDATION | _TEST
+
+
+def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
+    """Return how good a metric is as an objective: the lowest first."""
+    words = metric.words
+    is_measure = any(_MEASURES.match(word) for word in words)
+    is_plain_loss = not is_measure and any(_LOSS.match(word) for word in words)
+    split = {"validation": 0, "test": 2, "": 3 if is_measure else 4, "train": 5}[metric.split]
+    agrees = any(_agrees(metric, criterion) for criterion in criteria)
+    if metric.split == "" and any(
+        _agrees(metric, criterion) and not criterion.words & _SPLITS for criterion in criteria
+    ):
+        split = 1
+    if metric.split == "" and any(word in ("reward", "return", "returns") for word in words):
+        split = 1
+    of_best = bool(set(words) & _OF_BEST)
+    in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
+    return (
+        split,
+        int(of_best),
+        int(not agrees),
+        int(not metric.is_of_main),
+        int(bool(metric.split) and not set(words) & _SPLITS),
+        int(metric.way != "print"),
+        int(is_plain_loss),
+        in_parts,
+    )
+
+
+def _is_named(word: str) -> bool:
+    return bool(_MEASURES.match(word) or _LOSS.match(word)) or word in ("mean", "avg", "average")
+
+
+def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
+    own = frozenset(_SAME.get(word, word) for word in metric.words) - {"mean", "avg", "total"}
+    wanted = criterion.words
+    splits = {_SAME.get(word, word) for word in _SPLITS}
+    measures = wanted - splits
+    if own <= splits:
+        return bool(own & wanted)
+    if not measures & own and not (not measures and wanted & own):
+        return False
+    own_split = own & splits or {_SAME.get(word, word) for word in (metric.split,) if word}
+    wanted_split = wanted & splits
+    return not wanted_split or not own_split or bool(wanted_split & own_split)
+
+
+# What a program reports.
+
+
+def _in_module(module: Module) -> Iterator[_Reported]:
+    place = 0
+    for name, body in _parts(module.tree):
+        source = ast.unparse(ast.Module(body, []))
+        for metric in [*printed_names(source), *_meters(body)]:
+            place += 1
+            yield _Reported(metric, name, "print", place)
+        for metric, way in _logged(body, module):
+            place += 1
+            yield _Reported(metric, name, way, place)
+    for metric in metrics_of(module.text):
+        place += 1
+        if metric.startswith("eval_"):  # those of a Trainer, which prints them itself
+            yield _Reported(metric, "evaluate", "print", place)
+    for metric in _of_keras(module.tree):
+        place += 1
+        yield _Reported(metric, "", "print", place)
+
+
+def _parts(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
+    """Yield the functions of a module, and what is outside of them, with their names."""
+    outside: list[ast.stmt] = []
+    for statement in tree.body:
+        match statement:
+            case ast.FunctionDef(name=name):
+                yield name, [_without_docstring(statement)]
+            case ast.ClassDef(body=inner):
+                for method in inner:
+                    if isinstance(method, ast.FunctionDef):
+                        yield method.name, [_without_docstring(method)]
+            case _:
+                outside.append(statement)
+    yield "", outside
+
+
+def _without_docstring(function: ast.FunctionDef) -> ast.FunctionDef:
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    body = function.body[1:] if has_docstring else function.body
+    return ast.FunctionDef(
+        name=function.name,
+        args=function.args,
+        body=body or [ast.Pass()],
+        decorator_list=[],
+        lineno=function.lineno,
+    )
+
+
+def _meters(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names that are given to objects which print them, as AverageMeter does."""
+    for node in ast.walk(ast.Module(body, [])):
+        if isinstance(node, ast.Call) and called_name(node).endswith("Meter") and node.args:
+            name = literal_of(node.args[0])
+            if isinstance(name, str):
+                yield name.replace(" ", "_")
+
+
+def _logged(body: list[ast.stmt], module: Module) -> Iterator[tuple[str, _Way]]:
+    """Yield what is logged to a file or a service."""
+    del module
+    for node in ast.walk(ast.Module(body, [])):
+        if not isinstance(node, ast.Call) or called_name(node) not in _REPORTED:
+            continue
+        owner = dotted_name(node.func).rpartition(".")[0]
+        way = _way_of(owner, called_name(node))
+        if called_name(node) == "log" and not node.args and len(node.keywords) > 1:
+            for word in node.keywords:
+                if word.arg:
+                    yield word.arg, "print"
+            continue
+        if way is None or not node.args:
+            continue
+        first = node.args[0]
+        if isinstance(first, ast.Dict):
+            names = [literal_of(key) for key in first.keys]
+        else:
+            names = [StaticValues().get(first)]
+        for name in names:
+            if not isinstance(name, str):
+                continue
+            yield _name_in_file(name, node, body, way), way
+
+
+def _way_of(owner: str, called: str) -> _Way | None:
+    last = owner.rpartition(".")[2].lower()
+    if called in ("add_scalar", "add_scalars") or (called == "scalar" and last):
+        return "tensorboard"
+    if called in ("log_metric", "log_metrics"):
+        return "mlflow" if last == "mlflow" else None
+    if last == "self" and called in ("log", "log_dict"):
+        return "lightning"
+    if "wandb" in last or last == "run":
+        return "wandb"
+    if last == "accelerator" and called == "log":
+        return "print"  # the same values are usually printed, too
+    return None
+
+
+def _name_in_file(name: str, call: ast.Call, body: list[ast.stmt], way: _Way) -> str:
+    """Return the name as the file has it: Lightning adds an ending to what has two values."""
+    if way != "lightning":
+        return name
+    given = {word.arg: literal_of(word.value) for word in call.keywords if word.arg}
+    function = body[0].name if isinstance(body[0], ast.FunctionDef) else ""
+    in_training = function == "training_step"
+    on_step = given.get("on_step", in_training)
+    on_epoch = given.get("on_epoch", not in_training)
+    return f"{name}_epoch" if on_step and on_epoch else name
+
+
+def _of_keras(tree: ast.Module) -> Iterator[str]:
+    """Yield what `fit` and `evaluate` of Keras print."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    compiled = next((c for c in calls if called_name(c) == "compile" and c.keywords), None)
+    if compiled is None:
+        return
+    given = {word.arg: word.value for word in compiled.keywords if word.arg}
+    if not {"loss", "metrics", "optimizer"} & given.keys():
+        return
+    names = ["loss"]
+    listed = given.get("metrics")
+    if isinstance(listed, ast.List | ast.Tuple):
+        names += [_keras_name(node) for node in listed.elts]
+    validates = any(
+        called_name(call) == "fit"
+        and {word.arg for word in call.keywords} & {"validation_data", "validation_split"}
+        for call in calls
+    )
+    prefix = "val_" if validates else ""
+    yield from (f"{prefix}{name}" for name in (*names[1:], names[0]) if name)
+
+
+def _keras_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        name = str(node.value)
+        return {"acc": "acc", "mse": "mse", "mae": "mae"}.get(name, name)
+    if isinstance(node, ast.Call):
+        for word in node.keywords:
+            if word.arg == "name" and isinstance(named := literal_of(word.value), str):
+                return named
+        return "_".join(name_words(called_name(node)))
+    return ""
+
+
+def _of_other_language(program: ProgramSource) -> list[_Reported]:
+    """Return the names before values that a program in another language prints."""
+    text = program.text
+    reported: list[_Reported] = []
+    printing = re.compile(
+        r"\b(?:cat|print|println|printf|echo|message|paste0?|sprintf|@printf|@info|cout\s*<<)(.*)"
+    )
+    for place, match in enumerate(printing.finditer(text)):
+        for literal in re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match[1]):
+            line = re.sub(r"%[-+ #0]*[\d.*]*[dfeEgGs]|\$\{?\w+\}?|\$\([^)]*\)", "{:f}", literal)
+            if not re.search(r"\{:f\}", line) and re.search(r"[=:\t ]\s*$", line):
+                line = f"{line}{{:f}}"
+            source = f"print({line!r})"
+            reported += [_Reported(name, "", "print", place) for name in metrics_of(source)]
+    return reported
+
+
+# By what a program keeps its best model.
+
+
+def _criteria(module: Module) -> Iterator[_Criterion]:
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]):
+                yield from _compared(left, right)
+            case ast.Compare(left=left, ops=[ast.Gt() | ast.GtE()], comparators=[right]):
+                yield from _compared(right, left)
+            case ast.Call(func=ast.Name(id="max" | "min" as name), args=[first, second]):
+                goal: Goal = "maximize" if name == "max" else "minimize"
+                for best, other in ((first, second), (second, first)):
+                    if "best" in _text_words(best):
+                        yield _Criterion(_criterion_words(best, other), goal)
+            case ast.Call(keywords=keywords):
+                yield from _monitored(called_name(node), keywords)
+            case ast.Constant(value=str() as text):
+                match_text = re.fullmatch(r"(min|max) (\w+)", text)
+                if match_text is not None:
+                    goal = "maximize" if match_text[1] == "max" else "minimize"
+                    yield _Criterion(_normal(_words(match_text[2])), goal)
+
+
+def _compared(less: ast.expr, more: ast.expr) -> Iterator[_Criterion]:
+    if _is_best(more):
+        yield _Criterion(_criterion_words(less, more), "minimize")
+    elif _is_best(less):
+        yield _Criterion(_criterion_words(more, less), "maximize")
+
+
+def _is_best(node: ast.expr) -> bool:
+    words = _text_words(node)
+    return bool({"best", "lowest", "highest"} & words) or (
+        bool(words & {"min", "max"})
+        and isinstance(node, ast.Name | ast.Attribute)
+        and bool(words & {"loss", "acc", "val", "valid"})
+    )
+
+
+def _text_words(node: ast.expr) -> set[str]:
+    return set(_words(ast.unparse(node)))
+
+
+def _criterion_words(first: ast.expr, second: ast.expr) -> frozenset[str]:
+    return _normal((*_text_words(first), *_text_words(second))) - {
+        *_OF_BEST,
+        *("self", "current", "cur", "avg", "mean", "item", "is", "so", "far", "model", "float"),
+    }
+
+
+def _normal(words: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(
+        _SAME.get(re.sub(r"\d+$", "", word), re.sub(r"\d+$", "", word)) for word in words
+    )
+
+
+def _monitored(name: str, keywords: list[ast.keyword]) -> Iterator[_Criterion]:
+    given = {word.arg: literal_of(word.value) for word in keywords if word.arg}
+    metric = given.get("metric_for_best_model")
+    if isinstance(metric, str):
+        is_greater = given.get("greater_is_better")
+        goal: Goal | None = None
+        if isinstance(is_greater, bool):
+            goal = "maximize" if is_greater else "minimize"
+        yield _Criterion(_normal(("eval", *_words(metric))), goal)
+    metric = given.get("monitor")
+    if isinstance(metric, str) and (name in _MONITORS or "mode" in given):
+        goals: dict[str, Goal] = {"max": "maximize", "min": "minimize"}
+        yield _Criterion(_normal(_words(metric)), goals.get(str(given.get("mode"))))
+
+
+# Where a metric is read.
+
+
+def _source_of(metric: _Reported, program: ProgramSource) -> tuple[str | None, bool]:
+    """Return the value of `metrics` in YAML, and whether each trial needs its own folder."""
+    match metric.way:
+        case "wandb":
+            return "{from: wandb}", False
+        case "tensorboard":
+            return "{tensorboard: '{folder}'}", not _writes_below_option(program)
+        case "lightning":
+            return "{csv: '{folder}/lightning_logs/version_0/metrics.csv'}", True
+    return None, False
+
+
+def _writes_below_option(program: ProgramSource) -> bool:
+    """Return whether the writer of TensorBoard gets its folder from an option for outputs."""
+    from workbench.runs.scripts.declared_options import declared_options
+
+    places = {
+        option.name.replace("-", "_")
+        for option in declared_options(program)[0]
+        if place_for_trial(option) is not None
+    }
+    for module in program.modules[:_MAX_MODULES]:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and called_name(node) == "SummaryWriter":
+                given = [*node.args, *(word.value for word in node.keywords)]
+                if any(last_name(part) in places for value in given for part in ast.walk(value)):
+                    return True
+    return False

@@ -1,0 +1,296 @@
+"""The values of expressions in a source, without running it.
+
+Literals, arithmetic, names that a module assigns once, f-strings, and a few builtins are evaluated,
+so that `default=5 * 8` and options that a loop declares are known. Whatever depends on the run of a
+program is not.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from workbench.runs.scripts.script_options import called_name
+
+MAX_ITEMS = 500
+"""Maximum number of items of what is evaluated. A source may ask for any number."""
+_MAX_EXPONENT = 64
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitOr: operator.or_,
+}
+_METHODS = {
+    dict: ("items", "keys", "values", "get", "copy"),
+    str: ("replace", "lower", "upper", "strip", "lstrip", "rstrip", "split", "format", "join"),
+}
+
+
+def _range(*bounds: int) -> list[int]:
+    numbers = range(*bounds)
+    if len(numbers) > MAX_ITEMS:
+        raise NotStatic
+    return list(numbers)
+
+
+def _zip(*columns: Any) -> list[Any]:
+    return list(zip(*columns, strict=False))
+
+
+class NotStatic(Exception):
+    """An expression whose value is only known when the program runs."""
+
+
+@dataclass(frozen=True)
+class TypeName:
+    """A type that a source names, such as float."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a dataclass, as `dataclasses.fields` returns it."""
+
+    name: str
+    type: Any
+    default: Any
+
+
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "list": list,
+    "tuple": list,
+    "set": list,
+    "sorted": sorted,
+    "enumerate": lambda values: list(enumerate(values)),
+    "zip": _zip,
+    "range": _range,
+    "type": lambda value: TypeName(type(value).__name__),
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "abs": abs,
+    "round": round,
+    "len": len,
+}
+Fields = Callable[[str], list[Field]]
+"""Returns the fields of a class by its name."""
+
+
+def last_name(node: ast.AST | None) -> str:
+    """Return the last part of a dotted name, or "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def dotted_name(node: ast.AST | None) -> str:
+    """Return a dotted name such as torch.optim.Adam, or "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        before = dotted_name(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def literal_of(node: ast.AST | None) -> Any:
+    """Return the value of a literal in a source, or None for anything else."""
+    try:
+        return node and ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+
+
+class StaticValues:
+    """Evaluates expressions with the names that are known."""
+
+    def __init__(self, names: Mapping[str, Any] | None = None, fields: Fields | None = None):
+        """Start with some names.
+
+        Args:
+            names: Values by name. A name with dots is an attribute.
+            fields: Returns the fields of a dataclass, for loops over them.
+        """
+        self.names: dict[str, Any] = dict(names or {})
+        self._fields = fields
+
+    def value(self, node: ast.AST | None) -> Any:
+        """Return the value of an expression.
+
+        Raises:
+            NotStatic: If it is only known when the program runs.
+        """
+        try:
+            value = self._value(node)
+        except NotStatic:
+            raise
+        except Exception as error:  # such as 1 / 0, or a key that is missing
+            raise NotStatic from error
+        if isinstance(value, str | list | tuple | dict) and len(value) > MAX_ITEMS * 20:
+            raise NotStatic
+        return value
+
+    def get(self, node: ast.AST | None, otherwise: Any = None) -> Any:
+        """Return the value of an expression, or another one if it is not known."""
+        try:
+            return self.value(node)
+        except NotStatic:
+            return otherwise
+
+    def bind(self, target: ast.expr, value: Any) -> None:
+        """Give a value to the names of an assignment or a loop."""
+        if isinstance(target, ast.Tuple | ast.List):
+            for element, part in zip(target.elts, list(value), strict=False):
+                self.bind(element, part)
+        elif name := dotted_name(target):
+            self.names[name] = value
+
+    def learn(self, statements: list[ast.stmt]) -> None:
+        """Learn the names that statements assign, in their order, without those in functions."""
+        for statement in statements:
+            match statement:
+                case ast.Assign(targets=targets, value=value):
+                    known = self.get(value, NotStatic)
+                    for target in targets:
+                        if known is not NotStatic:
+                            self.bind(target, known)
+                        elif name := dotted_name(target):
+                            self.names.pop(name, None)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    known = self.get(value, NotStatic)
+                    if known is not NotStatic:
+                        self.bind(target, known)
+                case ast.ClassDef(name=name, body=body):
+                    self._learn_class(name, body)
+
+    def _learn_class(self, name: str, body: list[ast.stmt]) -> None:
+        inner = StaticValues(self.names, self._fields)
+        before = set(self.names)
+        inner.learn(body)
+        for attribute, value in inner.names.items():
+            if attribute not in before:
+                self.names[f"{name}.{attribute}"] = value
+
+    def items(self, node: ast.expr) -> Iterator[Any]:
+        """Yield what a loop goes over.
+
+        Raises:
+            NotStatic: If it is only known when the program runs.
+        """
+        value = self.value(node)
+        if not isinstance(value, list | tuple | dict | set | range) or len(value) > MAX_ITEMS:
+            raise NotStatic
+        yield from value
+
+    def _value(self, node: ast.AST | None) -> Any:
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name() | ast.Attribute():
+                return self._named(node)
+            case ast.List() | ast.Set() | ast.Tuple() | ast.Dict() | ast.JoinedStr():
+                return self._collected(node)
+            case ast.FormattedValue(value=value):
+                return self._value(value)
+            case ast.UnaryOp() | ast.BinOp():
+                return self._computed(node)
+            case ast.Subscript(value=value, slice=key):
+                return self._value(value)[self._value(key)]
+            case ast.Call():
+                return self._called(node)
+            case ast.ListComp() | ast.GeneratorExp():
+                return self._comprehended(node)
+        raise NotStatic
+
+    def _collected(self, node: ast.List | ast.Set | ast.Tuple | ast.Dict | ast.JoinedStr) -> Any:
+        match node:
+            case ast.Dict(keys=keys, values=values):
+                return {self._value(k): self._value(v) for k, v in zip(keys, values, strict=True)}
+            case ast.JoinedStr(values=parts):
+                return "".join(str(self._value(part)) for part in parts)
+            case ast.Tuple(elts=elements):
+                return tuple(self._value(element) for element in elements)
+        return [self._value(element) for element in node.elts]
+
+    def _named(self, node: ast.Name | ast.Attribute) -> Any:
+        name = dotted_name(node)
+        if name in self.names:
+            return self.names[name]
+        if name in ("int", "float", "str", "bool"):
+            return TypeName(name)
+        if isinstance(node, ast.Attribute):
+            if name in ("math.pi", "np.pi"):
+                return 3.141592653589793
+            owner = self._value(node.value)
+            if isinstance(owner, Field | TypeName) and not node.attr.startswith("_"):
+                return getattr(owner, node.attr)
+            if isinstance(owner, TypeName) and node.attr == "__name__":
+                return owner.name
+        raise NotStatic
+
+    def _computed(self, node: ast.UnaryOp | ast.BinOp) -> Any:
+        if isinstance(node, ast.UnaryOp):
+            operand = self._value(node.operand)
+            if isinstance(node.op, ast.USub):
+                return -operand
+            if isinstance(node.op, ast.Not):
+                return not operand
+            raise NotStatic
+        left = self._value(node.left)
+        right = self._value(node.right)
+        if isinstance(node.op, ast.Pow) and abs(right) <= _MAX_EXPONENT:
+            return left**right
+        if isinstance(node.op, ast.Mult) and not isinstance(left, int | float):
+            raise NotStatic
+        if isinstance(left, PurePosixPath) and isinstance(node.op, ast.Div):
+            return left / right
+        if type(node.op) not in _OPERATORS:
+            raise NotStatic
+        return _OPERATORS[type(node.op)](left, right)
+
+    def _called(self, call: ast.Call) -> Any:
+        name = called_name(call)
+        if name in ("fields", "__dataclass_fields__") and len(call.args) == 1:
+            if self._fields is None:
+                raise NotStatic
+            return self._fields(last_name(call.args[0]))
+        if isinstance(call.func, ast.Attribute):
+            owner = self.get(call.func.value, NotStatic)
+            if owner is not NotStatic and name in _METHODS.get(type(owner), ()):
+                return self._method(owner, name, call)
+        arguments = [self._value(argument) for argument in call.args]
+        named = {word.arg: self._value(word.value) for word in call.keywords if word.arg}
+        if name == "dict":
+            return dict(*arguments, **named)
+        if name in ("Path", "PurePath", "join", "expanduser") and arguments:
+            return str(PurePosixPath(*map(str, arguments)))
+        if name not in _BUILTINS or named:
+            raise NotStatic
+        return _BUILTINS[name](*arguments)
+
+    def _method(self, owner: Any, name: str, call: ast.Call) -> Any:
+        arguments = [self._value(argument) for argument in call.args]
+        if name == "format" and re.search(r"\{[^{}]*:[^{}]*\d{4}", owner):
+            raise NotStatic
+        result = getattr(owner, name)(*arguments)
+        return list(result) if name in ("items", "keys", "values") else result
+
+    def _comprehended(self, node: ast.ListComp | ast.GeneratorExp) -> list[Any]:
+        if len(node.generators) != 1 or node.generators[0].ifs:
+            raise NotStatic
+        generator = node.generators[0]
+        inner = StaticValues(self.names, self._fields)
+        values = []
+        for item in self.items(generator.iter):
+            inner.bind(generator.target, item)
+            values.append(inner.value(node.elt))
+        return values

@@ -1,0 +1,472 @@
+"""Constants of a file, and a program that runs with other values of them.
+
+Many programs take no options: their settings are constants at the top of a script, or values in a
+YAML, TOML or JSON file. This finds such constants, and starts a program with a copy of the file in
+which they have other values. The file itself is never changed:
+
+    python -m workbench.training.programs.constants train.py LR=0.1
+    python -m workbench.training.programs.constants conf.yaml optimizer.lr=0.1 -- python train.py
+
+A Python script runs from its own place, so its imports and `__file__` stay as they are. Any other
+file is copied into the folder of the trial, and the command receives the path of the copy.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from workbench.foundation.errors import ArgumentError
+from workbench.training.programs.kept_imports import VARIABLE, KeptFiles
+
+MODULE = "workbench.training.programs.constants"
+"""What `python -m` starts."""
+_MAX_POWER = 64
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow, ast.USub)
+_LINES = {
+    ".r": re.compile(
+        r"^(?P<name>[A-Za-z][\w.]*)\s*(?:<-|=)\s*(?P<value>[^\s#(]+|\"[^\"]*\")\s*(?:#.*)?$"
+    ),
+    ".sh": re.compile(
+        r"^\s*(?:export\s+)?(?P<name>[A-Za-z]\w*)=(?P<value>[^\s#;$`()]+)\s*(?:#.*)?$"
+    ),
+    ".jl": re.compile(
+        r"^(?:const\s+)?(?P<name>[A-Za-z]\w*)\s*=\s*(?P<value>[^\s#(]+|\"[^\"]*\")\s*(?:#.*)?$"
+    ),
+}
+_LINES[".bash"] = _LINES[".sh"]
+_TOML_TABLE = re.compile(r"^\s*\[(?P<name>[\w.\-\"]+)\]\s*(?:#.*)?$")
+_TOML_VALUE = re.compile(
+    r"^\s*(?P<name>[\w\-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#\[{]+)\s*(?:#.*)?$"
+)
+_MAPPINGS = frozenset(
+    (
+        *("dict", "ConfigDict", "SimpleNamespace", "Namespace", "Munch"),
+        *("EasyDict", "AttrDict", "edict"),
+    )
+)
+_DOCUMENTS = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a file.
+
+    Attributes:
+        name: Its name. Dots separate the names of nested values.
+        value: Its value: a number, true or false, or a text.
+        start: Where its value starts in the text.
+        end: Where its value ends.
+    """
+
+    name: str
+    value: Any
+    start: int
+    end: int
+
+
+def constants_of(text: str, suffix: str) -> list[Constant]:
+    """Return the constants of a file, in their order. A name that is assigned twice has none.
+
+    Args:
+        text: What the file contains.
+        suffix: Its kind: .py, .yaml, .yml, .json, .toml, .r, .jl, .sh or .bash.
+
+    Example:
+        >>> from workbench.training.programs.constants import constants_of
+        >>> [(constant.name, constant.value) for constant in constants_of("LR = 3e-4", ".py")]
+        [('LR', 0.0003)]
+    """
+    suffix = suffix.lower()
+    if suffix == ".py":
+        constants = list(_of_python(text))
+    elif suffix in _DOCUMENTS:
+        constants = list(_of_document(text))
+    elif suffix == ".toml":
+        constants = list(_of_toml(text))
+    elif suffix in _LINES:
+        constants = list(_of_lines(text, _LINES[suffix]))
+    else:
+        return []
+    names = [constant.name for constant in constants]
+    return [constant for constant in constants if names.count(constant.name) == 1]
+
+
+def with_constants(text: str, suffix: str, values: Mapping[str, Any]) -> str:
+    """Return a file with other values of its constants.
+
+    Args:
+        text: What the file contains.
+        suffix: Its kind, see `constants_of`.
+        values: The new values by name.
+
+    Raises:
+        ArgumentError: If the file has no such constant.
+
+    Example:
+        >>> from workbench.training.programs.constants import with_constants
+        >>> with_constants("LR = 3e-4  # Adam", ".py", {"LR": 0.01})
+        'LR = 0.01  # Adam'
+    """
+    known = {constant.name: constant for constant in constants_of(text, suffix)}
+    for name in values:
+        if name not in known:
+            raise ArgumentError(
+                f"the file has no constant {name} with one value",
+                allowed=list(known)[:40],
+                next_step="Assign it once, at the top of the file.",
+            )
+    for name in sorted(values, key=lambda name: -known[name].start):
+        constant = known[name]
+        written = _written(
+            values[name], constant.value, text[constant.start : constant.end], suffix
+        )
+        text = text[: constant.start] + written + text[constant.end :]
+    return text
+
+
+def _written(value: Any, before: Any, text: str, suffix: str) -> str:
+    """Return a value as the language of a file writes it."""
+    if isinstance(before, str):
+        quote = text[:1] if text[:1] in ("'", '"') else ""
+        if suffix in (".py", ".json", ".toml", ".r", ".jl") and not quote:
+            quote = '"'
+        return json.dumps(str(value)) if quote else str(value)
+    if isinstance(before, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if isinstance(value, bool):
+        return {".py": str(value), ".r": str(value).upper()}.get(suffix.lower(), str(value).lower())
+    number = repr(value) if isinstance(value, int | float) else str(value)
+    if suffix in (*_DOCUMENTS, ".toml"):
+        # YAML 1.1 reads 1e-05 as a text.
+        mantissa, exponent, rest = number.partition("e")
+        if exponent and "." not in mantissa:
+            return f"{mantissa}.0e{rest}"
+    return number
+
+
+def _of_python(text: str) -> Iterator[Constant]:
+    tree = ast.parse(text)
+    starts = _LineStarts(text)
+    for name, node in _assigned(tree.body):
+        value = _value_of(node)
+        if isinstance(value, bool | int | float | str):
+            yield Constant(name, value, *starts.of(node))
+
+
+class _LineStarts:
+    """Turns places of nodes, in bytes of a line, into places in a text."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def of(self, node: ast.expr) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self._place(node.lineno, node.col_offset), self._place(
+            node.end_lineno, node.end_col_offset
+        )
+
+    def _place(self, line: int, offset: int) -> int:
+        before = self._lines[line - 1].encode()[:offset].decode()
+        return self._starts[line - 1] + len(before)
+
+
+def _assigned(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.expr]]:
+    """Yield what is assigned at the top of a module, with the names of nested values."""
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[target], value=value):
+                yield from _nested(target, value, prefix)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield from _nested(target, value, prefix)
+            case ast.ClassDef(name=name, body=inner) if not prefix:
+                yield from _assigned(inner, f"{name}.")
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__")), body=inner):
+                yield from _assigned(inner)
+            case ast.FunctionDef(name="get_config" | "main" | "config" as name, body=inner):
+                if not statement.args.args:
+                    yield from _assigned(inner, prefix)
+
+
+def _nested(target: ast.expr, value: ast.expr, prefix: str) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for one_target, one_value in zip(target.elts, value.elts, strict=False):
+            yield from _nested(one_target, one_value, prefix)
+        return
+    name = _dotted(target)
+    if name:
+        yield from _values_in(f"{prefix}{name}", value)
+
+
+def _values_in(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield from _values_in(f"{name}.{key.value}", item)
+        return
+    called = _dotted(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+    if isinstance(value, ast.Call) and called in _MAPPINGS:
+        yield from _values_in_call(name, value)
+    elif isinstance(value, ast.Call) and called in ("int", "float") and value.args:
+        yield name, value.args[0]
+    else:
+        yield name, value
+
+
+def _values_in_call(name: str, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    for word in call.keywords:
+        if word.arg:
+            yield from _values_in(f"{name}.{word.arg}", word.value)
+    for item in call.args[:1]:
+        if isinstance(item, ast.Dict | ast.Call):
+            yield from _values_in(name, item)
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        before = _dotted(node.value)
+        return f"{before}.{node.slice.value}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _value_of(node: ast.expr) -> Any:
+    """Return the value of a literal, or of arithmetic with numbers such as 2**19, else None."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        pass
+    return _number_of(node)
+
+
+def _number_of(node: ast.expr) -> int | float | None:
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+            return None
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        operand = _number_of(node.operand)
+        return None if operand is None else -operand
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, _ARITHMETIC):
+        return None
+    left = _number_of(node.left)
+    right = _number_of(node.right)
+    if left is None or right is None:
+        return None
+    return _combined(left, node.op, right)
+
+
+def _combined(left: float, operation: ast.operator, right: float) -> int | float | None:
+    if isinstance(operation, ast.Div | ast.FloorDiv) and right == 0:
+        return None
+    match operation:
+        case ast.Add():
+            value = left + right
+        case ast.Sub():
+            value = left - right
+        case ast.Mult():
+            value = left * right
+        case ast.Div():
+            value = left / right
+        case ast.FloorDiv():
+            value = left // right
+        case _ if abs(right) <= _MAX_POWER and (left != 0 or right > 0):
+            value = left**right
+        case _:
+            return None
+    is_finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_finite else None
+
+
+def _of_document(text: str) -> Iterator[Constant]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        root = YAML(typ="safe", pure=True).compose(text)
+    except YAMLError:
+        return
+    if root is not None:
+        yield from _of_node(root, "", text)
+
+
+def _of_node(node: Any, name: str, text: str) -> Iterator[Constant]:
+    from ruamel.yaml.nodes import MappingNode, ScalarNode
+
+    if isinstance(node, MappingNode):
+        for key, item in node.value:
+            if isinstance(key, ScalarNode):
+                yield from _of_node(item, f"{name}.{key.value}".lstrip("."), text)
+    elif isinstance(node, ScalarNode) and name:
+        start = node.start_mark.index
+        end = node.end_mark.index
+        value = node.value if node.style in ("'", '"') else _plain_value(text[start:end])
+        if node.style in (None, "", "'", '"') and value is not None:
+            yield Constant(name, value, start, end)
+
+
+def _plain_value(text: str) -> Any:
+    """Return the value of a word: true or false, a number, or the word itself."""
+    word = text.strip().strip("\"'")
+    if text.strip() in ("true", "True", "TRUE", "T", "yes"):
+        return True
+    if text.strip() in ("false", "False", "FALSE", "F", "no"):
+        return False
+    if word in ("null", "~", "None", "", "NULL", "NA"):
+        return None
+    for kind in (int, float):
+        try:
+            number = kind(word.replace("_", "").removesuffix("L") if kind is int else word)
+        except ValueError:
+            continue
+        return number if math.isfinite(number) else word
+    return word
+
+
+def _of_toml(text: str) -> Iterator[Constant]:
+    table, place = "", 0
+    for line in text.splitlines(keepends=True):
+        if (header := _TOML_TABLE.match(line)) is not None:
+            table = header["name"].replace('"', "") + "."
+        elif line.lstrip().startswith("[["):
+            table = "[]"
+        elif table != "[]" and (match := _TOML_VALUE.match(line)) is not None:
+            is_text = match["value"][0] in "\"'"
+            value = match["value"][1:-1] if is_text else _plain_value(match["value"])
+            if value is not None:
+                start = place + match.start("value")
+                yield Constant(f"{table}{match['name']}", value, start, place + match.end("value"))
+        place += len(line)
+
+
+def _of_lines(text: str, form: re.Pattern[str]) -> Iterator[Constant]:
+    place = 0
+    for line in text.splitlines(keepends=True):
+        match = form.match(line.rstrip("\n"))
+        if match is not None and (value := _plain_value(match["value"])) is not None:
+            start = place + match.start("value")
+            yield Constant(match["name"], value, start, place + match.end("value"))
+        place += len(line)
+
+
+def main(arguments: list[str]) -> None:
+    """Run a program with a copy of a file in which constants have other values.
+
+    Args:
+        arguments: The file, its values as NAME=VALUE, then -- and the command. Without a command,
+            the file itself is started.
+
+    Raises:
+        ArgumentError: If the file cannot be read, or has no such constant.
+    """
+    if not arguments:
+        raise ArgumentError(
+            "there is no file", next_step=f"Write python -m {MODULE} train.py LR=0.1."
+        )
+    path, *rest = arguments
+    split = rest.index("--") if "--" in rest else len(rest)
+    given, command = rest[:split], rest[split + 1 :]
+    values = {
+        name: _plain_value(value) for name, _, value in (word.partition("=") for word in given)
+    }
+    try:
+        text = _content(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"cannot read {path}: {error}") from error
+    edited = with_constants(text, Path(path).suffix, values)
+    if command and path not in command:
+        _replace_in_place(path, edited)
+        _start(command)
+    copy = _keep(Path(path).name, edited)
+    if path.endswith(".py") and (not command or path in command[1:2]):
+        _run_python(path, edited, command[2:] if command else [])
+        return
+    command = [str(copy) if word == path else word for word in command]
+    if not command:
+        command = [{".r": "Rscript", ".jl": "julia"}.get(copy.suffix.lower(), "bash"), str(copy)]
+    _start(command)
+
+
+def _start(command: list[str]) -> NoReturn:
+    """Replace this process by a command."""
+    if command[0] == "python":
+        command = [sys.executable, *command[1:]]
+    os.execvp(command[0], command)
+
+
+def _replace_in_place(path: str, text: str) -> None:
+    """Write the file that a program finds by itself, in the working folder of a trial.
+
+    Raises:
+        ArgumentError: If the trial has no working folder of its own.
+    """
+    folder = os.environ.get("WORKBENCH_FOLDER")
+    if folder is None or Path(folder).resolve() != Path.cwd().resolve():
+        raise ArgumentError(
+            f"the command does not name {path}, so a copy cannot be passed to it",
+            next_step=f"Name {path} in the command, or write workdir: fresh.",
+        )
+    place = Path(path)
+    if not place.resolve().is_relative_to(Path.cwd().resolve()) or place.is_symlink():
+        raise ArgumentError(
+            f"{path} is not in the working folder of the trial",
+            next_step="Write its path relative to the folder of the run.",
+        )
+    unfinished = place.with_name(f".{place.name}.{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(place)
+
+
+def _content(path: str) -> str:
+    """Return the version of a file that the run has kept, if it has one."""
+    folder = os.environ.get(VARIABLE)
+    place = os.path.abspath(path)
+    if folder:
+        kept = KeptFiles(folder)
+        if kept.place(place) is not None:
+            return kept.content(place).decode()
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _keep(name: str, text: str) -> Path:
+    """Write a copy into the folder of the trial, where it is kept, and return its path."""
+    folder = os.environ.get("WORKBENCH_FOLDER") or tempfile.mkdtemp(prefix="workbench-")
+    path = Path(folder, f"with-values-{name}")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def _run_python(path: str, text: str, arguments: list[str]) -> None:
+    """Run the source of a script as if its file had it."""
+    script = ModuleType("__main__")
+    script.__file__ = path
+    script.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = script
+    sys.argv = [path, *arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    exec(compile(text, path, "exec"), script.__dict__)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ArgumentError as error:
+        sys.exit(str(error))
