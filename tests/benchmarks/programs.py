@@ -31,7 +31,7 @@ from workbench.runs.scripts.first_experiment import experiment_for
 from workbench.runs.scripts.script_options import words_of
 
 NEVER = frozenset(
-    ("seed", "device", "gpu", "gpus", "classes", "path", "dir", "folder", "workers", "port", "rank")
+    ("seed", "device", "gpu", "gpus", "classes", "path", "dir", "folder", "workers", "port")
 )
 
 
