@@ -110,3 +110,39 @@ def test_other_names_of_columns_mean_the_same(shell: Shell, tmp_path: Path) -> N
     code, _, err = shell("what-if", "fine-tuning", "--points", str(path))
     assert code == 2
     assert "both adapted and targets" in " ".join(err.split())
+
+
+def test_a_folder_is_enough_to_know_what_fits(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16,'
+        ' "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192,'
+        ' "vocab_size": 128256}'
+    )
+    arguments = ("what-if", "fine-tuning", str(tmp_path), "--micro-batch", "4")
+    answer = shell.json(*arguments, "--gpu-memory", "24GB")
+    assert [point["method"] for point in answer["points"]] == ["full", "lora", "qlora"]
+    assert [point["fits"] for point in answer["points"]] == [False] * 3
+    assert answer["points"][1]["nearest"] == {
+        "method": "lora",
+        "sequence": 2048,
+        "micro_batch": 4,
+        "recompute": True,
+    }
+    code, out, _ = shell(*arguments, "--gpu-memory", "24GB", "--method", "lora")
+    assert code == 0
+    assert "lora fits with --recompute: " in out
+    code, out, _ = shell(*arguments, "--gpu-memory", "24GB", "--method", "lora", "--recompute")
+    assert "does not fit" not in out
+
+
+@pytest.mark.parametrize("arguments", [(), (".", "--points", "plans.csv")])
+def test_either_a_folder_or_a_table_is_needed(
+    shell: Shell, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "plans.csv").write_text(PLANS)
+    given = [
+        str(tmp_path / argument) if argument.endswith("csv") else argument for argument in arguments
+    ]
+    code, _, err = shell("what-if", "fine-tuning", *given)
+    assert code == 2
+    assert "give either the folder of a model, or --points" in " ".join(err.split())

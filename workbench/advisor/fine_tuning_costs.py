@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -539,32 +539,80 @@ def shipped_law() -> FineTuningLaw:
     )
 
 
-def predict_fine_tunings(
-    points: Path, measured: Path | None
-) -> tuple[list[FineTuningPlan], list[FineTuningPrediction]]:
-    """Predict the plans in a CSV file.
+def nearest_that_fits(plan: FineTuningPlan, law: FineTuningLaw) -> FineTuningPlan | None:
+    """Return the plan with the fewest and smallest changes that fits its GPU.
+
+    A change keeps the samples of a step: activations are computed again, micro batches are smaller,
+    or frozen weights have 4 bits. Only then is the sequence shorter, and a full training low-rank.
 
     Args:
-        points: The plans. A column that is missing means that it is not known.
-        measured: Also has memory_gb or memory_max_gb, and for times train_s and steps. None to use
-            the law that is included.
+        plan: A plan with `gpu_memory_gb`, a micro batch and a sequence.
+        law: The law to judge with.
 
     Returns:
-        The plans and their predictions.
+        The plan, or None if none fits.
+    """
+    candidates = sorted(_changed_plans(plan), key=lambda candidate: candidate[0])
+    predictions = law.predict([changed for _, changed in candidates])
+    for (_, changed), prediction in zip(candidates, predictions, strict=True):
+        if prediction.fits:
+            return changed
+    return None
+
+
+def _changed_plans(plan: FineTuningPlan) -> Iterator[tuple[float, FineTuningPlan]]:
+    """Yield changed plans with a cost. Each kind of change costs more than all before it."""
+    batches = _halvings(plan.micro_batch or 1.0)
+    sequences = _halvings(plan.sequence or 1024.0)[:6]
+    methods = [plan.method]
+    if plan.kind == "full":
+        methods += ["lora", "qlora"]
+    elif plan.method == "lora":
+        methods += ["qlora"]
+    for method_cost, method in enumerate(methods):
+        for sequence_cost, sequence in enumerate(sequences):
+            for batch_cost, batch in enumerate(batches):
+                for is_recomputed in (bool(plan.recompute), True):
+                    cost = 1000 * method_cost + 100 * sequence_cost + batch_cost
+                    changed = replace(
+                        plan,
+                        method=method,
+                        weights=plan.weights if method == plan.method else None,
+                        sequence=sequence,
+                        micro_batch=batch,
+                        recompute=is_recomputed,
+                    )
+                    yield cost + 0.5 * (is_recomputed != bool(plan.recompute)), changed
+
+
+def _halvings(value: float) -> list[float]:
+    """Return a whole number and its halves, down to 1."""
+    values = [value]
+    while values[-1] >= 2:
+        values.append(float(values[-1] // 2))
+    return values
+
+
+def law_of(measured: Path | None) -> FineTuningLaw:
+    """Return the law that is fitted to a CSV file, or the one that is included.
+
+    Args:
+        measured: Plans with memory_gb or memory_max_gb, and for times train_s and steps. None for
+            the law that is included.
 
     Raises:
-        DataError: If a file cannot be read, or no plan has a measured peak.
+        DataError: If the file cannot be read, or no plan has a measured peak.
     """
-    requested = check_has_plans(points, read_fine_tunings(points))
-    law = shipped_law() if measured is None else fit_fine_tuning_law(read_fine_tunings(measured))
-    return requested, law.predict(requested)
+    if measured is None:
+        return shipped_law()
+    return fit_fine_tuning_law(read_fine_tunings(measured))
 
 
 def read_fine_tunings(path: Path) -> list[FineTuningPlan]:
-    """Read plans, measured or not, from a CSV file.
+    """Read plans, measured or not, from a CSV file. A missing column means that it is not known.
 
     Raises:
-        DataError: If the file cannot be read, or a cell is wrong.
+        DataError: If the file cannot be read or is empty, or a cell is wrong.
     """
     heads = set(read_heads(path))
     for name, other in _OTHER_NAMES.items():
@@ -581,7 +629,7 @@ def read_fine_tunings(path: Path) -> list[FineTuningPlan]:
             f"{path} has methods that are not known, which count as low-rank: {', '.join(unknown)}",
             stacklevel=2,
         )
-    return plans
+    return check_has_plans(path, plans)
 
 
 def _plan_of(row: dict[str, Any]) -> FineTuningPlan:

@@ -473,6 +473,24 @@ GLOBAL_BATCH = _option(
 MICRO_BATCH = _option(
     "--micro-batch", "Let one worker process this many samples at once.", _COUNT, "SAMPLES"
 )
+METHOD = _option(
+    "--method",
+    "Train all weights, an adapter, or an adapter on weights of 4 bits. By default, see all three.",
+    OneOf(("full", "lora", "qlora")),
+    "NAME",
+)
+RANK = _option("--rank", "Use adapters of this rank. By default 16.", _COUNT)
+TARGETS = _option(
+    "--targets",
+    "Adapt these layers, such as q_proj+v_proj. By default all-linear.",
+    _TEXT,
+    "NAMES",
+)
+SEQUENCE = _option("--sequence", "Train on sequences of this many tokens.", _COUNT, "TOKENS")
+GPU_MEMORY = _option(
+    "--gpu-memory", "Say what fits a GPU with this memory.", Size(1_000_000), "SIZE"
+)
+RECOMPUTE = _flag("--recompute", "Compute activations again in the backward pass.")
 PRECISION = _option(
     "--precision",
     "Compute in this precision.",

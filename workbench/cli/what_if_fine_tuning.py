@@ -2,46 +2,162 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.cli.declarations import takes
 from workbench.cli.options import example
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.cli.parameters import JSON, MEASURED, POINTS
+from workbench.cli.parameters import (
+    FOLDER,
+    GPU_MEMORY,
+    JSON,
+    MEASURED,
+    METHOD,
+    MICRO_BATCH,
+    POINTS,
+    RANK,
+    RECOMPUTE,
+    SEQUENCE,
+    TARGETS,
+)
 from workbench.foundation.formatting import format_duration, format_number
+
+if TYPE_CHECKING:
+    from workbench.advisor.fine_tuning_costs import FineTuningPlan, FineTuningPrediction
+
+
+_METHODS = ("full", "lora", "qlora")
+_RANK, _TARGETS, _SEQUENCE = 16, "all-linear", 2048
 
 
 @click.command("fine-tuning")
-@takes(POINTS(is_required=True), MEASURED, JSON)
-@example(
-    "workbench what-if fine-tuning --points plans.csv --json",
-    "workbench what-if fine-tuning --points plans.csv --measured measured.csv",
+@takes(
+    FOLDER(is_required=False),
+    METHOD,
+    RANK,
+    TARGETS,
+    SEQUENCE,
+    MICRO_BATCH,
+    RECOMPUTE,
+    GPU_MEMORY,
+    POINTS,
+    MEASURED,
+    JSON,
 )
-def what_if_fine_tuning(points: Path, measured: Path | None, as_json: bool) -> None:
+@example(
+    "workbench what-if fine-tuning ./Llama-3.2-1B --sequence 2048 --gpu-memory 24GB",
+    "workbench what-if fine-tuning --points plans.csv --measured measured.csv --json",
+)
+def what_if_fine_tuning(
+    folder: Path | None, points: Path | None, measured: Path | None, as_json: bool, **given: Any
+) -> None:
     """Predict the memory and the time of fine-tuning a language model.
 
-    The file of points has the column method: full, lora, qlora or another method of PEFT. All other
-    columns are optional, and a missing one means that you do not know it: parameters_b, hidden,
-    layers, heads, kv_heads, feed_forward, vocabulary, tied, rank, adapted, dora, autocast_adapter,
-    weights, optimizer, recompute, sequence, micro_batch, gpus, gpu_memory_gb, trainable_parameters
-    and total_parameters. adapted names the layers with an adapter, such as q_proj+v_proj. targets
-    and batch are other names of adapted and micro_batch.
+    FOLDER is a model of transformers. Only its config.json is read. You see full training, LoRA and
+    QLoRA, by default with sequences of 2,048 tokens, one at a time. If a plan does not fit
+    --gpu-memory, you also see the nearest plan that does.
+
+    Instead of FOLDER, --points has one plan per row. Its column method is full, lora, qlora or
+    another method of PEFT. All other columns are optional, and a missing one means that you do not
+    know it: parameters_b, hidden, layers, heads, kv_heads, feed_forward, vocabulary, tied, rank,
+    adapted, dora, autocast_adapter, weights, optimizer, recompute, sequence, micro_batch, gpus,
+    gpu_memory_gb, trainable_parameters and total_parameters. adapted names the layers with an
+    adapter, such as q_proj+v_proj. targets and batch are other names of adapted and micro_batch.
 
     The measured file also has memory_gb or memory_max_gb, and for times train_s and steps. It may
     have out_of_memory, for plans that did not fit gpu_memory_gb. Answers are in its unit. Without a
     measured file, the law that is included answers, in GB of 1e9 bytes and without times.
 
     90 % of the peaks should be between low and high. A plan fits if its memory is at most 94 % of
-    gpu_memory_gb.
+    the memory of the GPU.
     """
-    from workbench.advisor.fine_tuning_costs import predict_fine_tunings
+    if (folder is None) == (points is None):
+        raise click.UsageError("give either the folder of a model, or --points")
+    options = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if points is not None and options:
+        raise click.UsageError(f"{options[0]} is for a folder: a table has a column for it")
+    from workbench.advisor.fine_tuning_costs import law_of, nearest_that_fits, read_fine_tunings
 
-    plans, predictions = predict_fine_tunings(points, measured)
+    law = law_of(measured)
+    plans = (
+        read_fine_tunings(points) if points is not None else _plans_of(folder or Path(), **given)
+    )
+    predictions = law.predict(plans)
+    nearest = [
+        nearest_that_fits(plan, law) if points is None and prediction.fits is False else None
+        for plan, prediction in zip(plans, predictions, strict=True)
+    ]
     if as_json:
-        print_json({"points": [prediction._asdict() for prediction in predictions]})
+        answers = [prediction._asdict() for prediction in predictions]
+        if points is None:
+            for answer, plan, near in zip(answers, plans, nearest, strict=True):
+                answer["method"] = plan.method
+                answer["nearest"] = None if near is None else _describe_plan(near)
+        print_json({"points": answers})
         return
+    _show(plans, predictions)
+    for plan, near in zip(plans, nearest, strict=True):
+        if near is not None:
+            (prediction,) = law.predict([near])
+            changes = _changes_between(plan, near)
+            click.echo(f"{plan.method} fits with {changes}: {prediction.memory_gb:.1f} GB")
+
+
+def _plans_of(
+    folder: Path,
+    *,
+    method: str | None,
+    rank: int | None,
+    targets: str | None,
+    sequence: int | None,
+    micro_batch: int | None,
+    recompute: bool | None,
+    gpu_memory: int | None,
+) -> list[FineTuningPlan]:
+    from workbench.advisor.language_models import read_language_model
+
+    model = read_language_model(folder)
+    return [
+        dataclasses.replace(
+            model,
+            method=name,
+            rank=rank or _RANK,
+            adapted=None if name == "full" else targets or _TARGETS,
+            sequence=sequence or _SEQUENCE,
+            micro_batch=micro_batch or 1,
+            recompute=bool(recompute),
+            gpu_memory_gb=None if gpu_memory is None else gpu_memory / 1e9,
+        )
+        for name in ([method] if method else _METHODS)
+    ]
+
+
+def _describe_plan(plan: FineTuningPlan) -> dict[str, Any]:
+    """Return what `nearest_that_fits` may change."""
+    return {
+        "method": plan.method,
+        "sequence": int(plan.sequence or 0),
+        "micro_batch": int(plan.micro_batch or 0),
+        "recompute": bool(plan.recompute),
+    }
+
+
+def _changes_between(plan: FineTuningPlan, near: FineTuningPlan) -> str:
+    """Return the options that change a plan to another one."""
+    before, after = _describe_plan(plan), _describe_plan(near)
+    return " ".join(
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in after.items()
+        if value != before[name]
+    )
+
+
+def _show(plans: Sequence[FineTuningPlan], predictions: Sequence[FineTuningPrediction]) -> None:
     from workbench.cli.output import make_table
 
     table = make_table("method", "adapted", "micro batch", "memory", "low", "high", "step", "")

@@ -1,0 +1,112 @@
+"""Reads the sizes of a language model from its `config.json`. No weights are opened.
+
+Source: the configurations of transformers. Older models call the same sizes by other names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.advisor.fine_tuning_costs import FineTuningPlan
+from workbench.foundation.errors import DataError
+
+_NAMES = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "feed_forward": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"),
+    "vocabulary": ("vocab_size",),
+}
+_NEEDED = ("hidden", "layers", "heads", "vocabulary")
+# Models with two matrices in a feed-forward layer. All others have a gate.
+_WITHOUT_GATE = frozenset(
+    ("gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon", "phi", "opt", "bloom", "mpt", "starcoder2")
+)
+
+
+def read_language_model(folder: Path) -> FineTuningPlan:
+    """Read a model's sizes and count its parameters.
+
+    Args:
+        folder: The folder of a model of transformers, or its `config.json`.
+
+    Returns:
+        A plan with the sizes of the model. The rest is not known.
+
+    Raises:
+        DataError: If there is no `config.json`, or it lacks a size.
+    """
+    path = folder / "config.json" if folder.is_dir() else folder
+    config = _read_config(path)
+    sizes: dict[str, Any] = {}
+    for name, keys in _NAMES.items():
+        sizes[name] = next((config[key] for key in keys if config.get(key) is not None), None)
+    lacking = [name for name in _NEEDED if not _is_size(sizes[name])]
+    if lacking:
+        raise DataError(
+            f"{path} has no {_NAMES[lacking[0]][0]}, so it does not describe a language model",
+            field=_NAMES[lacking[0]][0],
+            next_step="Give the folder of a model of transformers, or use --points.",
+        )
+    hidden = int(sizes["hidden"])
+    if not _is_size(sizes["feed_forward"]):
+        sizes["feed_forward"] = 4 * hidden
+    if config.get("multi_query"):
+        sizes["kv_heads"] = sizes["kv_heads"] or 1
+    if not _is_size(sizes["kv_heads"]):
+        sizes["kv_heads"] = sizes["heads"]
+    is_tied = bool(config.get("tie_word_embeddings", True))
+    parameters = _num_parameters(config, {name: int(size) for name, size in sizes.items()}, is_tied)
+    return FineTuningPlan(
+        parameters_b=parameters / 1e9,
+        tied=is_tied,
+        hidden=sizes["hidden"],
+        layers=sizes["layers"],
+        heads=sizes["heads"],
+        kv_heads=sizes["kv_heads"],
+        feed_forward=sizes["feed_forward"],
+        vocabulary=sizes["vocabulary"],
+    )
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read: {error}",
+            next_step="Give the folder of a model of transformers, which has a config.json.",
+        ) from error
+    if not isinstance(config, dict):
+        raise DataError(f"{path} contains no configuration of a model")
+    # Models that also see images describe their language model in a part.
+    part = config.get("text_config") or config.get("llm_config")
+    return {**config, **part} if isinstance(part, dict) else config
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _num_parameters(config: Mapping[str, Any], sizes: Mapping[str, int], is_tied: bool) -> int:
+    """Count the parameters of all matrices and embeddings. Norms and biases are negligible."""
+    hidden, heads = sizes["hidden"], sizes["heads"]
+    head_width = config.get("head_dim") or hidden // heads
+    attention = hidden * head_width * 2 * (heads + sizes["kv_heads"])
+    num_matrices = 2 if config.get("model_type") in _WITHOUT_GATE else 3
+    num_experts = config.get("num_local_experts") or config.get("num_experts") or 0
+    if num_experts:
+        width = config.get("moe_intermediate_size") or sizes["feed_forward"]
+        shared = config.get("shared_expert_intermediate_size") or 0
+        feed_forward = num_matrices * hidden * (num_experts * width + shared) + hidden * num_experts
+    else:
+        feed_forward = num_matrices * hidden * sizes["feed_forward"]
+    embedded = sizes["vocabulary"] * hidden * (1 if is_tied else 2)
+    positions = 0
+    if config.get("model_type") in ("gpt2", "opt", "gpt_neo"):
+        positions = hidden * (config.get("n_positions") or config.get("max_position_embeddings", 0))
+    return sizes["layers"] * (attention + feed_forward) + embedded + positions
