@@ -201,6 +201,7 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "failed_at": "x.py:1",
         "segment": None,
         "resumes": None,
+        "clone": None,
         "turn": 0,
         "fidelity": None,
         "traceback": (

@@ -21,7 +21,9 @@ from workbench.foundation.events import (
     TrialStarted,
 )
 from workbench.runs import Run
+from workbench.runs.bundles.bundle import narrow
 from workbench.store.database import Store
+from workbench.store.history.lineage import parts_of
 from workbench.sweeps.clones import BeginsFrom, check_clone
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -94,14 +96,21 @@ def test_a_clone_continues_its_parent_with_another_value_while_that_goes_on(stor
     assert left == {}, "no clone needs the copy any more"
     sweep.assert_sound()
 
-    # A replay repeats it, with the same curve to the bit.
-    again_run = Sweep(store, store.create_run(sweep.experiment))
-    store.command(again_run.run_id, "replay", {"run_id": sweep.run_id})
-    again_run.drive().wait("complete")
-    assert [losses(again_run, number) for number in range(3)] == [
-        losses(sweep, number) for number in range(3)
-    ]
-    again_run.assert_sound()
+
+@pytest.mark.slow
+def test_a_replay_repeats_clones_with_the_same_curves(store: Store) -> None:
+    sweep = start(store).drive()
+    sweep.wait_for(TrialReported, lambda event: event.step == 3)
+    assert clone(sweep, 0, {"rate": 0.25}).done
+    sweep.wait("complete")
+    again = Sweep(store, store.create_run(sweep.experiment))
+    store.command(again.run_id, "replay", {"run_id": sweep.run_id})
+    again.drive().wait("complete")
+    assert losses(again, 0) == losses(sweep, 0)
+    assert losses(again, 1) == losses(sweep, 1)
+    left = store.artifacts_of(again.run_id).below("trials/00000/branches").stamps()
+    assert left == {}
+    again.assert_sound()
 
 
 def test_what_cannot_be_cloned_is_refused_in_words(store: Store) -> None:
@@ -215,9 +224,9 @@ def test_a_model_is_cloned_with_its_weights(store: Store) -> None:
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         search={
             "lr": {"choices": [0.1, 0.01]},
-            "epochs": {"choices": [60]},
             "num_layers": {"choices": [1, 2]},
         },
+        training={"epochs": 60},
     ).drive()
     sweep.wait_for(TrialReported, lambda event: (event.epoch or 0) >= 5)
     shown = sweep.trials[0].params
@@ -247,6 +256,13 @@ def test_a_model_is_cloned_with_its_weights(store: Store) -> None:
     assert "trials/00000/branches/" in started.resumed_from
     ended = sweep.of(TrialEnded, 0)
     assert ended[0].state == "complete", "its parent went on"
+
+    # As a schedule of two parts, its bundle trains the same weights again.
+    parts = parts_of(sweep.history, cloned)
+    assert [until for until, _ in parts] == [planned.begins_epoch, 60]
+    again = Sweep(store, store.create_run(narrow(sweep.experiment, cloned, parts)))
+    again.launch("inline")
+    assert again.trials[1].values == cloned.values
 
 
 def test_parameters_that_no_longer_exist_are_dropped(store: Store) -> None:

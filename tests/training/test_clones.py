@@ -123,7 +123,10 @@ def test_a_clone_equals_its_parent_stopped_and_resumed_with_the_new_values(
     for part in ("strategy", "random", "schedule", "values"):
         assert_same(found[part], wanted[part])
     [planned] = [event for event in events if isinstance(event, TrialPlanned)]
-    assert (planned.begins_step, planned.begins_epoch) == (before["step"], before["epochs_done"])
+    assert (planned.begins_step, planned.begins_epoch) == (
+        before["step"],
+        pytest.approx(before["step"] / STEPS_PER_EPOCH),
+    )
     steps = [event.step for event in events if isinstance(event, TrialReported)]
     assert min(steps) > before["step"], "its curve begins where it leaves its parent"
     # Without the change, the weights are different, so the comparison above is not empty.
@@ -145,7 +148,10 @@ def test_a_checkpoint_that_is_kept_for_a_clone_does_not_change_the_training(
     branch = branch_at(open_artifacts(tmp_path / "parent"), step)
     clone, events = run(order_clone(tmp_path / "clone", branch.working_folder))
     [planned] = [event for event in events if isinstance(event, TrialPlanned)]
-    assert (planned.begins_step, planned.begins_epoch) == (step, 1)
+    assert (planned.begins_step, planned.begins_epoch) == (
+        step,
+        pytest.approx(step / STEPS_PER_EPOCH),
+    )
     # With the parameters of its parent, it ends with the same weights.
     assert clone.step == plain.step
     assert_same(

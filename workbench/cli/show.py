@@ -424,8 +424,8 @@ def print_best(console: Any, history: History) -> None:
         facts.add_row(name, Text(format_number(values[name]), style="bold"), note)
     for name, value in best.params.items():
         facts.add_row(name, format_value(value))
-    if plan := best.plan.describe():
-        facts.add_row("plan", plan)
+    for name, text in _how_trained(history, best):
+        facts.add_row(name, text)
     console.print(facts)
     parts = lineage(history.trials, best)
     if len(parts) > 1:
@@ -433,6 +433,14 @@ def print_best(console: Any, history: History) -> None:
         _print_parts(console, parts, unit)
     for line in certainty_lines(history):
         console.print(Text(f"  {line}."))
+
+
+def _how_trained(history: History, trial: Trial) -> Iterator[tuple[str, str]]:
+    """Yield the plan of a trial, and its parent if it is a clone."""
+    if plan := trial.plan.describe():
+        yield "plan", plan
+    if trial.clone is not None and (part := describe_segment(history, trial)):
+        yield "part", part
 
 
 def _print_front(console: Any, history: History, front: list[Trial]) -> None:

@@ -124,7 +124,7 @@ class _Loop:
         self._compiles = settings.plan.compile == "default"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
-        self._began: tuple[int, int] | None = None
+        self._began: tuple[int, float] | None = None
         """The step and the epochs of the checkpoint, if that of another trial was loaded."""
         self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
@@ -438,7 +438,7 @@ class _Loop:
         is_own = content is not None or before is None
         if before is not None and not is_own:
             content = self._read_continued(before)
-            self._began = content["step"], content["epochs_done"]
+            self._began = content["step"], content["step"] / self._steps_per_epoch
         if content is None:
             if self._parts.worker.rank == 0 and self._task.last_checkpoint is not None:
                 message = "the trial starts again, because its checkpoint is damaged"

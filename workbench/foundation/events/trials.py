@@ -69,7 +69,8 @@ class TrialPlanned(TrialEventHeader):
         ),
     )
     begins_epoch: float | None = Field(
-        default=None, description="In the same case: the epochs done at that checkpoint."
+        default=None,
+        description="In the same case: the epochs done at that checkpoint, not always whole.",
     )
     num_validation: int | None = Field(
         default=None, description="Number of validation samples. null if it is not known."

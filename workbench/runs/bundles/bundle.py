@@ -72,7 +72,7 @@ from workbench.store.history.compression import (
     is_compression,
 )
 from workbench.store.history.history import chosen_or_best, no_such_trial
-from workbench.store.history.lineage import lineage
+from workbench.store.history.lineage import describe_segment, parts_of
 from workbench.store.history.programs import code_of, describe_program
 
 if TYPE_CHECKING:
@@ -168,13 +168,15 @@ def fetched_checkpoint(run: StoredRun, shown: str) -> Iterator[Path]:
         yield path
 
 
-def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) -> Experiment:
+def narrow(
+    experiment: Experiment, trial: Trial, parts: Sequence[tuple[int, Trial]] = ()
+) -> Experiment:
     """Narrow an experiment to one trial: training it once reproduces the trial.
 
     Args:
         experiment: The experiment of the trial.
         trial: The trial.
-        parts: In a population, the trials that lead to it, the trial included. Others have none.
+        parts: The trials that lead to it, as `parts_of` returns them.
 
     Returns:
         The experiment with every parameter fixed, the plan written out, and without early stopping
@@ -192,16 +194,12 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
     ]
     document["search"] = {name: _as_fixed(value) for name, value in trial.params.items()}
     document["budget"] = {"trials": max(1, len(parts))}
-    if trial.segment is not None and parts:
-        document["search"] = _with_values_of(document["search"], parts)
+    if parts:
+        document["search"] = _with_values_of(document["search"], [part for _, part in parts])
         document["sampler"] = {
             "name": "schedule",
             "options": {
-                "parts": [
-                    {"until": part.segment.end, "params": part.params}
-                    for part in parts
-                    if part.segment is not None
-                ]
+                "parts": [{"until": until, "params": part.params} for until, part in parts]
             },
         }
     if trial.repeat:
@@ -292,7 +290,7 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
     code_sha256 = code_of(run.history, trial)
     if code_sha256 is not None:
         origin = dataclasses.replace(origin, kept_sha256=code_sha256)
-    parts = lineage(run.history.trials, trial)
+    parts = parts_of(run.history, trial)
     experiment = narrow(run.experiment, trial, parts)
     contents = Contents()
     kept = KeptFilesOfTrial(origin, artifacts, trial.program)
@@ -324,7 +322,7 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
     (folder / "environment.txt").write_text(_environment(kept.packages), encoding="utf-8")
     script = folder / "retrain.sh"
-    retrain = _RETRAIN.format(path="../" if has_code else "", num_trials=len(parts))
+    retrain = _RETRAIN.format(path="../" if has_code else "", num_trials=max(1, len(parts)))
     script.write_text(
         _script(has_code, contents, f'"$python" -m {retrain}', _folders_of_programs(experiment)),
         encoding="utf-8",
@@ -419,10 +417,7 @@ def _readme(
         f"From run `{run.run_id}`. Its result ({describe_value(run.experiment)}):\n\n{values}",
         f"Its parameters:\n\n{parameters or '- none were searched'}",
         *filter(None, [describe_program(run.history, trial)]),
-        (
-            "Train it again, with the same seed and, on the same machine, the same result:\n\n   "
-            f" {retrain}"
-        ),
+        *_describe_training(run.history, trial, retrain),
         *_warnings(trial, experiment, contents, has_code=has_code),
     ]
     if trial.best_checkpoint is not None:
@@ -438,6 +433,23 @@ def _readme(
         " installed, `report.html` is the report of the whole run."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _describe_training(history: History, trial: Trial, retrain: str) -> Iterator[str]:
+    """Yield how to train a trial again, and whether the result will be the same."""
+    is_whole = not trial.inherits or bool(parts_of(history, trial))
+    if trial.inherits:
+        yield f"It is a {describe_segment(history, trial)}."
+    if is_whole:
+        yield (
+            "Train it again, with the same seed and, on the same machine, the same result:\n\n   "
+            f" {retrain}"
+        )
+        return
+    yield (
+        "This trains its parameters from the start, without the weights of the other trial, so the"
+        f" result will differ:\n\n    {retrain}"
+    )
 
 
 def _warnings(

@@ -40,6 +40,37 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
     return parts
 
 
+def parts_of(history: History, trial: Trial) -> list[tuple[int, Trial]]:
+    """Return the trials that lead to a trial, with the epoch or the step at which each part ends.
+
+    Args:
+        history: The history of the run.
+        trial: The trial.
+
+    Returns:
+        The parts, oldest first, with the trial itself as the last. Empty for an entire training,
+        and for a clone that no schedule of parts describes: it left its parent within an epoch, or
+        its epochs are searched, or it is a program.
+    """
+    if trial.segment is not None:
+        parts = lineage(history.trials, trial)
+        return [(part.segment.end, part) for part in parts if part.segment is not None]
+    experiment, ended = history.experiment, trial.last_step
+    searches_epochs = experiment.trains_model and "epochs" in trial.params
+    if not trial.inherits or experiment.command is not None or searches_epochs:
+        return []
+    if experiment.trains_model:
+        ended = int(trial.last_epoch or 0)
+    chain: list[tuple[int, Trial]] = [(ended, trial)]
+    while (clone := chain[0][1].clone) is not None and clone.inherits:
+        left = clone.epoch if experiment.trains_model else clone.step
+        before = history.trials[clone.of]
+        if left is None or left != int(left) or before.repeat:
+            return []
+        chain.insert(0, (int(left), before))
+    return chain
+
+
 def describe_segment(history: History, trial: Trial) -> str | None:
     """Describe which part of a training a trial is, or return None for an entire training.
 
