@@ -56,7 +56,7 @@ def excerpts_in(file: str) -> list[Excerpt]:
     return found
 
 
-EXCERPTS = excerpts_in("public_forms.txt")
+EXCERPTS = excerpts_in("public_forms.txt") + excerpts_in("other_forms.txt")
 
 
 def last_values(text: str, size: int = 50) -> dict[str, float]:

@@ -65,11 +65,13 @@ _MARK = re.compile(
     rf"(?:{_BEFORE_MARK})\s*(?P<split>(?:{'|'.join(_SPLITS)})(?:_[a-z]+)?)"
     rf"(?:\s+(?:{_AFTER_SPLIT}|{'|'.join(COUNTED)}))*"
     rf"\s*(?:[\]):;|\u2502\t]|-(?=\s)|,(?=\s)|$|(?=\s\s))(?!\s*[-+]?\d*\.?\d+(?!\s*[\[/]))"
+    rf"|(?:^|\|)\s*(?P<phrase>{'|'.join(_SPLITS)})\s(?![^|]*(?:[=:]\s*\S|\d\.\d))[^|]*(?=\|)"
     rf"|^(?P<first>{'|'.join(_SPLITS)})\s+(?=[\w./]+=\S)",
     re.IGNORECASE,
 )
+_MAY_BE_SPLIT = re.compile(r"train|trn|val|eval|dev|hold|test|tst", re.IGNORECASE)
 _DELIMITER = re.compile(
-    r"[|\u2502\u2503;,!?{}\"<>=\[\]()]|\t|\s{2,}|:(?=\s|$)|(?<!\bavg)(?<!\bstd)(?<!\bno)\.(?=\s|$)"
+    r"[|\u2502\u2503;,!?{}\"<>=\[\]()]|\t|\s{2,}|:(?=\s|$)|(?<!\bavg)(?<!\bstd)(?<!\badj)(?<!\bmax)(?<!\bmin)(?<!\bval)(?<!\bacc)(?<!\bno)\.(?=\s|$)"
     r"|(?:^|(?<=\s))[-\u2013\u2014*>#~+@\u2192\u2714\u2713]+(?=\s|$)|[-=]>|\b(?:INFO|DEBUG|WARNING|ERROR)\b",
     re.IGNORECASE,
 )
@@ -97,7 +99,7 @@ _PROSE = frozenset(
 _NEUTRAL = frozenset(
     _words(
         "the a an set dataset data images samples examples network model our its their is was so "
-        "far split of"
+        "far split of folds runs seeds trials repeats"
     )
 )
 """Words in a phrase that do not tell one number from another."""
@@ -203,7 +205,12 @@ def scopes_in(text: str) -> list[tuple[int, str]]:
         >>> scopes_in("[train] loss 0.5"), scopes_in("Test set: loss 0.5"), scopes_in("loss 0.5")
         ([(7, 'train')], [(9, 'Test')], [])
     """
-    return [(match.end(), match["split"] or match["first"]) for match in _MARK.finditer(text)]
+    if _MAY_BE_SPLIT.search(text) is None:  # a quick check, because most lines have none
+        return []
+    return [
+        (match.end(), match["split"] or match["phrase"] or match["first"])
+        for match in _MARK.finditer(text)
+    ]
 
 
 def name_of(text: str, start: int, name: str, *, begin: int = 0) -> str:
@@ -227,7 +234,7 @@ def name_of(text: str, start: int, name: str, *, begin: int = 0) -> str:
     """
     begin = max(begin, start - _MAX_BEFORE)
     before = text[begin:start].rstrip("'\"")
-    if not before or not before[-1:].isspace():
+    if not before[-1:].isspace() or before[-2:].isspace() or before[-1:] == "\t":
         return name
     cuts = [match.end() for match in _DELIMITER.finditer(before.rstrip() + " ")]
     inner = [cut for cut in cuts if cut < len(before.rstrip())]
@@ -328,10 +335,17 @@ def written_scope(name: str) -> str:
     return ""
 
 
-def can_be_name(words: list[str]) -> bool:
-    """Return whether some words before a number can be a name, rather than prose."""
+def can_be_name(words: list[str], *, is_apart: bool = False) -> bool:
+    """Return whether some words before a number can be a name, rather than prose.
+
+    Args:
+        words: The words.
+        is_apart: Whether there is more than a space between them and the number.
+    """
     if any(word.lower() in _PROSE for word in words):
         return False
+    if is_apart and has_metric_name(" ".join(words)):
+        return True
     return (
         len(words) == 1
         or has_metric_name(words[-1])
@@ -344,7 +358,7 @@ _MAX_TAG = 3
 """Maximum length of a word after the name of a metric, such as the `p50` of `error p50`."""
 _NOT_OBJECTIVES = re.compile(
     r"time|runtime|second|duration|elapsed|eta\b|throughput|fps|sps|speed|memory|grad|norm\b|gnorm|"
-    r"init|samples|tokens|ups\b|wps\b|best|lowest|highest|minimum|maximum|\bmin\b|\bmax\b|previous|prev\b"
+    r"init|samples|tokens|ups\b|wps\b|chance|dummy|old\b|best|lowest|highest|minimum|maximum|\bmin\b|\bmax\b|previous|prev\b"
     r"|baseline|initial|random|target|kl\b|entropy|std\b|support|len\b|length|p.value|statistic",
     re.IGNORECASE,
 )
@@ -403,6 +417,10 @@ _OF_ANOTHER_VALUE = re.compile(
     rf"(?:^|[_./ -])(?:best|{'|'.join(_OF_ANOTHER)})(?:[_./ -]|[A-Z]|$)", re.IGNORECASE
 )
 
+_OF_BEST_VALUE = re.compile(
+    r"(?:^|[_./ -])(?:best|lowest|highest|minimum|maximum)(?:[_./ -]|[A-Z]|$)", re.IGNORECASE
+)
+
 
 def is_score(name: str) -> bool:
     """Return whether a name is that of a loss or a score, on whatever data.
@@ -417,4 +435,6 @@ def is_score(name: str) -> bool:
     if not (is_metric(name) or _OBJECTIVES.search(name) or names_only_split):
         return False
     spelled = name.replace("_", " ")
-    return _NOT_OBJECTIVES.search(spelled) is None or _OF_ANOTHER_VALUE.search(name) is not None
+    if _OF_BEST_VALUE.search(name) is not None:
+        return True
+    return _NOT_OBJECTIVES.search(spelled) is None

@@ -113,7 +113,8 @@ _PROGRESS = re.compile(
     re.IGNORECASE,
 )
 _SEPARATOR = re.compile(
-    r"[|\u2502;\t\[\]]|,(?!\d)|:(?=\s|$)|(?:^|(?<=\s))[-*=>#]+(?=\s|$)|\b(?:INFO|DEBUG|WARNING)\b"
+    r"[|\u2502;\t\[\]\u2190-\u21ff\u2600-\u27bf\U0001f000-\U0001faff]"
+    r"|,(?!\d)|:(?=\s|$)|(?:^|(?<=\s))[-*=>#]+(?=\s|$)|\b(?:INFO|DEBUG|WARNING)\b"
     r"|\b\d{4}-\d\d-\d\d\b|\b\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
 )
 _BEFORE_LAST = re.compile(rf"(?<=\w)\t(?=\s*{NUMBER}\s*(?:\t|$))", re.IGNORECASE)
@@ -122,24 +123,32 @@ _IN_BRACKETS = re.compile(r"\s*[\[(]([^\[\]()]*)[\])]")
 """Brackets with a position, a time, or the mean of the values so far."""
 _NAME_PATTERN = r"[^\W\d](?:[\w./@-]*\w)?"
 _SPACED_PAIR = re.compile(
-    rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN}){{0,2}})\s+({NUMBER})({UNIT}|x)?"
+    rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN}){{0,3}})\s+({NUMBER})({UNIT}|x)?"
     r"(?![\w:/@]|,\d|\.\d|-\d)",
     re.IGNORECASE,
 )
 _NOISE = re.compile(
-    r"^[IWEF]\d{4} [\d:.]+\s+\d+ \S+\]|\b\w+:\/\/\S+|\S+\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
-    r"|\b(?:localhost|\d+\.\d+\.\d+\.\d+|[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|edu|local|internal)):\d+"
+    r"^[IWEF]\d{4} [\d:.]+\s+\d+ \S+\]|(?<!\w)[a-z]\w{1,9}://\S+|\(\w{1,40}:\d+\)"
+    r"|(?<![^\s\[(])[^\s:]{1,200}\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
+    r"|(?<![\w.-])(?:localhost|\d+\.\d+\.\d+\.\d+"
+    r"|[\w-]{1,60}(?:\.[\w-]{1,60}){0,4}\.(?:com|org|net|io|edu|local|internal)):\d+"
     r"|\b\d{4}[-/]\d\d[-/]\d\d[T ]|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b|^Signif\. codes:.*$"
     r"|^\[LightGBM\] \[\w+\].*$"
 )
 """Times, addresses and places in a source file, and lines that explain others."""
+_LOGGED = re.compile(r"^\[[^\]]*\d\d:\d\d[^\]]*\]:?\s*(?:[A-Z]+\b:?\s*)?")
+"""The time in front of a logged line."""
+_OF_MODEL = re.compile(
+    r"\s+of (?:the|this|our) (?:\w+ )?(?:model|network|classifier|regressor|net|agent|policy)\b",
+    re.IGNORECASE,
+)
 _BAR = re.compile(
     r"\s*:?\s*\d+%\|[^|]*\|\s*[\d.]+\w?/[\d.?]+\w?\s*(?:\[[^,\]]*(?:,\s*[^,\]=]*(?:it/s|s/it|\w/s|s/\w+))?)?"
 )
 """A progress bar of tqdm, up to the values at its end."""
-_CALL = re.compile(
-    r"(?P<title>(?:[^\W\d][\w.']*\s?){1,4}?)\s*[:=]?\s*(?P<open>[({])(?=\s*['\"]?[\w.]+['\"]?\s*[=:])"
-)
+_OPENED = re.compile(r"[({](?=\s*['\"]?[\w.]+['\"]?\s*[=:])")
+_TITLE_OF_CALL = re.compile(r"(?:[^\W\d][\w.']* ?){1,2}\s?[:=]?\s?$")
+"""The words in front of a bracket."""
 _OPTIONS_LINE = re.compile(r"^\W*(?P<title>(?:[\w']+ ){0,3}[\w']+)\s*[:=](?=\s)")
 _CLOSING = {"(": ")", "{": "}"}
 
@@ -288,7 +297,7 @@ class PrintedMetrics:
             values = self._read_mapping(stripped)
             if values is not None:
                 return self._section.apply(text, values)
-        if (values := self._tables.read(text)) is not None:
+        if (values := self._tables.read(_LOGGED.sub("", text))) is not None:
             return self._section.apply(text, values, is_row=True)
         values = _read_pairs(stripped, self._metrics)
         if values.is_empty:
@@ -322,7 +331,8 @@ class Section:
             text: The line, with its indentation.
         """
         indent = len(text) - len(text.lstrip())
-        if (title := _TITLE.fullmatch(text.strip())) is not None:
+        may_be_title = len(text) <= _MAX_TITLE and _MAY_BE_TITLE.search(text) is not None
+        if may_be_title and (title := _TITLE.fullmatch(text.strip())) is not None:
             scope = _scope_of_title(title["words"], is_marked=title["begin"] or title["end"])
             is_of_options = echoes_options(title["words"]) and bool(title["begin"] or title["end"])
             if scope or is_of_options:
@@ -377,7 +387,10 @@ _TITLE = re.compile(
     r"(?P<begin>[-=*#~>+\[\u2500-\u257f ]*[-=*#~>+\[\u2500-\u257f])?\s*"
     r"(?P<words>[^\W\d](?:[^:=|{}]|:(?=\s\S))*?[\w)])\s*(?P<end>:|\.\.\.|\u2026|[-=*#~<+\]\u2500-\u257f][-=*#~<+\]\u2500-\u257f:]*)?\s*"
 )
-_MAX_TITLE_WORDS = 5
+_MAX_TITLE_WORDS, _MAX_TITLE = 5, 80
+_MAY_BE_TITLE = re.compile(
+    r"train|val|test|eval|dev|hold|config|arg|param|option|setting|flag", re.IGNORECASE
+)
 _IN_PAST = re.compile(
     r"\b(?:finish\w*|complet\w*|done|start\w*|stop\w*|ended|end|sav\w*|load\w*|until|best)\b",
     re.IGNORECASE,
@@ -433,7 +446,7 @@ def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
             "_"
         )
         return Values({re.sub(r"=_+", "=", at): float(noted["number"])})
-    text = _BAR.sub(": | ", _NOISE.sub("|", text))
+    text = _OF_MODEL.sub("", _BAR.sub(": | ", _NOISE.sub("|", text)))
     text = _without_options(text)
     signed = list(_signed_pairs(text))
     rest = _blanked(text, signed)
@@ -488,7 +501,8 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
     begin = 0
     for match in _PAIR.finditer(text):
         bare, sign = match["name"], match["sign"].strip()
-        name = _with_tag(name_of(text, match.start(), bare, begin=begin), match["tag"])
+        name = name_of(text, match.start(), bare, begin=begin)
+        name = _with_tag(name.rstrip("."), match["tag"])
         begin = match.end()
         if bare.lower() == split_word(bare) and _POSITION.match(text, match.end()):
             continue
@@ -531,18 +545,28 @@ def _without_options(text: str) -> str:
         has_brackets = rest.lstrip().startswith(("{", "(", "["))
         if not has_brackets and re.search(r"[\w\s][=:]", rest):
             return ""
+    if "(" not in text and "{" not in text:
+        return text
     place, parts = 0, []
-    while (match := _CALL.search(text, place)) is not None:
-        end = _end_of(text, match.end("open"), match["open"])
-        names = re.findall(r"([\w./-]+)['\"]?\s*[=:]", text[match.end("open") : end])
-        is_object = match["open"] == "(" and match["title"].strip()[:1].isupper()
-        is_dropped = _is_of_options(match["title"]) or (
-            is_object and not any(is_metric(name) for name in names)
+    while (match := _OPENED.search(text, place)) is not None:
+        title = _TITLE_OF_CALL.search(text, max(place, match.start() - _MAX_TITLE), match.start())
+        end = _end_of(text, match.end(), match[0])
+        is_dropped = title is not None and _is_call_of_options(
+            title[0], text[match.end() - 1 : end]
         )
-        stop = end if is_dropped else match.end("open")
-        parts.append(text[place : match.start("open") if is_dropped else stop])
+        stop = end if is_dropped else match.end()
+        parts.append(text[place : match.start() if is_dropped else stop])
         place = stop + is_dropped
     return "".join((*parts, text[place:]))
+
+
+def _is_call_of_options(title: str, call: str) -> bool:
+    """Return whether a bracket holds options: those of a title, or of an object."""
+    if _is_of_options(title):
+        return True
+    names = re.findall(r"([\w./-]+)['\"]?\s*[=:]", call)
+    is_object = call.startswith("(") and title.strip()[:1].isupper()
+    return is_object and not any(is_metric(name) for name in names)
 
 
 def _is_of_options(title: str) -> bool:
@@ -642,7 +666,10 @@ def _spaced_pairs_of(part: str, begin: int) -> list[_Pair]:
     place = _after_brackets(part, 0)
     while place < len(part):
         match = _SPACED_PAIR.match(part, place)
-        if match is None or not can_be_name(words := match[1].split(" ")) or match[2].endswith("_"):
+        if match is None or match[2].endswith("_"):
+            return []
+        words, is_apart = match[1].split(" "), match.start(2) - match.end(1) > 2
+        if not can_be_name(words, is_apart=is_apart):
             return []
         pairs.append(_pair_of(match, "_".join(words), begin))
         place = _after_brackets(part, match.end())

@@ -7,11 +7,13 @@ row. A table is recognised by the name of a usual metric in its first line.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
 from workbench.training.programs.documents import Values
 from workbench.training.programs.metric_names import (
+    has_metric_name,
     is_count,
     is_metric,
     is_option,
@@ -30,9 +32,17 @@ _COEFFICIENTS = re.compile(r"\b(?:estimate|std\.? err\w*|coef\w*|t.value|z.value
 """Columns of a table of a statistical model, in which each row is a coefficient."""
 _TITLE = re.compile(r"(?:^|\s)metrics?$|^metric\b", re.IGNORECASE)
 """The first column of a box whose rows are metrics."""
-_OF_ALL = ("all", "total", "overall", "avg", "mean", "average")
+_OF_ROW = re.compile(
+    r"all|total|overall|avg|mean|average|running|pending|terminated|error|done|ok", re.IGNORECASE
+)
+"""Words in front of a row that are no part of its names."""
 _HAS_VALUE = re.compile(r"(?<!@)(?<![\w.-])[-+]?\d+(?![\w-])|[:=]\s*[-+.\d]|(?<![@\d])\d\.\d")
+_TAG = re.compile(r"^\s*\w+: (?=\S+,\S+$)")
 _FEWEST, _MAX_COLUMNS, _MAX_CELL = 2, 40, 32
+_MAX_CHARS = 1000
+_OF_RULE = frozenset(
+    " \t|+:=-_\u2500\u2501\u2550\u250c\u251c\u2514\u250f\u2521\u2517\u2554\u2560\u255a"
+)
 _QUICK = re.compile(r"[,|\t\u2502\u2503]|\s\s|\w \w")
 
 
@@ -67,23 +77,32 @@ class Tables:
         Args:
             text: A line without color sequences, with its indentation.
         """
-        if not _QUICK.search(text):
+        if len(text) > _MAX_CHARS or not _QUICK.search(text):
             self._previous = []
             return None
-        if _RULE.fullmatch(text):
+        if text[:1] in _OF_RULE and _RULE.fullmatch(text):
             return Values()
         cut = _BAR_OF_PROGRESS.sub("", text) if "%|" in text else text
+        if not _HAS_VALUE.search(cut):
+            return self._read_names(cut)
+        self._previous = []
+        if not self._columns and _BARS.search(cut) is None:
+            return None
         kind, cells = _cells_of(cut)
         if (box := self._read_box(kind, cells)) is not None:
             return box
-        if not any(_VALUE.fullmatch(cell.name) for cell in cells):
-            return self._begin(cut, kind, cells)
-        self._previous = []
         if not self._columns:
             return None
         values = self._row(cut, kind, cells)
         self._is_adjacent = values is not None
         return values
+
+    def _read_names(self, text: str) -> Values | None:
+        """Read a line without numbers, which may begin a table or a part of a box."""
+        kind, cells = _cells_of(text)
+        if (box := self._read_box(kind, cells)) is not None:
+            return box
+        return self._begin(text, kind, cells)
 
     def _begin(self, text: str, kind: str, cells: list[_Column]) -> Values | None:
         """Begin a table, if a line without numbers has the names of its columns."""
@@ -91,7 +110,7 @@ class Tables:
         above, self._previous = self._previous, words if _GAP.search(text.strip()) else []
         if kind == "space" and len(cells) < _FEWEST:
             kind, cells = "word", words
-        if not _is_header(kind, cells, text):
+        if not (has_metric_name(text) and _is_header(kind, cells, text)):
             self._is_adjacent = False
             return None
         if len(above) == len(words) and kind == "space":  # names of two lines
@@ -145,11 +164,11 @@ def _is_header(kind: str, cells: list[_Column], text: str) -> bool:
     names = [cell.name for cell in cells if cell.name]
     if not _FEWEST <= len(names) <= _MAX_COLUMNS or any(len(name) > _MAX_CELL for name in names):
         return False
-    if any(sign in text for sign in "={}?!") or ": " in text or _COEFFICIENTS.search(text):
-        return False
-    if _HAS_VALUE.search(text):
-        return False
-    if len(set(names)) < len(names):
+    if (
+        any(sign in text for sign in "={}?!")
+        or ": " in _TAG.sub("", text)
+        or _COEFFICIENTS.search(text)
+    ):
         return False
     if _TITLE.search(names[0]) and len(names) == _FEWEST and kind != "word":
         return True
@@ -174,7 +193,7 @@ def _cells_of(text: str) -> tuple[str, list[_Column]]:
             cells = cells[:-1]
         return "bar", cells
     if "," in stripped and not _GAP.search(stripped):
-        return "comma", _split(text, re.compile(","))
+        return "comma", _split(_TAG.sub("", text), re.compile(","))
     if "\t" in stripped:
         return "tab", _split(text, re.compile(r"\t"))
     begin = len(text) - len(text.lstrip())
@@ -210,28 +229,33 @@ def _number(cell: str) -> float | None:
 
 
 def _joined(name: str) -> str:
-    return re.sub(r"\s+", "_", name.strip())
+    return re.sub(r"\s+", "_", name.strip().rstrip("."))
 
 
 def _named(pairs: list[tuple[_Column, _Column]]) -> Values | None:
     """Return the numbers of cells by the names of their columns.
 
-    If the first cell is a word, it says what the row is about.
+    Words in the first cells say what the row is about.
     """
-    label, cell = "", pairs[0][1]
-    if cell.name and _number(cell.name) is None and not _POSITION.fullmatch(cell.name):
-        if not re.search(r"[^\W\d]", cell.name):
-            return None
-        label = "" if cell.name.lower() in _OF_ALL else f"{_joined(cell.name)}_"
+    labels = [cell.name for _, cell in itertools.takewhile(lambda pair: _is_word(pair[1]), pairs)]
+    label = "".join(f"{_joined(word)}_" for word in labels if not _OF_ROW.fullmatch(word))
+    columns = [column.name for column, _ in pairs]
     values = Values()
     for column, cell in pairs:
         number = _number(cell.name)
         if number is None and is_count(column.name) and (of := _POSITION.fullmatch(cell.name)):
             number = float(of[1])
-        if number is None or not column.name:
-            continue
-        values[_with_label(_joined(column.name), label)] = number
+        if number is not None and column.name and columns.count(column.name) == 1:
+            values[_with_label(_joined(column.name), label)] = number
     return values or None
+
+
+def _is_word(cell: _Column) -> bool:
+    return (
+        _number(cell.name) is None
+        and not _POSITION.fullmatch(cell.name)
+        and re.search(r"[^\W\d]", cell.name) is not None
+    )
 
 
 def _with_label(name: str, label: str) -> str:
