@@ -103,3 +103,15 @@ def test_files_and_trials_are_not_mixed(shell: Shell, baseline: str) -> None:
     code, _, err = shell(*words)
     assert code == 2
     assert "--metric is for trials" in err
+
+
+def test_proposals_of_a_session_share_the_error(
+    shell: Shell, tmp_path: Path, baseline: str
+) -> None:
+    for number, (value, error) in enumerate([(0.98, "0.025"), (0.97, "0.008333")], 1):
+        candidate = write(tmp_path / "c.csv", value)
+        code, _, err = shell(
+            "decide", "--baseline", baseline, "--candidate", candidate, "--session", "night"
+        )
+        assert code == 0
+        assert f"proposal {number} of the session night may spend {error} of its error" in err

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workbench.foundation.errors import ArgumentError, DataError
-from workbench.runs.decisions import decide_from_files, read_curves, read_floor
+from workbench.runs.decisions import Limits, decide_from_files, read_curves, read_floor
 
 BASELINE = {"1": 1.00, "2": 1.01, "3": 0.99, "4": 1.00}
 
@@ -152,8 +152,12 @@ def test_a_candidate_may_diverge_as_often_as_the_baseline(tmp_path: Path) -> Non
 
 
 def test_only_runs_up_to_the_limit_are_used(tmp_path: Path, baseline: Path) -> None:
-    first = decide_from_files(baseline, candidate_of(tmp_path, 1.0, 1.01), max_runs=2)
-    more = decide_from_files(baseline, candidate_of(tmp_path, 1.0, 1.01, 0.1, 0.1), max_runs=2)
+    first = decide_from_files(
+        baseline, candidate_of(tmp_path, 1.0, 1.01), limits=Limits(max_runs=2)
+    )
+    more = decide_from_files(
+        baseline, candidate_of(tmp_path, 1.0, 1.01, 0.1, 0.1), limits=Limits(max_runs=2)
+    )
     assert more.to_json() == first.to_json()
     assert "Only the first 2 are used" in more.notes[0]
 
@@ -197,3 +201,61 @@ def test_the_text_says_the_decision_first(tmp_path: Path, baseline: Path, floor:
         "Based on 4 runs of the baseline and 3 runs of the candidate, and on a noise floor of"
         " 12 groups with 96 runs."
     )
+
+
+def test_a_session_divides_its_error_among_its_proposals(tmp_path: Path, baseline: Path) -> None:
+    limits = Limits(error=0.06, session="night", store=str(tmp_path / "store.sqlite"))
+    candidate = candidate_of(tmp_path, 0.98)
+    first = decide_from_files(baseline, candidate, limits=limits)
+    assert first.error == pytest.approx(0.03)
+    assert first.notes[0] == "proposal 1 of the session night may spend 0.03 of its error 0.06"
+    grown = candidate_of(tmp_path, 0.98, 0.99)
+    assert decide_from_files(baseline, grown, limits=limits).error == pytest.approx(0.03)
+    other = candidate_of(tmp_path, 0.97)
+    second = decide_from_files(baseline, other, limits=limits)
+    assert second.error == pytest.approx(0.01)
+    alone = decide_from_files(baseline, other, limits=Limits(error=second.error))
+    assert second.to_json() == alone.to_json()
+
+
+def test_a_proposal_is_new_after_the_baseline_has_changed(tmp_path: Path, baseline: Path) -> None:
+    limits = Limits(session="night", store=str(tmp_path / "store.sqlite"))
+    candidate = candidate_of(tmp_path, 0.98)
+    decide_from_files(baseline, candidate, limits=limits)
+    write(baseline, {"1": 0.9, "2": 0.91})
+    assert "proposal 2" in decide_from_files(baseline, candidate, limits=limits).notes[0]
+
+
+def test_a_session_keeps_its_settings(tmp_path: Path, baseline: Path) -> None:
+    store = str(tmp_path / "store.sqlite")
+    candidate = candidate_of(tmp_path, 0.98)
+    decide_from_files(baseline, candidate, limits=Limits(session="night", store=store))
+    larger = Limits(error=0.2, session="night", store=store)
+    with pytest.raises(ArgumentError, match=r"error: the session night started with 0\.05"):
+        decide_from_files(baseline, candidate, limits=larger)
+    longer = Limits(max_runs=9, session="night", store=store)
+    with pytest.raises(ArgumentError, match="max_runs: the session night started with 6"):
+        decide_from_files(baseline, candidate, limits=longer)
+
+
+def test_a_session_of_many_edits_accepts_the_gains_only(tmp_path: Path) -> None:
+    """Ten edits change nothing and ten gain five standard deviations, one after the other."""
+    random = np.random.default_rng(11)
+    limits = Limits(session="edits", store=str(tmp_path / "store.sqlite"))
+    baseline = write(tmp_path / "b.csv", numbered(random.normal(1, 0.01, 4)))
+    wrong = 0
+    for place in range(20):
+        values = random.normal(1 - 0.05 * (place % 2), 0.01, 6)
+        decision, num = "more", 0
+        while decision == "more":
+            num += 1
+            candidate = write(tmp_path / "c.csv", numbered(values[:num]))
+            answer = decide_from_files(baseline, candidate, limits=limits)
+            assert f"proposal {place + 1} of" in answer.notes[0]
+            decision = answer.decision
+        wrong += (decision == "better") != bool(place % 2)
+    assert wrong <= 1
+
+
+def numbered(values: np.ndarray) -> dict[str, float]:
+    return {str(number): float(value) for number, value in enumerate(values)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +22,7 @@ from workbench.cli.parameters import (
     GOAL,
     MAX_RUNS,
     METRIC,
+    SESSION,
     STORED,
     given_store,
 )
@@ -44,6 +45,7 @@ _COLOURS = {"better": "green", "not better": "yellow", "more": "cyan"}
     METRIC(),
     ERROR(default=0.05),
     MAX_RUNS(default=6),
+    SESSION(),
     STORED,
 )
 @example(
@@ -61,7 +63,10 @@ def decide(
     goal: Goal | None,
     metric: str | None,
     as_json: bool,
-    **limits: Any,
+    floor: Path | None,
+    error: float,
+    max_runs: int,
+    session: str | None,
 ) -> None:
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
 
@@ -78,11 +83,16 @@ def decide(
     Noise is learned from repeated runs of other configurations, in the store or in --floor. With
     it, one run of the baseline is enough.
 
+    With --session, the error is shared by all proposals that are compared under this name.
+
     The exit code is 0 for every decision.
     """
+    from workbench.runs.decisions import Limits, decide_from_files
+
     context.with_resource(warnings.catch_warnings())
     warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
     warnings.showwarning = lambda message, *_where: print_note(str(message))
+    limits = Limits(error, max_runs, session, given_store())
     if baseline_trial is not None:
         _check_operands(candidate_trial, {"--baseline": baseline, "--candidate": candidate})
         if goal is not None:
@@ -91,7 +101,12 @@ def decide(
 
         assert candidate_trial is not None
         judgement = decide_from_runs(
-            baseline_trial, candidate_trial, metric=metric, store=given_store(), **limits
+            baseline_trial,
+            candidate_trial,
+            floor,
+            metric=metric,
+            limits=limits,
+            store=given_store(),
         )
     else:
         if baseline is None or candidate is None:
@@ -100,9 +115,9 @@ def decide(
             )
         if metric is not None:
             raise click.UsageError("--metric is for trials: a file has one column of values")
-        from workbench.runs.decisions import decide_from_files
-
-        judgement = decide_from_files(baseline, candidate, goal=goal or "minimize", **limits)
+        judgement = decide_from_files(
+            baseline, candidate, floor, goal=goal or "minimize", limits=limits
+        )
     _print(judgement, as_json=as_json)
 
 

@@ -273,6 +273,9 @@ ERROR = _option(
     Number(0, 0.5, has_minimum=False, has_maximum=False),
     "SHARE",
 )
+SESSION = _option(
+    "--session", "Share the error with all other proposals of this session.", _TEXT, "NAME"
+)
 
 # Models.
 TARGET = _option(

@@ -7,8 +7,9 @@ unfinished ones tell.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from workbench.advisor.tables import Column, read_heads, read_objects
 from workbench.experiment.goals import Goal, sign_of
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count, format_number, format_percent
+from workbench.store.decision_sessions import Proposal, enter_proposal, sessions_folder
 from workbench.store.history.noise_floor import NoiseFloor, RepeatedTrainings, noise_floor_of
 from workbench.store.history.sequential_test import (
     ERROR,
@@ -51,6 +53,48 @@ class Training:
     def is_diverged(self) -> bool:
         """Whether it ended without a finite value."""
         return self.result is not None and not math.isfinite(self.result)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a decision may cost.
+
+    Attributes:
+        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5. In a
+            session, over all its proposals.
+        max_runs: Limit for the candidate runs.
+        session: The name of the session, or None.
+        store: The address of the store next to which sessions are kept, or None for the default.
+
+    Raises:
+        ArgumentError: If one of them is not allowed.
+    """
+
+    error: float = ERROR
+    max_runs: int = MAX_RUNS
+    session: str | None = None
+    store: str | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self.error, self.max_runs)
+
+    def enter(self, trainings: Iterable[Training]) -> Proposal:
+        """Return the place of a proposal in the session, by the results of both sides."""
+        results = [
+            hashlib.sha256(
+                repr((training.name, training.result, sorted(training.curve.items()))).encode()
+            ).hexdigest()
+            for training in trainings
+            if training.result is not None
+        ]
+        assert self.session is not None
+        return enter_proposal(
+            self.session,
+            results,
+            error=self.error,
+            max_runs=self.max_runs,
+            folder=sessions_folder(self.store),
+        )
 
 
 @dataclass(frozen=True)
@@ -132,8 +176,7 @@ def decide_from_files(
     floor: Path | None = None,
     *,
     goal: Goal = "minimize",
-    error: float = ERROR,
-    max_runs: int = MAX_RUNS,
+    limits: Limits | None = None,
 ) -> Judgement:
     """Decide whether a candidate is better than a baseline, from CSV files.
 
@@ -144,14 +187,12 @@ def decide_from_files(
         candidate: Trainings of the candidate, with the same columns.
         floor: Repeated trainings, with the columns group, run, step, and val_loss or value.
         goal: Whether smaller or larger values are better.
-        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
-        max_runs: Limit for the candidate runs.
+        limits: The error, the number of runs, and the session.
 
     Raises:
         DataError: If a file cannot be read. The error has the line and the column.
-        ArgumentError: If `goal`, `error` or `max_runs` is not allowed.
+        ArgumentError: If `goal` is not allowed, or the session has other settings.
     """
-    check_limits(error, max_runs)
     curves = [read_curves(baseline), read_curves(candidate)]
     budget = max(max(curve) for side in curves for curve in side.values())
     sides = [_trainings(side, budget) for side in curves]
@@ -161,8 +202,7 @@ def decide_from_files(
         sides[1],
         noise_floor_of(repeated, budget),
         goal=goal,
-        error=error,
-        max_runs=max_runs,
+        limits=limits,
     )
 
 
@@ -280,8 +320,7 @@ def compare_trainings(
     floor: NoiseFloor | None,
     *,
     goal: Goal,
-    error: float = ERROR,
-    max_runs: int = MAX_RUNS,
+    limits: Limits | None = None,
 ) -> Judgement:
     """Decide whether a candidate is better than a baseline.
 
@@ -293,19 +332,28 @@ def compare_trainings(
         candidate: Trainings of the candidate in the order in which they were started.
         floor: What is known about their spread.
         goal: Whether smaller or larger values are better.
-        error: Allowed probability of a wrong claim over all looks.
-        max_runs: Limit for the candidate runs.
+        limits: The error, the number of runs, and the session.
 
     Raises:
-        ArgumentError: If `goal`, `error` or `max_runs` is not allowed.
+        ArgumentError: If `goal` is not allowed, or the session has other settings.
     """
     if goal not in ("minimize", "maximize"):
         raise ArgumentError(f"{goal!r} is not valid", field="goal", allowed="minimize, maximize")
-    check_limits(error, max_runs)
+    limits = limits or Limits()
+    max_runs = limits.max_runs
     sign = sign_of(goal)
     ended = [training for training in candidate if training.result is not None]
     notes = _notes(baseline, candidate, max_runs)
     ended = ended[:max_runs]
+    error = limits.error
+    if limits.session is not None:
+        proposal = limits.enter([*baseline, *ended])
+        error = proposal.error
+        notes.insert(
+            0,
+            f"proposal {proposal.number} of the session {limits.session} may spend"
+            f" {format_number(error)} of its error {format_number(limits.error)}",
+        )
     values = [_results(side, sign) for side in (baseline, ended)]
     decision = decide(
         values[0],

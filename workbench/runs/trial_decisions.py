@@ -18,6 +18,7 @@ from workbench.foundation.events import TrialReported
 from workbench.foundation.formatting import format_count
 from workbench.runs.decisions import (
     Judgement,
+    Limits,
     Training,
     compare_trainings,
     decide_from_files,
@@ -28,7 +29,7 @@ from workbench.runs.run import Run, attach
 from workbench.store.database import Store
 from workbench.store.history import History, Trial
 from workbench.store.history.noise_floor import RepeatedTrainings, noise_floor_of
-from workbench.store.history.sequential_test import ERROR, MAX_RUNS, check_limits
+from workbench.store.history.sequential_test import ERROR, MAX_RUNS
 
 _MAX_RUNS_READ = 50
 """The floor comes from the newest runs only, to save time."""
@@ -43,6 +44,7 @@ def decide(
     goal: Goal | None = None,
     error: float = ERROR,
     max_runs: int = MAX_RUNS,
+    session: str | None = None,
     store: Store | str | None = None,
 ) -> Judgement:
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
@@ -60,6 +62,7 @@ def decide(
         goal: Files: whether smaller or larger values are better. By default `minimize`.
         error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
         max_runs: Limit for the runs of the candidate.
+        session: The name of a session. Its proposals share the error.
         store: The store of the runs, or None for the default one.
 
     Raises:
@@ -72,15 +75,15 @@ def decide(
         'more'
     """
     repeated = None if floor is None else Path(floor)
+    address = store.url if isinstance(store, Store) else store
+    limits = Limits(error, max_runs, session, address)
     first, second = _file_of(baseline), _file_of(candidate)
     if first is not None and second is not None:
         if metric is not None:
             raise ArgumentError(
                 "a file has one column of values", field="metric", allowed="only for runs"
             )
-        return decide_from_files(
-            first, second, repeated, goal=goal or "minimize", error=error, max_runs=max_runs
-        )
+        return decide_from_files(first, second, repeated, goal=goal or "minimize", limits=limits)
     if isinstance(baseline, Path) or isinstance(candidate, Path) or first or second:
         raise ArgumentError(
             "one side is a file, and the other one is a run",
@@ -90,7 +93,7 @@ def decide(
     if goal is not None:
         raise ArgumentError("runs have their own goal", field="goal", allowed="only for files")
     return decide_from_runs(
-        baseline, candidate, repeated, metric=metric, error=error, max_runs=max_runs, store=store
+        baseline, candidate, repeated, metric=metric, limits=limits, store=store
     )
 
 
@@ -162,8 +165,7 @@ def decide_from_runs(
     floor: Path | None = None,
     *,
     metric: str | None = None,
-    error: float = ERROR,
-    max_runs: int = MAX_RUNS,
+    limits: Limits | None = None,
     store: Store | str | None = None,
 ) -> Judgement:
     """Decide whether a trial is better than another one, from all their trainings.
@@ -173,15 +175,13 @@ def decide_from_runs(
         candidate: The other one. Both may be trials of the same run.
         floor: A CSV file with more repeated trainings for the noise floor.
         metric: What is compared. By default the objective, if there is only one.
-        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
-        max_runs: Limit for the trainings of the candidate.
+        limits: The error, the number of runs, and the session.
         store: The store of the runs.
 
     Raises:
         ArgumentError: If there is no such trial, the metrics differ, or a limit is not allowed.
         RunNotFoundError: If there is no such run.
     """
-    check_limits(error, max_runs)
     sides = [
         _find_side("baseline", baseline, store),
         _find_side("candidate", candidate, store),
@@ -205,8 +205,7 @@ def decide_from_runs(
         trainings[1],
         noise_floor_of(repeated, budget),
         goal=goal,
-        error=error,
-        max_runs=max_runs,
+        limits=limits,
     )
     notes = [note for used in counted for note in used[1]]
     notes += _differences(sides, [used[0] for used in counted])
