@@ -97,11 +97,7 @@ def score_of(folder: Path) -> Score:
         tuple(
             name
             for name in declared
-            if name in never
-            or (
-                words_of(name) & NEVER
-                and "batch" not in words_of(name).union(words_of(name.lower()))
-            )
+            if name in never or (words_of(name) & NEVER and not {"batch", "drop"} & words_of(name))
         ),
         tuple(problems),
     )

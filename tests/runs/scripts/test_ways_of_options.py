@@ -46,6 +46,20 @@ CASES = [
         ["--lr=0.5", "--width=16"],
     ),
     Case(
+        "a dict that a function of another module turns into options",
+        "import argparse\nfrom util import add_dict\ndef defaults():\n"
+        "    values = dict(lr=0.1, batch_size=4)\n    values.update(more())\n    return values\n"
+        "def more():\n    return {'dropout': 0.1}\n"
+        "add_dict(argparse.ArgumentParser(), defaults())\n",
+        {"lr": 0.5, "batch_size": 8, "dropout": 0.2},
+        ["--lr=0.5", "--batch_size=8", "--dropout=0.2"],
+        {
+            "util.py": "def add_dict(parser, values):\n    for k, v in values.items():\n"
+            "        kind = type(v)\n        if v is None:\n            kind = str\n"
+            "        parser.add_argument(f'--{k}', default=v, type=kind)\n"
+        },
+    ),
+    Case(
         "argparse with negative flags",
         "import argparse\np = argparse.ArgumentParser()\n"
         "p.add_argument('--anneal-lr', action=argparse.BooleanOptionalAction, default=True)\n"
@@ -105,6 +119,14 @@ CASES = [
         "parser = HfArgumentParser((Model, TrainingArguments))\n",
         {"dropout": 0.2, "learning_rate": 1e-4, "weight_decay": 0.01, "warmup_ratio": 0.1},
         ["--output_dir", "/trial", "--dropout=0.2", "--learning_rate=0.0001"],
+    ),
+    Case(
+        "an own TrainingArguments",
+        "import transformers\nclass TrainingArguments(transformers.TrainingArguments):\n"
+        "    label_smoothing: float = 0.1\n"
+        "transformers.HfArgumentParser((TrainingArguments,))\n",
+        {"label_smoothing": 0.2, "weight_decay": 0.01},
+        ["--output_dir", "/trial", "--weight_decay=0.01"],
     ),
     Case(
         "draccus",

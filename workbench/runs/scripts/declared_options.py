@@ -174,8 +174,10 @@ class _Calls:
 
     def __init__(self, program: ProgramSource, module: Module) -> None:
         self._program, self._module = program, module
-        self._values = StaticValues()
+        functions = {name: function for name, (_, function) in program.functions.items()}
+        self._values = StaticValues(functions=functions)
         self._values.learn(module.tree.body)
+        self._called: list[str] = []
         self._text = "\n".join(other.text for other in program.modules[:20])
         self._parsers: dict[str, str] = {}
         self._commands: dict[str, str] = {}
@@ -228,7 +230,9 @@ class _Calls:
             if known is not _UNKNOWN:
                 self._values.bind(node.targets[0], known)
         if isinstance(node, ast.Call):
+            self._values.update(node)
             self._take(node)
+            self._enter(node)
         self._read_all(list(ast.iter_child_nodes(node)))
 
     def _read_function(self, function: ast.FunctionDef) -> None:
@@ -243,6 +247,26 @@ class _Calls:
             if (known := self._values.get(default, _UNKNOWN)) is not _UNKNOWN:
                 self._values.names[argument.arg] = known
         self._read_all(list(ast.iter_child_nodes(function)))
+        self._values.names = before
+
+    def _enter(self, call: ast.Call) -> None:
+        """Read a function that declares options for a dict which it is called with."""
+        name = called_name(call)
+        known = self._program.functions.get(name)
+        if known is None or name in self._called or not call.args:
+            return
+        function = known[1]
+        loops = [node for node in ast.walk(function) if isinstance(node, ast.For)]
+        if not any(_declares(ast.Module(loop.body, [])) for loop in loops):
+            return
+        given = [self._values.get(argument, _UNKNOWN) for argument in call.args]
+        before = dict(self._values.names)
+        for argument, value in zip(function.args.args, given, strict=False):
+            if value is not _UNKNOWN:
+                self._values.names[argument.arg] = value
+        self._called.append(name)
+        self._read_all(list(function.body))
+        self._called.pop()
         self._values.names = before
 
     def _unrolled(self, loop: ast.For) -> bool:
@@ -350,24 +374,19 @@ class _Calls:
             is_number = isinstance(default, int | float)
             return "any" if is_number else None
         known = self._values.get(node)
-        name = known.name if isinstance(known, TypeName) else known
-        if not isinstance(name, str):
-            name = last_name(node)
-        if isinstance(node, ast.Call):
-            name = called_name(node)
-        if isinstance(node, ast.Lambda):
-            name = ast.unparse(node.body)
+        is_number = isinstance(default, bool | int | float)
+        if is_number and isinstance(known, TypeName) and last_name(node) not in _KINDS:
+            return type(default).__name__  # the type is a variable that depends on the default
+        name = known.name if isinstance(known, TypeName) else str(known or _name_of_type(node))
         if name == "bool":
             return "any"  # each text but the empty one is true
         if _READS_BOOL.search(name):
             return "bool"
         if name in _KINDS:
             return _KINDS[name]
-        if isinstance(default, bool):
-            return "bool"
-        if isinstance(default, int | float) and re.search(r"int|float", name):
+        if is_number and not isinstance(default, bool) and re.search(r"int|float", name):
             return "int" if "int" in name else "float"
-        return type(default).__name__ if isinstance(default, int | float) else None
+        return type(default).__name__ if is_number else None
 
     def _default(self, node: ast.expr | None) -> Any:
         """Return a default if its value is known. Of `a or b`, and of environment variables, b."""
@@ -469,6 +488,15 @@ class _Calls:
             is_required=self._values.get(given.get("required")) is True,
             text=str(self._values.get(given.get("help"), "")),
         )
+
+
+def _name_of_type(node: ast.expr) -> str:
+    """Return the name of what converts the text of an option."""
+    if isinstance(node, ast.Call):
+        return called_name(node)
+    if isinstance(node, ast.Lambda):
+        return ast.unparse(node.body)
+    return last_name(node)
 
 
 def chosen_command(words: list[str]) -> str:

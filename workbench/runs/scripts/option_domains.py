@@ -69,6 +69,8 @@ _ALLOWED_DESPITE = (
     ("n", "steps"),
     ("update", "epochs"),
     ("n", "epochs"),
+    ("step", "size"),
+    ("drop", "path"),
     ("batch",),
     ("batchsize",),
     ("accumulation",),
@@ -124,6 +126,7 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("lr",),
     ("learning", "rate"),
     ("eta",),
+    ("step", "size"),
     ("batch",),
     ("bs",),
     ("batchsize",),
@@ -260,7 +263,8 @@ def domain_of(option: ScriptOption) -> str | None:
     words = words_in(option.name)
     last = option.name.rpartition(".")[2]
     own = name_words(last)
-    if _is_never(list(own)) or words_of(last) & _PLACES:
+    is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
+    if _is_never(list(own)) or is_place:
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
@@ -297,7 +301,8 @@ def kind_of_value(name: str, value: Any) -> str | None:
     if not isinstance(value, bool | int | float | str):
         return None
     own = set(name_words(name.rpartition(".")[2]))
-    if value in (0, 1) and type(value) is int and own & (_RATE_WORDS | _PART_WORDS):
+    is_real = own & (_RATE_WORDS | _PART_WORDS | {"clip", "clipping"})
+    if value in (0, 1) and type(value) is int and is_real:
         return "float"
     return type(value).__name__
 
@@ -312,6 +317,8 @@ def _is_never(words: list[str]) -> bool:
             "log save print eval evaluation path dir file name seed no start end min gpu test val"
             " valid inference sample sampling caching cache"
         )
+        if _contains(words, ("drop", "path")):
+            left -= {"path"}
         return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
     return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
 
@@ -358,7 +365,7 @@ def _range(words: list[str], default: float) -> str | None:
     None if its name and value do not suggest any.
     """
     named = set(words)
-    is_rate = bool(named & _RATE_WORDS)
+    is_rate = bool(named & _RATE_WORDS) or _contains(words, ("step", "size"))
     is_part = 0 <= default < 1
     if is_part and default >= _NEAR_ONE:
         return f"{{low: {_number(1 - 5 * (1 - default))}, high: {_number(1 - (1 - default) / 5)}}}"

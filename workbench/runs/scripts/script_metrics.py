@@ -84,18 +84,20 @@ def metrics_of(source: str) -> list[str]:
     )
 
 
-def printed_names(source: str) -> list[str]:
+def printed_names(source: str) -> dict[str, bool]:
     """Return all names before values that a script seems to print, in their order.
+
+    Each comes with whether its value surely is a number.
 
     Args:
         source: The source of the script, which is Python.
 
     Example:
         >>> from workbench.runs.scripts.script_metrics import printed_names
-        >>> printed_names('print(f"step={step} episodic_return={total}")')
-        ['step', 'episodic_return']
+        >>> printed_names('print(f"step={step} episodic_return={total:.1f}")')
+        {'step': False, 'episodic_return': True}
     """
-    return list(_ranks_of(source))
+    return {name: not is_uncertain for name, (is_uncertain, _) in _ranks_of(source).items()}
 
 
 def _ranks_of(source: str) -> dict[str, tuple[bool, bool]]:

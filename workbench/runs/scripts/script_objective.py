@@ -31,7 +31,7 @@ from workbench.runs.scripts.script_options import (
 )
 from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
 
-_Way = Literal["print", "lightning", "wandb", "tensorboard", "mlflow"]
+_Way = Literal["print", "jsonl", "lightning", "wandb", "tensorboard", "mlflow"]
 _TRAIN = frozenset(("train", "training", "tr", "trn", "running", "batch", "step", "iter"))
 _VALIDATION = frozenset(
     (
@@ -84,6 +84,7 @@ _NO_METRIC = frozenset(
     )
 )
 _REPORTED = ("log", "log_dict", "log_metrics", "log_metric", "add_scalar", "add_scalars", "scalar")
+_ERRORS = ("warning", "warn", "error", "exception", "debug", "critical", "exit")
 _MONITORS = ("EarlyStopping", "ModelCheckpoint", "ReduceLROnPlateau")
 _SAME = {
     "accuracy": "acc",
@@ -136,6 +137,8 @@ class _Reported:
     way: _Way
     place: int
     is_of_main: bool = True
+    is_number: bool = True
+    file: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -180,6 +183,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         for module in modules
         for metric in _in_module(module)
     ]
+    reported += _in_written_lines(modules)
     criteria = [criterion for module in modules for criterion in _criteria(module)]
     for metric, goal in _monitored_in(options):
         reported.append(_Reported(metric, "", _way_of_monitored(metric, reported), _LAST, False))
@@ -257,7 +261,12 @@ def _words(name: str) -> tuple[str, ...]:
 def _of_names(
     reported: list[_Reported], criteria: list[_Criterion], program: ProgramSource
 ) -> Objective:
-    known = [metric for metric in reported if _is_metric(metric)]
+    validates = not _has_no_evaluation(program)
+    known = [
+        metric
+        for metric in reported
+        if _is_metric(metric, reported) and (validates or not metric.name.startswith("eval_"))
+    ]
     ranked = sorted(known, key=lambda metric: (*_rank(metric, criteria), metric.place))
     names = tuple(dict.fromkeys(metric.name for metric in ranked))
     if not ranked:
@@ -268,6 +277,9 @@ def _of_names(
         if criterion.goal is not None and _agrees(best, criterion):
             goal, reason = criterion.goal, "how the script compares it with its best value"
             break
+    else:
+        if set(best.words) <= _SPLITS and _is_printed_score(best.name, program):
+            goal, reason = "maximize", f"the value that is printed as {best.name}"
     source, needs_folder = _source_of(best, program)
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
@@ -275,13 +287,34 @@ def _of_names(
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
 
 
-def _is_metric(metric: _Reported) -> bool:
+def _is_printed_score(name: str, program: ProgramSource) -> bool:
+    """Return whether a name stands before a score or a percentage in a text of a program."""
+    for module in program.modules[:_MAX_MODULES]:
+        for match in re.finditer(rf"\b{re.escape(name)}\s*[:=]?\s*\{{([^}}]*)\}}(%?)", module.text):
+            if match[2] or any(_UP.match(word) for word in _words(match[1].partition(":")[0])):
+                return True
+    return False
+
+
+def _has_no_evaluation(program: ProgramSource) -> bool:
+    """Return whether a program gives its Trainer no data for an evaluation."""
+    given = re.findall(r"eval_dataset['\"]?\s*[=:]\s*(\w+)", program.text)
+    return bool(given) and set(given) == {"None"}
+
+
+def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     words = metric.words
+    if re.search(r"[a-z]Error$|^ERROR$|^Error$", metric.name):
+        return False
     if not words or any(word in _NO_METRIC for word in words if word != "rate"):
         return False
     if any(_MEASURES.match(word) or _LOSS.match(word) for word in words):
         return True
-    return set(words) <= _VALIDATION | _TEST
+    if not set(words) <= _VALIDATION | _TEST:
+        return False
+    # `Train: 0.9, Valid: 0.8`: the names of the data stand for the metric.
+    others = {word for other in reported for word in other.words if len(other.words) == 1}
+    return bool(others & ({"train", "test", "loss"} - set(words)))
 
 
 def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
@@ -307,6 +340,7 @@ def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
         int(bool(metric.split) and not set(words) & _SPLITS),
         int(metric.way != "print"),
         int(is_plain_loss),
+        int(not metric.is_number),
         in_parts,
     )
 
@@ -334,11 +368,12 @@ def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
 
 def _in_module(module: Module) -> Iterator[_Reported]:
     place = 0
-    for name, body in _parts(module.tree):
-        source = ast.unparse(ast.Module(body, []))
-        for metric in [*printed_names(source), *_meters(body)]:
+    for name, body in _parts(_WithoutErrors().visit(ast.parse(module.text))):
+        printed = printed_names(ast.unparse(ast.Module(body, [])))
+        printed |= dict.fromkeys(_meters(body), True)
+        for metric, is_number in printed.items():
             place += 1
-            yield _Reported(metric, name, "print", place)
+            yield _Reported(metric, name, "print", place, is_number=is_number)
         for metric, way in _logged(body, module):
             place += 1
             yield _Reported(metric, name, way, place)
@@ -349,6 +384,65 @@ def _in_module(module: Module) -> Iterator[_Reported]:
     for metric in _of_keras(module.tree):
         place += 1
         yield _Reported(metric, "", "print", place)
+
+
+def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
+    """Yield what the main program writes as lines of JSON: `{**{f"test_{k}": v ...}}`."""
+    file = next((name for name in map(_file_of_lines, ast.walk(modules[0].tree)) if name), None)
+    if file is None:
+        return
+    prefixes = [
+        str(key.values[0].value)
+        for node in ast.walk(modules[0].tree)
+        if isinstance(node, ast.DictComp)
+        and isinstance(key := node.key, ast.JoinedStr)
+        and isinstance(key.values[0], ast.Constant)
+    ]
+    names = [name for module in modules for name in _averaged(module.tree)]
+    for prefix in dict.fromkeys(prefixes):
+        for name in dict.fromkeys(names):
+            yield _Reported(f"{prefix}{name}", "", "jsonl", _LAST, file=file)
+
+
+def _file_of_lines(node: ast.AST) -> str | None:
+    """Return the name of a file to which a statement adds a line of JSON."""
+    if not isinstance(node, ast.With) or "json.dumps" not in ast.unparse(node):
+        return None
+    texts = [
+        part.value
+        for item in node.items
+        for part in ast.walk(item.context_expr)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+    return next((text for text in texts if re.search(r"\.(?:txt|jsonl?|log)$", text)), None)
+
+
+def _averaged(tree: ast.Module) -> Iterator[str]:
+    """Yield what a function for validation gives to an object that averages metrics."""
+    for name, body in _parts(tree):
+        if not set(name_words(name)) & (_VALIDATION | _TEST):
+            continue
+        for node in ast.walk(ast.Module(body, [])):
+            if not isinstance(node, ast.Call) or called_name(node) != "update":
+                continue
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+            if isinstance(owner, ast.Subscript) and last_name(owner.value) == "meters":
+                meter = literal_of(owner.slice)
+                if isinstance(meter, str):
+                    yield meter
+            elif re.search(r"metric|logger|meter", last_name(owner)):
+                yield from (word.arg for word in node.keywords if word.arg)
+
+
+class _WithoutErrors(ast.NodeTransformer):
+    """Leaves out the texts of errors and warnings, which have no metrics."""
+
+    def visit_Raise(self, node: ast.Raise) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        is_error = isinstance(node.value, ast.Call) and called_name(node.value) in _ERRORS
+        return ast.copy_location(ast.Pass(), node) if is_error else node
 
 
 def _parts(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
@@ -570,6 +664,8 @@ def _monitored(name: str, keywords: list[ast.keyword]) -> Iterator[_Criterion]:
 def _source_of(metric: _Reported, program: ProgramSource) -> tuple[str | None, bool]:
     """Return the value of `metrics` in YAML, and whether each trial needs its own folder."""
     match metric.way:
+        case "jsonl":
+            return f"{{jsonl: '{{folder}}/{metric.file}'}}", False
         case "wandb":
             return "{from: wandb}", False
         case "tensorboard":

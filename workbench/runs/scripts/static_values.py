@@ -20,6 +20,7 @@ from workbench.runs.scripts.script_options import called_name
 MAX_ITEMS = 500
 """Maximum number of items of what is evaluated. A source may ask for any number."""
 _MAX_EXPONENT = 64
+_MAX_CALLS = 6
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -113,15 +114,23 @@ def literal_of(node: ast.AST | None) -> Any:
 class StaticValues:
     """Evaluates expressions with the names that are known."""
 
-    def __init__(self, names: Mapping[str, Any] | None = None, fields: Fields | None = None):
+    def __init__(
+        self,
+        names: Mapping[str, Any] | None = None,
+        fields: Fields | None = None,
+        functions: Mapping[str, ast.FunctionDef] | None = None,
+    ) -> None:
         """Start with some names.
 
         Args:
             names: Values by name. A name with dots is an attribute.
             fields: Returns the fields of a dataclass, for loops over them.
+            functions: Functions without parameters that are evaluated where they are called.
         """
         self.names: dict[str, Any] = dict(names or {})
         self._fields = fields
+        self._functions = functions or {}
+        self._depth = 0
 
     def value(self, node: ast.AST | None) -> Any:
         """Return the value of an expression.
@@ -171,6 +180,18 @@ class StaticValues:
                         self.bind(target, known)
                 case ast.ClassDef(name=name, body=body):
                     self._learn_class(name, body)
+                case ast.Expr(value=ast.Call() as call):
+                    self.update(call)
+
+    def update(self, call: ast.Call) -> None:
+        """Learn what `known.update(other)` adds to a dict."""
+        match call.func:
+            case ast.Attribute(value=ast.Name(id=name), attr="update"):
+                before = self.names.get(name)
+                added = [self.get(argument) for argument in call.args[:1]]
+                if isinstance(before, dict) and all(isinstance(other, dict) for other in added):
+                    given = {w.arg: self.get(w.value) for w in call.keywords if w.arg}
+                    self.names[name] = before | (added[0] if added else {}) | given
 
     def _learn_class(self, name: str, body: list[ast.stmt]) -> None:
         inner = StaticValues(self.names, self._fields)
@@ -263,6 +284,8 @@ class StaticValues:
             if self._fields is None:
                 raise NotStatic
             return self._fields(last_name(call.args[0]))
+        if name in self._functions and not call.args and not call.keywords:
+            return self._returned(self._functions[name])
         if isinstance(call.func, ast.Attribute):
             owner = self.get(call.func.value, NotStatic)
             if owner is not NotStatic and name in _METHODS.get(type(owner), ()):
@@ -276,6 +299,18 @@ class StaticValues:
         if name not in _BUILTINS or named:
             raise NotStatic
         return _BUILTINS[name](*arguments)
+
+    def _returned(self, function: ast.FunctionDef) -> Any:
+        """Return what a function without parameters returns at its end."""
+        if self._depth > _MAX_CALLS or function.args.args or not function.body:
+            raise NotStatic
+        inner = StaticValues(self.names, self._fields, self._functions)
+        inner._depth = self._depth + 1
+        inner.learn(function.body)
+        last = function.body[-1]
+        if not isinstance(last, ast.Return):
+            raise NotStatic
+        return inner.value(last.value)
 
     def _method(self, owner: Any, name: str, call: ast.Call) -> Any:
         arguments = [self._value(argument) for argument in call.args]

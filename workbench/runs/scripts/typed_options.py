@@ -485,19 +485,18 @@ class _Types:
             join: What joins the names of nested fields. "" if only their own names are used.
         """
         if name not in self._program.classes:
-            return [
-                _option_of_library(f"{prefix}{field}", default)
-                for field, default in _OF_LIBRARIES.get(name, {}).items()
-            ]
+            return _options_of_library(name, prefix)
         if depth > _MAX_DEPTH:
             return []
         module, node = self._program.classes[name]
         options: dict[str, ScriptOption] = {}
         for base in node.bases:
             base_name = last_name(base)
-            if base_name != name:
+            if base_name == name:  # that of a library, such as transformers.TrainingArguments
+                inherited = _options_of_library(name, prefix)
+            else:
                 inherited = self.of_class(base_name, way, prefix, depth=depth + 1, join=join)
-                options |= {option.name: option for option in inherited}
+            options |= {option.name: option for option in inherited}
         constructor = next(
             (
                 method
@@ -725,6 +724,13 @@ def _way_of(way: Way, kind: str | None, default: Any, *, is_nested: bool) -> Way
     if way == "python":
         return "python" if is_bool else "option"
     return way
+
+
+def _options_of_library(name: str, prefix: str) -> list[ScriptOption]:
+    return [
+        _option_of_library(f"{prefix}{field}", default)
+        for field, default in _OF_LIBRARIES.get(name, {}).items()
+    ]
 
 
 def _option_of_library(name: str, default: Any) -> ScriptOption:

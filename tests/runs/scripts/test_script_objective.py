@@ -1,0 +1,135 @@
+"""The objective of a program: validation first, never training, as a run reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.experiment import Experiment
+from workbench.runs.scripts.first_experiment import experiment_for
+
+
+def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
+    """Return the metric, the goal and where it is read: None if it is printed."""
+    script = folder / "train.py"
+    script.write_text(source)
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    source_of = experiment.metric_source
+    where = source_of.path or (source_of.kind if source_of.kind == "wandb" else None)
+    return experiment.objectives[0].metric, experiment.objectives[0].goal, where
+
+
+@pytest.mark.parametrize(
+    ("source", "metric", "goal"),
+    [
+        (
+            "print(f'train acc {a:.3f}'); print(f'val acc {b:.3f}'); print(f'test acc {c:.3f}')",
+            "val_acc",
+            "maximize",
+        ),
+        (
+            "def train():\n    print(f'loss: {x:.3f}')\ndef test():\n    print(f'loss: {x:.3f}')\n"
+            "    print(f'accuracy: {y:.3f}')\n",
+            "accuracy",
+            "maximize",
+        ),
+        (
+            "print(f'val_acc={a:.3f} val_loss={b:.3f}')\nif b < best_val_loss: save()\n",
+            "val_loss",
+            "minimize",
+        ),
+        (
+            "print(f'eval_score: {a:.3f} eval_cost: {b:.3f}')\nif best_cost > cost: save()\n",
+            "eval_cost",
+            "minimize",
+        ),
+        (
+            "print(f'val_distance_error: {a:.3f}')\nbest_error = max(best_error, error)\n",
+            "val_distance_error",
+            "maximize",
+        ),
+        (
+            "print(f'Loss: {a:.4f}, Train: {b:.2f}%, Valid: {c:.2f}%, Test: {d:.2f}%')",
+            "Valid",
+            "maximize",
+        ),
+        (
+            "log(Epoch=e, Loss=a, Val=val_acc, Test=b)\nbest = max(best, val_acc)",
+            "Val",
+            "maximize",
+        ),
+        (
+            "def validate():\n    top1 = AverageMeter('Acc@1', ':6.2f')\n",
+            "Acc@1",
+            "maximize",
+        ),
+        (
+            "m.compile(loss='mse', metrics=['accuracy'])\nm.fit(x, y, validation_split=0.1)",
+            "val_accuracy",
+            "maximize",
+        ),
+        (
+            "print(f'step={s}, episodic_return={r}')\nraise ValueError(f'test accuracy: {x:.2f}')",
+            "episodic_return",
+            "maximize",
+        ),
+        ("print(f'Step {s:05d} | Validation bpb: {x:.4f} | loss: {y:.4f}')", "bpb", "minimize"),
+    ],
+)
+def test_the_best_printed_metric_is_the_objective(
+    source: str, metric: str, goal: str, tmp_path: Path
+) -> None:
+    name, direction, where = objective(tmp_path, source)
+    assert (name.removeprefix("Validation_"), direction, where) == (metric, goal, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "metric", "where"),
+    [
+        ("import wandb\nwandb.log({'val/acc': a})\nprint(f'loss {x:.3f}')", "val/acc", "wandb"),
+        (
+            "w = SummaryWriter(log_dir='runs')\nw.add_scalar('Loss/val', x, 1)\n",
+            "Loss/val",
+            "{folder}",
+        ),
+        (
+            "import lightning\nclass Net:\n    def validation_step(self, batch):\n"
+            "        self.log('valid_loss', x, on_step=True)\n",
+            "valid_loss_epoch",
+            "{folder}/lightning_logs/version_0/metrics.csv",
+        ),
+        (
+            "def evaluate():\n    metric_logger.update(loss=x)\n"
+            "stats = {**{f'train_{k}': v for k, v in a}, **{f'test_{k}': v for k, v in b}}\n"
+            "with open(os.path.join(out, 'log.txt'), 'a') as f:\n    f.write(json.dumps(stats))\n",
+            "test_loss",
+            "{folder}/log.txt",
+        ),
+    ],
+)
+def test_a_metric_that_no_line_has_is_read_from_what_the_program_writes(
+    source: str, metric: str, where: str, tmp_path: Path
+) -> None:
+    assert objective(tmp_path, source)[0::2] == (metric, where)
+
+
+def test_a_monitored_metric_in_a_configuration_is_the_objective(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text('{"lr": 0.1, "trainer": {"monitor": "max val_dice"}}')
+    Path("train.py").write_text(
+        "import argparse, json\np = argparse.ArgumentParser()\np.add_argument('--config')\n"
+        "print(f'loss: {x:.3f}')\n"
+    )
+    found = Experiment.from_yaml(experiment_for(Path("train.py")).text).objectives[0]
+    assert (found.metric, found.goal) == ("val_dice", "maximize")
+
+
+def test_a_value_of_training_data_is_pointed_out(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(f'train loss: {x:.3f}')\n")
+    first = experiment_for(script)
+    assert "may be a value of training data" in first.text
+    assert "may be a value of training data" in first.notes[0]
