@@ -125,6 +125,14 @@ def test_only_finished_finite_runs_of_a_group_are_in_the_floor(tmp_path: Path) -
     assert [(group.values, group.budget) for group in groups] == [([1.0, 2.0], 9.0), ([4.0], 3.0)]
 
 
+def test_a_floor_without_repeats_is_noted(tmp_path: Path, baseline: Path) -> None:
+    path = tmp_path / "floor.csv"
+    path.write_text("group,run,step,value\na,1,9,3\nb,1,9,4\n")
+    answer = decide_from_files(baseline, candidate_of(tmp_path, 0.9), path)
+    assert answer.floor is None
+    assert "floor.csv is not used: no group has two finished runs" in answer.notes[0]
+
+
 def test_a_candidate_that_diverges_is_not_better(tmp_path: Path, baseline: Path) -> None:
     answer = decide_from_files(baseline, candidate_of(tmp_path, 0.9, math.nan, 0.9))
     assert (answer.decision, answer.more_runs) == ("not better", 0)

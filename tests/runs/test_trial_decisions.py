@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.experiment import Experiment
-from workbench.foundation.errors import ArgumentError, RunNotFoundError
+from workbench.foundation.errors import ArgumentError, ExperimentError, RunNotFoundError
 from workbench.foundation.events import (
     DriverStarted,
     Event,
@@ -169,3 +169,50 @@ def test_one_function_takes_runs_and_files(store: Store, tmp_path: Path) -> None
         decide(*trials, goal="minimize", store=store)
     with pytest.raises(ArgumentError, match="a file has one column of values"):
         decide(file, file, metric="val_loss")
+
+
+def record_costs(store: Store, middle: float, speed: float, size_bytes: float) -> str:
+    """Store trainings of one configuration that have a speed and a size."""
+    run_id = store.create_run(Experiment(**EXPERIMENT))
+    events = begin()
+    for number, value in enumerate(around(middle)):
+        for event in training(number, 0, number, value):
+            if isinstance(event, TrialReported):
+                event = event.model_copy(update={"samples_per_s": speed})
+            if isinstance(event, TrialEnded):
+                values = {**event.values, "size_bytes": size_bytes}
+                event = event.model_copy(update={"values": values})
+            events.append(event)
+    append(store, run_id, events)
+    return run_id
+
+
+def test_a_better_candidate_that_costs_too_much_is_reported_as_that(store: Store) -> None:
+    baseline = record_costs(store, 0.7, 1120.0, 2e9)
+    candidate = record_costs(store, 0.9, 1000.0, 3e9)
+    answer = decide(baseline, candidate, constraints={"slower": "5%", "size": "2.5GB"}, store=store)
+    assert answer.decision == "better"
+    assert answer.to_json()["broken"] == [
+        "it is 12% slower than the baseline (allowed: 5%)",
+        "its size is 2.79 GiB (allowed: 2.5GB)",
+    ]
+    assert answer.describe()[0].startswith("better, but it is 12% slower than the baseline")
+    kept = decide(baseline, candidate, constraints={"slower": "15%"}, store=store)
+    assert kept.to_json()["broken"] == []
+    assert kept.describe()[0] == "better: accept the candidate."
+    assert "broken" not in decide(baseline, candidate, store=store).to_json()
+
+
+def test_wrong_constraints_are_errors(store: Store) -> None:
+    sides = (record(store, [around(0.7)]), record(store, [around(0.9)]))
+    for constraints, problem in (
+        (
+            {"speed": "5%"},
+            r"constraints.speed: .* allowed: slower, size, latency",
+        ),
+        ({"slower": "5"}, r"constraints.slower: '5' is not valid; allowed: a share such as 5%"),
+        ({"size": "big"}, r"constraints.size: 'big' is not a size"),
+        ({"size": "1GB"}, r"constraints.size: this was not measured in the trainings"),
+    ):
+        with pytest.raises((ArgumentError, ExperimentError), match=problem):
+            decide(*sides, constraints=constraints, store=store)

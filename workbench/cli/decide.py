@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ from workbench.cli.parameters import (
     BASELINE_TRIAL,
     CANDIDATE,
     CANDIDATE_TRIAL,
+    CONSTRAINTS,
     ERROR,
     FLOOR,
     GOAL,
@@ -46,6 +47,7 @@ _COLOURS = {"better": "green", "not better": "yellow", "more": "cyan"}
     ERROR(default=0.05),
     MAX_RUNS(default=6),
     SESSION(),
+    CONSTRAINTS(is_repeatable=True),
     STORED,
 )
 @example(
@@ -67,6 +69,7 @@ def decide(
     error: float,
     max_runs: int,
     session: str | None,
+    limits: dict[str, Any] | None,
 ) -> None:
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
 
@@ -83,7 +86,9 @@ def decide(
     Noise is learned from repeated runs of other configurations, in the store or in --floor. With
     it, one run of the baseline is enough.
 
-    With --session, the error is shared by all proposals that are compared under this name.
+    With --session, the error is shared by all proposals that are compared under this name. With
+    --constraint, you are told if a better candidate costs too much. Constraints are slower (than
+    the baseline, such as slower=5%), size and latency. They do not change the decision.
 
     The exit code is 0 for every decision.
     """
@@ -92,7 +97,7 @@ def decide(
     context.with_resource(warnings.catch_warnings())
     warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
     warnings.showwarning = lambda message, *_where: print_note(str(message))
-    limits = Limits(error, max_runs, session, given_store())
+    spending = Limits(error, max_runs, session, given_store())
     if baseline_trial is not None:
         _check_operands(candidate_trial, {"--baseline": baseline, "--candidate": candidate})
         if goal is not None:
@@ -105,7 +110,8 @@ def decide(
             candidate_trial,
             floor,
             metric=metric,
-            limits=limits,
+            limits=spending,
+            constraints=limits,
             store=given_store(),
         )
     else:
@@ -115,8 +121,10 @@ def decide(
             )
         if metric is not None:
             raise click.UsageError("--metric is for trials: a file has one column of values")
+        if limits:
+            raise click.UsageError("--constraint is for trials: a file has one column of values")
         judgement = decide_from_files(
-            baseline, candidate, floor, goal=goal or "minimize", limits=limits
+            baseline, candidate, floor, goal=goal or "minimize", limits=spending
         )
     _print(judgement, as_json=as_json)
 

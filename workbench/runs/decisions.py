@@ -107,6 +107,7 @@ class Judgement(Decision):
         error: The allowed probability of a wrong claim.
         floor: The noise floor, or None.
         notes: What was not used, and why, as sentences without their full stops.
+        broken: Constraints that the candidate breaks, in words. None if there are no constraints.
     """
 
     num_baseline: int
@@ -114,10 +115,14 @@ class Judgement(Decision):
     error: float
     floor: NoiseFloor | None
     notes: tuple[str, ...]
+    broken: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what `workbench decide --json` prints, as plain values."""
-        return {item.name: getattr(self, item.name) for item in fields(Decision)}
+        plain = {item.name: getattr(self, item.name) for item in fields(Decision)}
+        if self.broken is not None:
+            plain["broken"] = list(self.broken)
+        return plain
 
     def describe(self) -> list[str]:
         """Return lines of text: the decision, the numbers, and their basis."""
@@ -142,7 +147,9 @@ class Judgement(Decision):
         )
 
 
-def _headline(decision: Decision) -> str:
+def _headline(decision: Judgement) -> str:
+    if decision.decision == "better" and decision.broken:
+        return f"better, but {' and '.join(decision.broken)}."
     if decision.decision == "better":
         return "better: accept the candidate."
     if decision.decision == "not better":
@@ -197,13 +204,12 @@ def decide_from_files(
     budget = max(max(curve) for side in curves for curve in side.values())
     sides = [_trainings(side, budget) for side in curves]
     repeated = [] if floor is None else read_floor(floor)
-    return compare_trainings(
-        sides[0],
-        sides[1],
-        noise_floor_of(repeated, budget),
-        goal=goal,
-        limits=limits,
-    )
+    known = noise_floor_of(repeated, budget)
+    judgement = compare_trainings(sides[0], sides[1], known, goal=goal, limits=limits)
+    if floor is None or known is not None:
+        return judgement
+    note = f"{floor} is not used: no group has two finished runs with different results"
+    return replace(judgement, notes=(note, *judgement.notes))
 
 
 def read_curves(path: Path) -> dict[str, dict[int, float]]:

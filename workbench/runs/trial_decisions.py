@@ -8,14 +8,23 @@ runs of the store that optimize the same metric on the same data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
-from workbench.experiment.goals import Goal
-from workbench.foundation.errors import ArgumentError, RunError, StoreError
+from workbench.experiment.goals import LATENCY, SIZE, Goal
+from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, StoreError
 from workbench.foundation.events import TrialReported
-from workbench.foundation.formatting import format_count
+from workbench.foundation.formatting import (
+    duration_argument_s,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_percent,
+    parse_bytes,
+)
 from workbench.runs.decisions import (
     Judgement,
     Limits,
@@ -45,6 +54,7 @@ def decide(
     error: float = ERROR,
     max_runs: int = MAX_RUNS,
     session: str | None = None,
+    constraints: Mapping[str, str] | None = None,
     store: Store | str | None = None,
 ) -> Judgement:
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
@@ -63,6 +73,8 @@ def decide(
         error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
         max_runs: Limit for the runs of the candidate.
         session: The name of a session. Its proposals share the error.
+        constraints: Runs: what the candidate may cost, such as `{"slower": "5%", "size": "1GB"}`.
+            See `decide_from_runs`.
         store: The store of the runs, or None for the default one.
 
     Raises:
@@ -79,10 +91,11 @@ def decide(
     limits = Limits(error, max_runs, session, address)
     first, second = _file_of(baseline), _file_of(candidate)
     if first is not None and second is not None:
-        if metric is not None:
-            raise ArgumentError(
-                "a file has one column of values", field="metric", allowed="only for runs"
-            )
+        for field, value in (("metric", metric), ("constraints", constraints)):
+            if value:
+                raise ArgumentError(
+                    "a file has one column of values", field=field, allowed="only for runs"
+                )
         return decide_from_files(first, second, repeated, goal=goal or "minimize", limits=limits)
     if isinstance(baseline, Path) or isinstance(candidate, Path) or first or second:
         raise ArgumentError(
@@ -93,7 +106,13 @@ def decide(
     if goal is not None:
         raise ArgumentError("runs have their own goal", field="goal", allowed="only for files")
     return decide_from_runs(
-        baseline, candidate, repeated, metric=metric, limits=limits, store=store
+        baseline,
+        candidate,
+        repeated,
+        metric=metric,
+        limits=limits,
+        constraints=constraints,
+        store=store,
     )
 
 
@@ -166,6 +185,7 @@ def decide_from_runs(
     *,
     metric: str | None = None,
     limits: Limits | None = None,
+    constraints: Mapping[str, str] | None = None,
     store: Store | str | None = None,
 ) -> Judgement:
     """Decide whether a trial is better than another one, from all their trainings.
@@ -176,6 +196,9 @@ def decide_from_runs(
         floor: A CSV file with more repeated trainings for the noise floor.
         metric: What is compared. By default the objective, if there is only one.
         limits: The error, the number of runs, and the session.
+        constraints: What the candidate may cost: `slower` than the baseline (such as 5%), `size`
+            of the model (such as 1GB), and `latency` (such as 5ms). They do not change the
+            decision: a candidate that is better and costs more is reported as that.
         store: The store of the runs.
 
     Raises:
@@ -209,7 +232,83 @@ def decide_from_runs(
     )
     notes = [note for used in counted for note in used[1]]
     notes += _differences(sides, [used[0] for used in counted])
-    return replace(judgement, notes=(*notes, *judgement.notes))
+    return replace(
+        judgement,
+        notes=(*notes, *judgement.notes),
+        broken=_broken([used[0] for used in counted], constraints or {}),
+    )
+
+
+def _broken(
+    trials: Sequence[Sequence[Trial]], constraints: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    """Return which constraints the candidate breaks, in words. None without constraints."""
+    if not constraints:
+        return None
+    broken = [_check(name, text, trials) for name, text in constraints.items()]
+    return tuple(words for words in broken if words is not None)
+
+
+def _check(name: str, text: str, trials: Sequence[Sequence[Trial]]) -> str | None:
+    field = f"constraints.{name}"
+    if name not in _COSTS:
+        raise ArgumentError("this is not a limit", field=field, allowed=_COSTS)
+    allowed = _COSTS[name](text, field)
+    if name == "slower":
+        speeds = [
+            _median([trial.samples_per_s for trial in side if trial.state == "complete"], field)
+            for side in trials
+        ]
+        slower = speeds[0] / speeds[1] - 1
+        if slower <= allowed:
+            return None
+        return f"it is {format_percent(slower)} slower than the baseline (allowed: {text})"
+    metric, write = _METRICS[name]
+    cost = _median([trial.values.get(metric) for trial in trials[1]], field)
+    if cost <= allowed:
+        return None
+    return f"its {name} is {write(cost)} (allowed: {text})"
+
+
+def _median(values: Iterable[float | None], field: str) -> float:
+    known = [value for value in values if value is not None and math.isfinite(value) and value > 0]
+    if not known:
+        raise ArgumentError(
+            "this was not measured in the trainings",
+            field=field,
+            next_step="Size and latency are measured if the experiment has a constraint on them.",
+        )
+    return median(known)
+
+
+def _share(text: str, field: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    if match is None:
+        raise ArgumentError(f"{text!r} is not valid", field=field, allowed="a share such as 5%")
+    return float(match[1]) / 100
+
+
+def _bytes(text: str, field: str) -> float:
+    try:
+        return float(parse_bytes(text))
+    except ExperimentError as error:
+        raise error.about(field) from error
+
+
+def _seconds(text: str, field: str) -> float:
+    return duration_argument_s(text, field=field)
+
+
+_COSTS: dict[str, Callable[[str, str], float]] = {
+    "slower": _share,
+    "size": _bytes,
+    "latency": _seconds,
+}
+"""The limits that a candidate may have, and how their texts are read."""
+_METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "size": (SIZE, format_bytes),
+    "latency": (LATENCY, format_duration),
+}
 
 
 def _find_side(label: str, given: Run | str, store: Store | str | None) -> _Side:
