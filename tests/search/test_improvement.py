@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.search.improvement import (
+from workbench.search.acquisition_search import (
     expected_improvement,
     log_expected_improvement,
     log_possible_improvement,

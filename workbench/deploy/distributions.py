@@ -7,9 +7,10 @@ trained). Missing values have their own bin.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from workbench.deploy.card import Card, Input, Statistics
 from workbench.deploy.feeds import feeds_of, is_missing
+from workbench.foundation.errors import MissingDependencyError, install_command
 
 NOTABLE = 0.2
 """From this index on, a shift is usually considered significant."""
@@ -172,3 +174,23 @@ def _chi_squared(freedom: int) -> float:
         return 0.0
     part = 2 / (9 * freedom)
     return freedom * (1 - part + _QUANTILE * math.sqrt(part)) ** 3
+
+
+@contextlib.contextmanager
+def needs(package: str, *, part: str = "deploy") -> Iterator[None]:
+    """Raise an error with the install command if an import inside the `with` block fails.
+
+    Args:
+        package: The package that is imported.
+        part: The extra of the workbench that has it.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"this needs {error.name or package}, which is not installed",
+            next_step=f"Install it: {install_command(part)}",
+        ) from error

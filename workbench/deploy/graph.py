@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 
 with needs("onnx"):
     import onnx

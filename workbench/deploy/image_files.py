@@ -15,7 +15,7 @@ import numpy as np
 from workbench.data.image_folders import ENDINGS
 from workbench.data.visible_files import visible_below
 from workbench.deploy.card import Card, Input
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.rows import read_samples
 from workbench.foundation.errors import DataError

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.deploy.distributions import needs
 from workbench.deploy.graph import ML, OPSET, Graph, onnx
-from workbench.deploy.packages import needs
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble

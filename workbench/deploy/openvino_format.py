@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.card import MODEL
+from workbench.deploy.distributions import needs
 from workbench.deploy.formats import Program, Written
-from workbench.deploy.packages import needs
 from workbench.foundation.errors import RunError
 
 _NETWORK, _WEIGHTS = "openvino.xml", "openvino.bin"

@@ -15,8 +15,8 @@ from typing_extensions import Self
 
 from workbench.data.tokens import count_terms
 from workbench.deploy.card import MODEL, Card, read_card
+from workbench.deploy.distributions import needs
 from workbench.deploy.feeds import feeds_of, notes_of_unusual
-from workbench.deploy.packages import needs
 from workbench.deploy.predict_script import around
 from workbench.foundation.bundle_manifest import CARD, check_listed
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of

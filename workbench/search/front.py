@@ -190,7 +190,7 @@ class ExpectedGain:
         """
         from scipy.special import ndtr  # imports SciPy, which light installations omit
 
-        from workbench.search.improvement import expected_improvement
+        from workbench.search.acquisition_search import expected_improvement
 
         # On each line, the expected improvement over the front in the last objective, times the
         # probability that all other objectives reach the line.

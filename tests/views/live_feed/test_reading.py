@@ -14,8 +14,7 @@ from workbench.runs.plots import run_data
 from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.views.live_feed import run_tail
-from workbench.views.live_feed.chart import comparison
-from workbench.views.live_feed.frames import Numbers
+from workbench.views.live_feed.chart import Numbers, comparison
 from workbench.views.live_feed.protocol import ComparisonQuery, TableQuery
 from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail

@@ -19,9 +19,8 @@ from workbench.store.database import Store
 from workbench.store.database.labels import set_chosen
 from workbench.store.history import History
 from workbench.views.live_feed.available_actions import offers_of_run, offers_of_trial
-from workbench.views.live_feed.chart import ChartUpdates
+from workbench.views.live_feed.chart import ChartUpdates, Numbers
 from workbench.views.live_feed.feed import Feed
-from workbench.views.live_feed.frames import Numbers
 from workbench.views.live_feed.protocol import ChartQuery, Chosen, Subscription, TableQuery
 from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.foundation.errors import RunError, first_line_of
 
 Quantiser = Literal["none", "dynamic", "static", "qat"]

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from workbench.deploy.distributions import needs
 from workbench.deploy.image_files import MEDIA_TYPES
-from workbench.deploy.packages import needs
 from workbench.deploy.serving.batching import QueueFullError
 from workbench.deploy.serving.guard import Guard, describe_problem, respond, time_limit
 from workbench.deploy.serving.metrics import ServerMetrics

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.deploy.serving.guard import describe_problem
 from workbench.foundation.errors import ArgumentError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.deploy.serving.tokens import Token, is_loopback_name
 
 with needs("starlette"):

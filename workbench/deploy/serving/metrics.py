@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.deploy.serving.served_models import ServedModel
 
 with needs("prometheus_client"):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.deploy.serving.drift_alerts import DriftAlerts
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
 from workbench.deploy.serving.tokens import Token

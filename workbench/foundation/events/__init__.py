@@ -22,13 +22,6 @@ from workbench.foundation.events.advice import (
     RatesTested,
     SharingMeasured,
 )
-from workbench.foundation.events.alerts import (
-    AlertCleared,
-    AlertDelivered,
-    AlertRaised,
-    AlertsArmed,
-    LogMatched,
-)
 from workbench.foundation.events.header import (
     FINISHED_RUN_STATES,
     FINISHED_TRIAL_STATES,
@@ -50,9 +43,14 @@ from workbench.foundation.events.proposals import (
     TrialProposed,
 )
 from workbench.foundation.events.runs import (
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
+    AlertsArmed,
     CommandHandled,
     DriverStarted,
     EnergyMetered,
+    LogMatched,
     ModelChosen,
     Noted,
     ProgramKept,

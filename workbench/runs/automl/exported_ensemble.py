@@ -15,7 +15,7 @@ import numpy as np
 from workbench.data.columns import Column
 from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 from workbench.foundation.errors import RunError
 from workbench.runs.automl.given_data import take
 from workbench.runs.automl.preparation import HeldOut

@@ -155,7 +155,7 @@ def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
         RunError: If the trial has no model, or one that cannot be exported.
         MissingDependencyError: If a package is missing.
     """
-    from workbench.deploy.packages import needs
+    from workbench.deploy.distributions import needs
 
     experiment = run.experiment
     if is_automl(experiment):

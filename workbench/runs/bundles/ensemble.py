@@ -230,7 +230,7 @@ class Ensemble:
             >>> if len(ensemble.weights) > 1:
             ...     folder = ensemble.export("ensemble")
         """
-        from workbench.deploy.packages import needs
+        from workbench.deploy.distributions import needs
 
         target = Path(folder)
         if len(self.weights) == 1:

@@ -47,7 +47,7 @@ from workbench.foundation.events import (
     TrialStarted,
     steady_unix_s,
 )
-from workbench.foundation.events.alerts import AlertAction, AlertLevel
+from workbench.foundation.events.runs import AlertAction, AlertLevel
 from workbench.foundation.formatting import format_count, format_duration, format_percent
 from workbench.store.alerts.settings import JUPYTER
 

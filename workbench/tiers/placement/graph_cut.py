@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from workbench.deploy.distributions import needs
 from workbench.deploy.graph import BATCH, onnx
-from workbench.deploy.packages import needs
 from workbench.deploy.stages import FEATURES, PROBABILITIES
 from workbench.foundation.errors import RunError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from typing_extensions import Self
 
-from workbench.deploy.packages import needs
+from workbench.deploy.distributions import needs
 
 with needs("cryptography"):
     from cryptography import x509

@@ -14,7 +14,7 @@ STRATEGIES = Registry(
     {
         "single": "workbench.training.strategies.single:Single",
         "ddp": "workbench.training.strategies.ddp:DataParallel",
-        "zero1": "workbench.training.strategies.zero1:DividedState",
+        "zero1": "workbench.training.strategies.divided_optimizer:DividedState",
         "fsdp": "workbench.training.strategies.fsdp:FullySharded",
         "tensor": "workbench.training.strategies.tensor:TensorParallel",
         "pipeline": "workbench.training.strategies.pipeline:Pipeline",

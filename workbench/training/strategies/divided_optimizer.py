@@ -7,16 +7,20 @@ parameters and exchanging gradients is left to the strategies.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from workbench.training.strategies.capabilities import BUILT_IN
+from workbench.training.strategies.ddp import DataParallel
 from workbench.training.strategies.group import Group, dist, receive_on_cpu
 from workbench.training.strategies.shards import gathered, own_shard
-from workbench.training.strategies.strategy import OptimizerFactory, parameters_in
+from workbench.training.strategies.strategy import OptimizerFactory, Worker, parameters_in
 
 BUFFER_BYTES = 25 << 20
 """Parameters are sent in pieces of this size, like the gradients of `ddp`."""
@@ -250,3 +254,25 @@ def _receive(value: Any, sender: int) -> Any:
     if not isinstance(value, _Form):
         return value
     return receive_on_cpu(value.shape, value.dtype, sender)
+
+
+class DividedState(DataParallel):
+    """The step of `ddp`, with the state of the optimizer divided among the workers."""
+
+    capabilities = BUILT_IN["zero1"]
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model and make the optimizer. See Strategy.setup."""
+        divided: Any = functools.partial(DividedOptimizer, optimizer, group=worker.group)
+        super().setup(model, divided, worker)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute without the other workers in this context. See Probeable.alone."""
+        optimizer = cast(DividedOptimizer, self._optimizer)
+        optimizer.is_alone = True
+        try:
+            with super().alone():
+                yield
+        finally:
+            optimizer.is_alone = False

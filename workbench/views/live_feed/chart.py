@@ -8,6 +8,9 @@ thinned, is cheaper to draw. For several runs, their best values so far and a ta
 from __future__ import annotations
 
 import contextlib
+import json
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -15,23 +18,72 @@ import numpy as np
 
 from workbench.experiment.goals import Goal
 from workbench.foundation.events import TrialState
+from workbench.foundation.python_values import plain
 from workbench.runs.comparison import Side, comparison_rows, labels_of
 from workbench.runs.plots.prepare import CurvesData
 from workbench.runs.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
 from workbench.runs.plots.series import AXES, BEGINNING, MIN_POINTS, Curve, Place
-from workbench.views.live_feed.frames import Numbers
 from workbench.views.live_feed.protocol import (
     BestSoFar,
     ChartQuery,
     ChartUpdate,
+    Column,
     ComparedFact,
     ComparedRun,
     Comparison,
     ComparisonQuery,
     CurveUpdate,
     QuantileBand,
+    Update,
 )
 from workbench.views.live_feed.run_tail import RunTail
+
+_ALIGNMENT = 8
+_LENGTH = struct.Struct("<I")
+
+
+class Numbers:
+    """The numeric columns of a frame, concatenated."""
+
+    def __init__(self) -> None:
+        """Start without columns."""
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, values: Sequence[float | None] | np.ndarray, *, exact: bool = False) -> Column:
+        """Append a column.
+
+        Args:
+            values: Its numbers. None becomes NaN.
+            exact: Store 64 instead of 32 bits per number, as long times need.
+        """
+        if not isinstance(values, np.ndarray):
+            values = np.array(
+                [math.nan if value is None else value for value in values], dtype=np.float64
+            )
+        raw = values.astype("<f8" if exact else "<f4").tobytes()
+        column = Column(offset=self._size, count=len(values), type="f64" if exact else "f32")
+        self._parts.append(raw + b"\0" * (-len(raw) % _ALIGNMENT))
+        self._size += len(self._parts[-1])
+        return column
+
+    def to_bytes(self) -> bytes:
+        """Return all columns as bytes."""
+        return b"".join(self._parts)
+
+
+def encode(update: Update, numbers: Numbers) -> bytes:
+    """Encode an update as a frame.
+
+    Args:
+        update: The update. Parts that are None are omitted.
+        numbers: The columns that it refers to.
+    """
+    parts = {name: part for name, part in update.model_dump().items() if part is not None}
+    header = json.dumps(plain(parts), allow_nan=False, separators=(",", ":")).encode()
+    header += b" " * (-(len(header) + _LENGTH.size) % _ALIGNMENT)
+    return b"".join((_LENGTH.pack(len(header)), header, numbers.to_bytes()))
+
 
 MAX_CURVES = 60
 MAX_CURVES_OF_ALL = 1_000

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import sys
 import tempfile
 import threading
 import weakref
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.foundation.errors import Problem, WorkbenchError
-from workbench.tiers.placement.tiers_file import TiersFile
+from workbench.tiers.placement.tiers_file import TiersFile, read_tiers
 from workbench.views.live_feed.tiers_journal import JournalReader, measure_and_report
 from workbench.views.live_feed.tiers_picture import (
     RunTiers,
@@ -216,3 +219,43 @@ def _export(name: str, folder: Path) -> None:
 
     run_id, _, trial = name.rpartition("/")
     attach(run_id).export(folder, trial=int(trial) if trial.isdigit() else None, format="onnx")
+
+
+_END_S = 10.0
+
+
+def main(words: list[str]) -> int:
+    """Serve the views of a file until the input ends.
+
+    Args:
+        words: The file.
+
+    Returns:
+        The exit code.
+    """
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no message
+    lock = threading.Lock()
+
+    def send(message: TiersMessage) -> None:
+        with lock:
+            output.write(message.model_dump_json() + "\n")
+            output.flush()
+
+    path = Path(words[0])
+    try:
+        session = TiersSession(path, read_tiers(path), send)
+    except WorkbenchError as error:
+        problem = TiersRun(state="idle", problem=error.to_problem())
+        for _ in sys.stdin:
+            send(problem)
+        return 0
+    for line in sys.stdin:
+        session.receive(json.loads(line))
+    session.close()
+    session.work.join(_END_S)  # its processes are ended with it
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -15,9 +15,8 @@ from typing import Any
 from workbench.experiment.actions import write_for_panel
 from workbench.foundation.errors import Problem, WorkbenchError
 from workbench.store.database.labels import matching_runs, versions_of
-from workbench.views.live_feed.chart import ChartUpdates, comparison
+from workbench.views.live_feed.chart import ChartUpdates, Numbers, comparison, encode
 from workbench.views.live_feed.feed import Feed
-from workbench.views.live_feed.frames import Numbers, encode
 from workbench.views.live_feed.protocol import (
     ChartQuery,
     ChartUpdate,

@@ -105,7 +105,7 @@ class TiersProcesses:
                 environment = await loop.run_in_executor(
                     None, self._actions.environment
                 )  # opens the store
-                words = [sys.executable, "-m", "workbench.views.live_feed.tiers_process", str(path)]
+                words = [sys.executable, "-m", "workbench.views.live_feed.tiers_session", str(path)]
                 process = await asyncio.create_subprocess_exec(
                     *words,
                     stdin=PIPE,
