@@ -74,6 +74,17 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "episodic_return",
             "maximize",
         ),
+        (
+            "print(f'Train Loss: {a:.3f} Vali Loss: {b:.3f} Test Loss: {c:.3f}')",
+            "Vali_Loss",
+            "minimize",
+        ),
+        ("logger.log_tabular('EpRet', with_min_max=True)", "AverageEpRet", "maximize"),
+        (
+            "logger.record('eval/mean_reward', x)\nprint(f'loss: {y:.3f}')",
+            "eval/mean_reward",
+            "maximize",
+        ),
         ("print(f'Step {s:05d} | Validation bpb: {x:.4f} | loss: {y:.4f}')", "bpb", "minimize"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
+from workbench.foundation.errors import DataError
 from workbench.runs.scripts.first_experiment import experiment_for
 
 
@@ -58,6 +60,15 @@ CASES = [
             "        kind = type(v)\n        if v is None:\n            kind = str\n"
             "        parser.add_argument(f'--{k}', default=v, type=kind)\n"
         },
+    ),
+    Case(
+        "widths of transformers and other usual names",
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--d_model', type=int, default=8)\n"
+        "p.add_argument('--tau', type=float, default=0.005)\n"
+        "p.add_argument('--batch_size_per_gpu', type=int, default=8)\n",
+        {"d_model": 4, "tau": 0.01, "batch_size_per_gpu": 4},
+        ["--d_model=4", "--tau=0.01", "--batch_size_per_gpu=4"],
     ),
     Case(
         "argparse with negative flags",
@@ -297,6 +308,36 @@ def test_programs_in_r(source: str, names: list[str], tmp_path: Path) -> None:
     assert list(experiment.search.root) == names
     assert (experiment.command or "").split()[0] in ("Rscript", "python")
     assert experiment.objectives[0].metric == "val_loss"
+
+
+def test_the_parameters_of_a_notebook(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "metadata": {}, "source": ["!pip install torch\n", "depth = 3"]},
+        {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": ["lr = 0.1\n"]},
+        {"cell_type": "code", "metadata": {}, "source": ["print(f'val_loss={lr:.3f}')"]},
+    ]
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text(json.dumps({"cells": cells}))
+    experiment = Experiment.from_yaml(experiment_for(notebook).text)
+    assert expand(experiment.command or "", {"lr": 0.5}, {"folder": "/trial"}) == [
+        *("papermill", "--log-output", str(notebook), "/trial/train.ipynb", "-p", "lr", "0.5")
+    ]
+    assert experiment.objectives[0].metric == "val_loss"
+
+
+def test_a_compiled_program_is_asked_for_its_help(tmp_path: Path) -> None:
+    program = tmp_path / "trainer"
+    program.write_bytes(b"#!/bin/sh\n# \xff\necho '  --lr FLOAT  the rate (default: 0.1)'\n")
+    program.chmod(0o755)
+    assert list(Experiment.from_yaml(experiment_for(program).text).search.root) == ["lr"]
+
+
+def test_another_language_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    program = tmp_path / "train.cpp"
+    program.write_text("int main() { return 0; }\n")
+    with pytest.raises(DataError, match="programs in this language are not read") as caught:
+        experiment_for(program)
+    assert "command: ./program" in str(caught.value)
 
 
 def test_a_configuration_file_without_overrides_is_copied_for_each_trial(

@@ -16,7 +16,7 @@ from typing import Any
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import WorkbenchError
 from workbench.runs.scripts.option_domains import kind_of_value, searched_domains
-from workbench.runs.scripts.program_source import Module, ProgramSource
+from workbench.runs.scripts.program_source import NOTEBOOK_CELLS, Module, ProgramSource
 from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, words_of
 from workbench.runs.scripts.static_values import (
     StaticValues,
@@ -334,8 +334,11 @@ def _python_config(folder: Path, default: Any) -> Path | None:
         return folder / default.partition(":")[0]
     paths = sorted(folder.glob("configs/*.py")) + sorted(folder.glob("config*.py"))
     with_config = [path for path in paths if "def get_config" in path.read_text(errors="replace")]
-    usual = [path for path in with_config if path.stem in ("default", "base", "config")]
-    return next(iter([*usual, *with_config]), None)
+    usual = [path for path in with_config if path.stem in ("default", "base", "config", "common")]
+    for path in [*usual, *with_config]:
+        if constants_of(path.read_text(errors="replace"), ".py"):
+            return path
+    return None
 
 
 # Files.
@@ -559,6 +562,15 @@ def _converted(default: Any, kind: str | None) -> Any:
         return {"int": int, "float": float}[kind](default) if kind in ("int", "float") else default
     except (TypeError, ValueError):
         return None
+
+
+def notebook_options(program: ProgramSource) -> list[ScriptOption]:
+    """Return the constants in the cell of a notebook that is tagged as its parameters."""
+    parameters, _, _ = program.text.partition(NOTEBOOK_CELLS)
+    return [
+        replace(option, way="parameter" if option.name.isidentifier() else "fixed")
+        for option in _constants(program.path, parameters, ".py")
+    ]
 
 
 def constant_options(program: ProgramSource) -> Configured | None:

@@ -20,6 +20,7 @@ from workbench.runs.scripts.configured_options import (
     constant_options,
     environment_options,
     file_options,
+    notebook_options,
     overridden_options,
     wandb_options,
 )
@@ -60,6 +61,7 @@ class _Found:
     words: tuple[str, ...] = ()
     configured: Configured | None = None
     notes: tuple[str, ...] = field(default=())
+    is_notebook: bool = False
 
 
 def experiment_for(path: Path) -> FirstExperiment:
@@ -80,6 +82,8 @@ def _options_of(program: ProgramSource) -> _Found:
     if not program.is_python:
         options = options_of_language(program.text, program.interpreter)
         return _with_others(program, _Found(options))
+    if program.interpreter == "papermill":
+        return _Found(notebook_options(program), is_notebook=True)
     declared, words = declared_options(program)
     typed = typed_options(program)
     found = _Found(declared, tuple(words))
@@ -268,7 +272,8 @@ def _passed(
     arguments += configured.fixed
     for option in named:
         arguments += _placeholder(option)
-    if not named or any(option.way == "option" for option in named):
+    takes_options = not named and not found.is_notebook
+    if takes_options or any(option.way == "option" for option in named):
         arguments.append("{args}")
     assigned = [option.name for option in named if option.way == "assigned"]
     if configured.pairs is None:
@@ -298,6 +303,8 @@ def _placeholder(option: ScriptOption) -> list[str]:
     match option.way:
         case "apart" | "single":
             return _written(option, f"{{{option.name}}}")
+        case "parameter":
+            return ["-p", option.name, f"{{{option.name}}}"]
         case "switch":
             return [f"{{{option.name}:flag}}"]
         case "off":

@@ -71,9 +71,14 @@ _ALLOWED_DESPITE = (
     ("n", "epochs"),
     ("step", "size"),
     ("drop", "path"),
+    ("d", "model"),
     ("batch",),
     ("batchsize",),
     ("accumulation",),
+    ("tau",),
+    ("discount",),
+    ("temp",),
+    ("temperature",),
     ("clip",),
     ("clipping",),
     ("clipnorm",),
@@ -91,13 +96,13 @@ _SWITCH_WORDS = _table(
 )
 _LEARNING_RATE = re.compile(r"^(?:.*_)?(?:lr|learning_rate|learningrate|eta|step_size)(?:_.*)?$")
 _RATE_WORDS = _table(
-    "lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty regularization"
+    "temp lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty regularization"
     " regularisation regularizer coef coefficient coeff eta nu tau ent entropy weight kl"
     " multiplier noise sigma scale"
 )
 """What is searched by its order of magnitude."""
 _PART_WORDS = _table(
-    "dropout drop mask mixup cutmix smoothing smooth ratio prob probability frac fraction"
+    "discount dropout drop mask mixup cutmix smoothing smooth ratio prob probability frac fraction"
     " momentum gamma beta beta1 beta2 betas subsample colsample bytree rho ema percent pct"
     " split p dropath path_drop rate_drop"
 )
@@ -107,7 +112,7 @@ _SCALES = _table("gamma")
 they are scales, such as the scale of a kernel.
 """
 _SIZE_WORDS = _table(
-    "batch width hidden dim dims size layer layers nlayers nhid nhead nheads emsize embd"
+    "hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads emsize embd"
     " embed embedding emb channel channels unit units depth filter filters rank r head heads"
     " kernel neurons nodes features leaves estimators trees neighbors minibatches bs steps"
     " epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
@@ -319,6 +324,8 @@ def _is_never(words: list[str]) -> bool:
         )
         if _contains(words, ("drop", "path")):
             left -= {"path"}
+        if _contains(words, ("per", "gpu")):
+            left -= {"gpu"}
         return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
     return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
 
@@ -334,7 +341,8 @@ def _contains(words: list[str], part: tuple[str, ...]) -> bool:
 
 def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
     is_size = bool(set(own) & _SIZE_WORDS) or any(
-        _contains(own, tree) for tree in (("max", "depth"), ("min", "child"), ("lora", "alpha"))
+        _contains(own, named)
+        for named in (("max", "depth"), ("min", "child"), ("lora", "alpha"), ("d", "model"))
     )
     if default < 1 or not is_size or (default == 1 and "rank" in own):
         return None

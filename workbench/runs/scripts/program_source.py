@@ -7,6 +7,7 @@ Python would, without running anything, and says how the program is started.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -31,7 +32,14 @@ _INTERPRETERS = {
     ".pl": "perl",
     ".js": "node",
     ".rb": "ruby",
+    ".ipynb": "papermill",
 }
+NOTEBOOK_CELLS = "# The other cells:"
+"""What separates the parameters of a notebook from its other cells."""
+_BY_HAND = (
+    "Give the script, or write the file by hand:"
+    " command: ./program --rate {rate}, with search: {rate: {low: 0.1, high: 1.0}}."
+)
 _SHEBANG = re.compile(r"#!.*\b(python|Rscript|bash|sh|zsh|julia)\b")
 _SETS_PATH = re.compile(r"sys\.path\.(?:append|insert)|setup_root|rootutils|pyrootutils")
 PROJECT_FILES = ("setup.py", "pyproject.toml")
@@ -76,8 +84,8 @@ class ProgramSource:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a Python program."""
-        return self.interpreter == "python"
+        """Whether it is a Python program, or a notebook."""
+        return self.interpreter in ("python", "papermill")
 
     @property
     def main(self) -> Module:
@@ -97,6 +105,9 @@ class ProgramSource:
     @property
     def command(self) -> list[str]:
         """The words that start it."""
+        if self.interpreter == "papermill":
+            output = f"{{folder}}/{self.path.name}"
+            return ["papermill", "--log-output", shlex.quote(str(self.path)), shlex.quote(output)]
         if self.is_module:
             parts = self.path.with_suffix("").parts
             if parts[-1] == "__main__":
@@ -120,18 +131,30 @@ def read_program(path: Path) -> ProgramSource:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise DataError(
-            f"cannot read {path}: {reason}",
-            next_step=(
-                "Give the script, or write the file by hand:"
-                " command: ./program --rate {rate}, with search: {rate: {low: 0.1, high: 1.0}}."
-            ),
-        ) from error
+    except UnicodeDecodeError as error:
+        if os.access(path, os.X_OK):  # a compiled program
+            return ProgramSource(path, "", "")
+        raise DataError(f"cannot read {path}: not text", next_step=_BY_HAND) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}", next_step=_BY_HAND) from error
     interpreter = _interpreter_of(path, text)
+    if interpreter == "papermill":
+        text = _code_of_notebook(path, text)
+        module = Module(path, text, parse_python(path, text))
+        return ProgramSource(path, text, interpreter, (module,))
     if interpreter != "python":
         return ProgramSource(path, text, interpreter)
+    if path.suffix not in ("", ".py", ".pyw") and not _is_python(text):
+        raise DataError(
+            f"{path}: programs in this language are not read",
+            allowed="Python, R, shell, Julia, notebooks, and programs that know --help",
+            next_step=_BY_HAND,
+        )
+    return _with_imports(path, text)
+
+
+def _with_imports(path: Path, text: str) -> ProgramSource:
+    """Return a Python program with the files that it imports."""
     main = Module(path, text, parse_python(path, text))
     found = _Imports(path)
     modules = (main, *found.of(main))
@@ -144,8 +167,38 @@ def read_program(path: Path) -> ProgramSource:
             elif isinstance(node, ast.FunctionDef):
                 functions.setdefault(node.name, (module, node))
     return ProgramSource(
-        path, text, interpreter, modules, _is_module(path, text, found), classes, functions
+        path, text, "python", modules, _is_module(path, text, found), classes, functions
     )
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _code_of_notebook(path: Path, text: str) -> str:
+    """Return the cells of a notebook as one source, the one with its parameters first.
+
+    Raises:
+        DataError: If it is not a notebook.
+    """
+    try:
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        sources = ["".join(cell["source"]) for cell in cells]
+        tags = [cell.get("metadata", {}).get("tags", []) for cell in cells]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: it is not a notebook", next_step=_BY_HAND) from error
+    # Lines of shells and magics are not Python.
+    sources = [
+        re.sub(r"^(\s*)[!%].*$", r"\1pass", source, flags=re.MULTILINE) for source in sources
+    ]
+    first = next((n for n, names in enumerate(tags) if "parameters" in names), None)
+    if first is None:
+        return "\n".join(["", NOTEBOOK_CELLS, *sources])
+    return "\n".join([sources.pop(first), NOTEBOOK_CELLS, *sources])
 
 
 def parse_python(path: Path, text: str) -> ast.Module:

@@ -36,6 +36,7 @@ _TRAIN = frozenset(("train", "training", "tr", "trn", "running", "batch", "step"
 _VALIDATION = frozenset(
     (
         "val",
+        "vali",
         "valid",
         "validation",
         "validate",
@@ -56,17 +57,17 @@ _OF_BEST = frozenset(
 )
 _MEASURES = re.compile(
     r"^(?:acc\w*|accuracy|top\d|f1|f_?score|auc|auroc|roc|auprc|ap|map\d*|m?iou|dice|psnr|ssim|bleu\w*|rouge\w*"
-    r"|wer|cer|ppl|perplexity|bpb|bpc|bits|rewards?|returns?|score|r2|rmse|mse|mae|mape|rmsle|mcc|kappa|ndcg\w*"
+    r"|wer|cer|ppl|perplexity|bpb|bpc|bits|rewards?|returns?|\w*ret|score|r2|rmse|mse|mae|mape|rmsle|mcc|kappa|ndcg\w*"
     r"|mrr|hits\w*|recall|precision|fid\w*|em|elbo|nll|error|err|metric|correct)$"
 )
 _LOSS = re.compile(r"^(?:loss\w*|losses|\w+loss|cost|objective|energy)$")
 _UP = re.compile(
     r"^(?:acc\w*|accuracy|top\d|f1|f|auc|auroc|roc|auprc|ap|map\d*|m?iou|dice|psnr|ssim|bleu\w*|rouge\w*"
-    r"|rewards?|returns?|score|r2|mcc|kappa|ndcg\w*|mrr|hits\w*|recall|precision|em|correct|success)$"
+    r"|rewards?|returns?|\w*ret|score|r2|mcc|kappa|ndcg\w*|mrr|hits\w*|recall|precision|em|correct|success)$"
 )
 _NO_METRIC = frozenset(
     (
-        *("time", "lr", "epoch", "step", "steps", "num", "size", "sec", "seconds", "memory", "mem"),
+        *("time", "lr", "num", "size", "mixed", "scale", "sec", "seconds", "memory", "mem"),
         *("dt", "mfu", "params", "norm", "grad", "rate", "count", "samples", "images", "tokens"),
         *(
             "name",
@@ -83,8 +84,15 @@ _NO_METRIC = frozenset(
         ),
     )
 )
+_COUNTED = ("epoch", "step", "steps", "iter", "batch")
+_TABULAR = (
+    *("log", "logkv", "logkv_mean", "record", "record_mean", "log_tabular", "record_tabular"),
+    *("log_scalar", "write_scalar", "report_scalar", "report", "add_metric"),
+)
+"""Methods that take the name of a metric and its value, and usually print a table."""
 _REPORTED = ("log", "log_dict", "log_metrics", "log_metric", "add_scalar", "add_scalars", "scalar")
 _ERRORS = ("warning", "warn", "error", "exception", "debug", "critical", "exit")
+_TRAINS = re.compile(r"^\s*def \w*(?:train|eval|valid|fit|test)\w*\(", re.MULTILINE)
 _MONITORS = ("EarlyStopping", "ModelCheckpoint", "ReduceLROnPlateau")
 _SAME = {
     "accuracy": "acc",
@@ -92,6 +100,7 @@ _SAME = {
     "losses": "loss",
     "validation": "val",
     "valid": "val",
+    "vali": "val",
     "eval": "val",
     "evaluation": "val",
     "perplexity": "ppl",
@@ -177,7 +186,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     """
     if not program.is_python:
         return _of_names(_of_other_language(program), [], program)
-    modules = [*program.modules[:_MAX_MODULES], *_trained_modules(program)]
+    modules = [*_telling_modules(program), *_trained_modules(program)]
     reported = [
         replace(metric, is_of_main=module is program.main)
         for module in modules
@@ -189,6 +198,13 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         reported.append(_Reported(metric, "", _way_of_monitored(metric, reported), _LAST, False))
         criteria.append(_Criterion(_normal(_words(metric)), goal))
     return _of_names(reported, criteria, program)
+
+
+def _telling_modules(program: ProgramSource) -> list[Module]:
+    """Return the program and those of its modules that train or evaluate, before the others."""
+    main, *others = program.modules
+    others.sort(key=lambda module: _TRAINS.search(module.text) is None)
+    return [main, *others[: _MAX_MODULES - 1]]
 
 
 def _trained_modules(program: ProgramSource) -> list[Module]:
@@ -306,7 +322,9 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     words = metric.words
     if re.search(r"[a-z]Error$|^ERROR$|^Error$", metric.name):
         return False
-    if not words or any(word in _NO_METRIC for word in words if word != "rate"):
+    if not words or words[-1] in _COUNTED:
+        return False
+    if any(word in _NO_METRIC for word in words if word != "rate"):
         return False
     if any(_MEASURES.match(word) or _LOSS.match(word) for word in words):
         return True
@@ -374,7 +392,7 @@ def _in_module(module: Module) -> Iterator[_Reported]:
         for metric, is_number in printed.items():
             place += 1
             yield _Reported(metric, name, "print", place, is_number=is_number)
-        for metric, way in _logged(body, module):
+        for metric, way in _logged(body):
             place += 1
             yield _Reported(metric, name, way, place)
     for metric in metrics_of(module.text):
@@ -398,8 +416,9 @@ def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
         and isinstance(key := node.key, ast.JoinedStr)
         and isinstance(key.values[0], ast.Constant)
     ]
-    names = [name for module in modules for name in _averaged(module.tree)]
     for prefix in dict.fromkeys(prefixes):
+        splits = _TRAIN if "train" in prefix else _VALIDATION | _TEST
+        names = [name for module in modules for name in _averaged(module.tree, splits)]
         for name in dict.fromkeys(names):
             yield _Reported(f"{prefix}{name}", "", "jsonl", _LAST, file=file)
 
@@ -417,10 +436,10 @@ def _file_of_lines(node: ast.AST) -> str | None:
     return next((text for text in texts if re.search(r"\.(?:txt|jsonl?|log)$", text)), None)
 
 
-def _averaged(tree: ast.Module) -> Iterator[str]:
-    """Yield what a function for validation gives to an object that averages metrics."""
+def _averaged(tree: ast.Module, splits: frozenset[str]) -> Iterator[str]:
+    """Yield what functions for some data give to an object that averages metrics."""
     for name, body in _parts(tree):
-        if not set(name_words(name)) & (_VALIDATION | _TEST):
+        if not set(name_words(name)) & splits:
             continue
         for node in ast.walk(ast.Module(body, [])):
             if not isinstance(node, ast.Call) or called_name(node) != "update":
@@ -441,7 +460,10 @@ class _WithoutErrors(ast.NodeTransformer):
         return ast.copy_location(ast.Pass(), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        is_error = isinstance(node.value, ast.Call) and called_name(node.value) in _ERRORS
+        is_error = isinstance(node.value, ast.Call) and (
+            called_name(node.value) in _ERRORS
+            or re.search(r"stopping|not finite", ast.unparse(node.value)) is not None
+        )
         return ast.copy_location(ast.Pass(), node) if is_error else node
 
 
@@ -482,30 +504,46 @@ def _meters(body: list[ast.stmt]) -> Iterator[str]:
                 yield name.replace(" ", "_")
 
 
-def _logged(body: list[ast.stmt], module: Module) -> Iterator[tuple[str, _Way]]:
-    """Yield what is logged to a file or a service."""
-    del module
+def _logged(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
+    """Yield what is logged to a file, a service, or a table."""
+    printed: _Way = "print"
     for node in ast.walk(ast.Module(body, [])):
-        if not isinstance(node, ast.Call) or called_name(node) not in _REPORTED:
+        if not isinstance(node, ast.Call):
             continue
-        owner = dotted_name(node.func).rpartition(".")[0]
-        way = _way_of(owner, called_name(node))
-        if called_name(node) == "log" and not node.args and len(node.keywords) > 1:
-            for word in node.keywords:
-                if word.arg:
-                    yield word.arg, "print"
-            continue
-        if way is None or not node.args:
-            continue
-        first = node.args[0]
-        if isinstance(first, ast.Dict):
-            names = [literal_of(key) for key in first.keys]
-        else:
-            names = [StaticValues().get(first)]
-        for name in names:
-            if not isinstance(name, str):
+        if (named := _in_table(node)) is not None:
+            yield named, printed
+        name = called_name(node)
+        if name == "log" and not node.args and len(node.keywords) > 1:
+            yield from ((str(word.arg), printed) for word in node.keywords if word.arg)
+        elif name in _REPORTED and node.args:
+            way = _way_of(dotted_name(node.func).rpartition(".")[0], name)
+            if way is None:
                 continue
-            yield _name_in_file(name, node, body, way), way
+            for named in _names_in(node.args[0]):
+                yield _name_in_file(named, node, body, way), way
+
+
+def _names_in(first: ast.expr) -> list[str]:
+    """Return the names in the first argument of a call that logs: a name, or the keys of a dict."""
+    if isinstance(first, ast.Dict):
+        names = [literal_of(key) for key in first.keys]
+    else:
+        names = [StaticValues().get(first)]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _in_table(call: ast.Call) -> str | None:
+    """Return the name of a metric that is given to a logger of tables, or None."""
+    if called_name(call) not in _TABULAR or not call.args:
+        return None
+    owner = dotted_name(call.func).rpartition(".")[0].rpartition(".")[2]
+    if owner in ("self", "math", "np", "torch", "mlflow", "wandb", "run"):
+        return None
+    name = literal_of(call.args[0])
+    words = {word.arg for word in call.keywords}
+    if not isinstance(name, str) or " " in name or len(call.args) + len(words) < 2:
+        return None
+    return f"Average{name}" if words & {"with_min_max", "average_only"} else name
 
 
 def _way_of(owner: str, called: str) -> _Way | None:

@@ -74,6 +74,7 @@ Way = Literal[
     "assigned",
     "variable",
     "constant",
+    "parameter",
     "wandb",
     "fixed",
 ]
@@ -90,6 +91,7 @@ Way = Literal[
 - assigned: `name=value`
 - variable: an environment variable
 - constant: a constant of a file, which is replaced
+- parameter: `-p name value`, for papermill
 - wandb: `wandb.config`
 - fixed: it cannot be passed as the value of a parameter
 """
