@@ -514,7 +514,8 @@ def _logged(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
             yield named, printed
         name = called_name(node)
         if name == "log" and not node.args and len(node.keywords) > 1:
-            yield from ((str(word.arg), printed) for word in node.keywords if word.arg)
+            for word in node.keywords:
+                yield str(word.arg), printed
         elif name in _REPORTED and node.args:
             way = _way_of(dotted_name(node.func).rpartition(".")[0], name)
             if way is None:

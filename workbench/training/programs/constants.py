@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from workbench.foundation.errors import ArgumentError
-from workbench.training.programs.kept_imports import VARIABLE, KeptFiles
+from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE, KeptFiles
 
 MODULE = "workbench.training.programs.constants"
 """What `python -m` starts."""
@@ -440,6 +440,8 @@ def _content(path: str) -> str:
     if folder:
         kept = KeptFiles(folder)
         if kept.place(place) is not None:
+            if seen := os.environ.get(SEEN_VARIABLE):
+                Path(seen).touch()
             return kept.content(place).decode()
     return Path(path).read_text(encoding="utf-8")
 
