@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.training.test_resume import assert_same
 from workbench.experiment import Experiment
@@ -200,3 +201,45 @@ def test_a_function_that_starts_again_fails_with_what_to_write(tmp_path: Path) -
     assert state == "failed"
     assert "turn 2 starts at step 1 again, although the trial has reached step 3" in message
     assert "Save a checkpoint in the trial's folder before each report" in message
+
+
+def test_a_turn_that_starts_in_another_process_has_the_same_weights(tmp_path: Path) -> None:
+    """What a process remembers of a checkpoint is what is in the file."""
+    experiment = make_experiment(TRAININGS["augmented and averaged"])
+    ends = turn_ends(experiment, {})
+    [turn, *_] = run_in_turns(experiment, tmp_path / "here", ends[:1] + ends[-1:])
+    assert turn[0].ends_turn
+    run(experiment, tmp_path / "there", Turn(1, 2, ends[0]))
+    # Another process finds the file only.
+    last = tmp_path / "there" / "checkpoints" / "last.pt"
+    remembered = checkpoint.read_latest(last.parent)
+    read = checkpoint.read_latest(last.parent)
+    assert remembered is not None
+    assert read is not None
+    assert remembered["strategy"] is not read["strategy"]
+    assert_same(remembered, read)
+    assert type(remembered["strategy"]["model"]) is type(read["strategy"]["model"])
+    run(experiment, tmp_path / "there", Turn(2, 2, None, 1, 1), attempt=1)
+    for name in ("last.pt", "best.pt"):
+        found, wanted = (
+            checkpoint.read(tmp_path / folder / "checkpoints" / name)
+            for folder in ("there", "here")
+        )
+        assert_same(found["strategy"], wanted["strategy"])
+
+
+def test_a_checkpoint_that_was_replaced_is_read_again(tmp_path: Path) -> None:
+    content = {"step": 1, "weight": torch.ones(3), "pair": (1, [torch.zeros(2)])}
+    checkpoint.save(tmp_path, content, last=True, best=False, is_read_soon=True)
+    content["weight"].zero_()
+    first = checkpoint.read_latest(tmp_path)
+    assert first is not None
+    assert torch.equal(first["weight"], torch.ones(3)), "training goes on with its own tensors"
+    checkpoint.save(tmp_path, content, last=True, best=False, is_read_soon=True)
+    checkpoint.save(tmp_path, content | {"step": 2}, last=True, best=False)
+    latest = checkpoint.read_latest(tmp_path)
+    assert latest is not None
+    assert latest["step"] == 2
+    checkpoint.save(tmp_path, content | {"step": 3}, last=True, best=False, is_read_soon=True)
+    (tmp_path / "last.pt").unlink()
+    assert checkpoint.read_latest(tmp_path) is None

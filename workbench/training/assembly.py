@@ -171,7 +171,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     # Replicas and stages start with the same weights, but dropout must differ between them. The
     # parts of a tensor-parallel layer must drop the same units.
     seed_offset = worker.rank if settings.plan.tensor == 1 else worker.replica
-    torch.manual_seed(task.seed + seed_offset)
+    _seed_torch(task.seed + seed_offset)
     loaded = datasets
     if settings.training.augment is not None:
         datasets = augmented(datasets, settings.training.augment)
@@ -484,4 +484,19 @@ def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings
 def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    _seed_torch(seed)
+
+
+def _seed_torch(seed: int) -> None:
+    """Seed the generators of torch like `torch.manual_seed`.
+
+    That also keeps the call stack for each kind of device that there might be. Without any device,
+    this takes a third of the time in which a small model is assembled.
+    """
+    has_device = (
+        torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()
+    )
+    if has_device:
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

@@ -12,6 +12,7 @@ because reading its index could unpickle anything.
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import pickle
@@ -21,6 +22,7 @@ import struct
 import uuid
 import zipfile
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,8 @@ from workbench.training.strategies.shards import StateParts, state_of
 from workbench.training.task import BEST, LAST
 
 FORMAT = 1
+REMEMBERED_BYTES = 64 * 2**20
+"""How much memory the copies of a process's small checkpoints may take."""
 IN_PARTS_FROM_BYTES = 1 << 30
 """Models of at least this size are written in parts, if no worker holds the whole model."""
 VALIDATION_OUTPUTS = "validation_outputs"
@@ -59,7 +63,14 @@ UNREADABLE = (
 """
 
 
-def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best: bool) -> str:
+def save(
+    folder: Artifacts | Path,
+    content: dict[str, Any],
+    *,
+    last: bool,
+    best: bool,
+    is_read_soon: bool = False,
+) -> str:
     """Write a checkpoint as the last one of its trial, the best one, or both.
 
     Args:
@@ -67,6 +78,8 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
         content: Tensors and plain values.
         last: Whether a resumed training should continue from it.
         best: Whether it is the best so far.
+        is_read_soon: Whether this process will probably read it soon. If it is small, a copy stays
+            in memory for `read_latest`.
 
     Returns:
         Its path, for messages.
@@ -77,7 +90,77 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = BEST if best else LAST
     _write(place, content, [LAST, BEST] if last and best else [name])
+    if is_read_soon and last:
+        _remembered.add(place, content)
     return f"{place}/{name}"
+
+
+class _Remembered:
+    """Copies of the last checkpoints that this process has written, each for a single reading.
+
+    A trial that trains in turns continues from its own checkpoint in a moment. Small trials would
+    otherwise spend most of the time between two turns on reading it.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._contents: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {}
+
+    def add(self, place: Artifacts, content: dict[str, Any]) -> None:
+        """Remember a checkpoint that is in place, if it is small and on this machine."""
+        self._contents.pop(place.url, None)
+        stamp = _stamp(place)
+        num_bytes = sum(tensor.nbytes for tensor in _tensors_in(content))
+        if stamp is None or num_bytes > self._limit_bytes // 4:
+            return
+        self._contents[place.url] = stamp, num_bytes, _copied({"format": FORMAT, **content})
+        while sum(size for _, size, _ in self._contents.values()) > self._limit_bytes:
+            del self._contents[next(iter(self._contents))]
+
+    def take(self, place: Artifacts) -> dict[str, Any] | None:
+        """Return the last checkpoint and forget it, or None if the file is another one now."""
+        stamp, _, content = self._contents.pop(place.url, (None, 0, None))
+        return content if stamp is not None and stamp == _stamp(place) else None
+
+
+_remembered = _Remembered(REMEMBERED_BYTES)
+
+
+def _stamp(place: Artifacts) -> tuple[int, ...] | None:
+    """Return what changes if a checkpoint is replaced, or None if it is not on this machine."""
+    if not place.is_local:
+        return None
+    try:
+        status = (place.working_folder / LAST).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _copied(value: Any) -> Any:
+    """Copy what a checkpoint may hold. Tensors are on the CPU then, as after reading."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if type(value) in (dict, OrderedDict):
+        copied = type(value)((key, _copied(item)) for key, item in value.items())
+        if isinstance(value, OrderedDict):
+            # torch keeps the versions of a model's modules in an attribute of its state.
+            vars(copied).update(vars(value))
+        return copied
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return copy.deepcopy(value)
 
 
 def _write(place: Artifacts, content: dict[str, Any], names: Sequence[str]) -> None:
@@ -220,9 +303,11 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
     for path in place.working_folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
+    if (remembered := _remembered.take(place)) is not None:
+        return remembered
     whole: list[dict[str, Any]] = []
     for name in (LAST, BEST):
-        if not place.exists(name):
+        if not place.exists(name) or (whole and _is_linked(place)):
             continue
         try:
             with fetched(place, name) as path:
@@ -233,6 +318,12 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
             if fault is not None:
                 raise fault from error
     return max(whole, key=lambda content: content["step"], default=None)
+
+
+def _is_linked(place: Artifacts) -> bool:
+    """Return whether the last and the best checkpoint are the same file."""
+    folder = place.working_folder
+    return place.is_local and os.path.samefile(folder / LAST, folder / BEST)
 
 
 def random_states() -> dict[str, Any]:

@@ -48,17 +48,19 @@ _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
 """
 
 
-def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
+def check_first_batch(parts: Parts, *, plan: Plan | None = None, is_checked: bool = False) -> None:
     """Check before the first step that loss and metrics can compare outputs and targets.
 
     Args:
         parts: Everything that the loop of the trial needs.
         plan: The plan to check, if `parts` is only one of several workers. None checks its own.
+        is_checked: Whether an earlier attempt has checked the same. Then it is only found out how
+            the loss may be divided.
 
     Raises:
         WorkbenchError: If they cannot. It shows both shapes and what to change.
     """
-    if parts.makes_own_steps:
+    if parts.makes_own_steps or is_checked:
         find_division(parts)
         refuse_division(parts, plan)
         return

@@ -63,7 +63,9 @@ def train(task: TrialTask, report: Report) -> Outcome:
         try:
             parts = assemble(task, worker)
             try:
-                check_first_batch(parts)
+                # Between two turns, neither the model nor the data change.
+                is_checked = task.turn is not None and task.turn.number > 1
+                check_first_batch(parts, is_checked=is_checked)
                 return _Loop(task, parts, report, started_s).run()
             finally:
                 parts.close()
@@ -415,7 +417,9 @@ class _Loop:
         content["strategy"] = strategy.state()
         if worker.rank != 0:
             return ""
-        return checkpoint.save(folder, content, last=last, best=best)
+        # Between two turns, the process trains other trials and then continues this one.
+        ends_turn = last and self._epochs_done == self._turn_epoch < self._last_epoch
+        return checkpoint.save(folder, content, last=last, best=best, is_read_soon=ends_turn)
 
     def _keep_branch(self) -> None:
         """Keep a checkpoint of this step, from which a clone of the trial will continue."""
