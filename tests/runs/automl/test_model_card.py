@@ -12,9 +12,12 @@ import pytest
 
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_percent
+from workbench.runs.automl.error_slices import error_slices
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
 from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.partial_dependence import partial_dependence
+from workbench.runs.automl.preparation import prepare
+from workbench.runs.automl.task_detection import read_problem
 
 START = pd.Timestamp("2024-01-01")
 RANDOM = np.random.default_rng(0)
@@ -79,6 +82,41 @@ def test_dates_have_a_curve() -> None:
     expected = [(pd.Timestamp(value) - START).days for value in day["values"]]
     assert day["means"]["prediction"] == expected
     assert expected == sorted(expected)
+
+
+def test_numbers_and_dates_that_are_written_as_text_have_a_curve() -> None:
+    days = pd.Series(pd.date_range(START, periods=400))
+    numbers = pd.Series(RANDOM.uniform(0, 90, 400).round(1))
+    written = pd.DataFrame(
+        {
+            "size": numbers.astype(str).str.replace(".", ",", regex=False),
+            "day": days.dt.strftime("%d/%m/%Y"),
+            "y": numbers,
+        }
+    )
+    _, held_out = prepare(read_problem(written, "y", time_column="none"), 0, [0, 1, 2, 3, 4])
+    rows = held_out.samples
+    meant = held_out.interpreter.meant(rows)
+
+    def predict(some: pd.DataFrame) -> np.ndarray:
+        sizes = some["size"].str.replace(",", ".", regex=False).astype(float)
+        passed = (pd.to_datetime(some["day"], format="%d/%m/%Y") - START).dt.days
+        return (sizes + 1000.0 * passed).to_numpy()[:, None]
+
+    (size, day), why = partial_dependence(
+        predict, rows, ["size", "day"], until_s=math.inf, meant=meant
+    )
+    assert why == {}
+    assert size["values"] == sorted(size["values"])
+    assert np.diff(size["means"]["prediction"]) == pytest.approx(np.diff(size["values"]))
+    passed = [(pd.Timestamp(value) - START).days for value in day["values"]]
+    assert passed == sorted(passed)
+    assert np.diff(day["means"]["prediction"]) == pytest.approx(1000.0 * np.diff(passed))
+    assert day["values"][0].startswith("2024-01-")
+    late = (meant["day"] > pd.Timestamp("2024-11-01")).to_numpy(float)
+    [worst, *_] = error_slices(meant, late)
+    assert worst["column"] == "day"
+    assert worst["value"].endswith(str(meant["day"].max())[:10])
 
 
 def test_each_column_without_a_curve_has_a_reason() -> None:

@@ -11,8 +11,10 @@ import pytest
 from sklearn import metrics
 
 from workbench.data.row_splits import RowBlocks
+from workbench.foundation.errors import DataError
 from workbench.runs.automl.error_slices import error_slices
 from workbench.runs.automl.held_out_analysis import AskedScore, TestAnalysis, analyse
+from workbench.runs.automl.row_weights import weights_in
 from workbench.runs.automl.score_intervals import Judged, with_more_rows
 from workbench.runs.automl.scores import METRICS, score_intervals, scores_of, simplest_guess
 
@@ -217,3 +219,11 @@ def test_the_interval_of_an_importance_holds_the_loss_on_all_rows() -> None:
     held = sum(row["low"] <= truth <= row["high"] for row in losses)
     assert held >= 0.8 * 60
     assert all(math.isfinite(row["mean"]) for row in losses)
+
+
+def test_weights_may_be_written_with_decimal_commas() -> None:
+    rows = pd.DataFrame({"w": ["2,0", "0,5", "1.200,25"], "v": ["1", "0", "3"]})
+    assert weights_in(rows, "w").tolist() == [2.0, 0.5, 1200.25]
+    assert weights_in(rows, "v").tolist() == [1.0, 0.0, 3.0]
+    with pytest.raises(DataError, match=r"the weight in row 0 \(from 0\) is 'a'"):
+        weights_in(rows.assign(w=["a", "1", "2"]), "w")

@@ -1,7 +1,7 @@
 """Parts of a table in which a model is worse than elsewhere: a city, the oldest quarter.
 
-Each value of a column of few values is a slice, and each quarter of a column of numbers. A slice
-counts as worse only if chance hardly explains it, with as many slices as were compared.
+Each value of a column of few values is a slice, and each quarter of a column of numbers or dates.
+A slice counts as worse only if chance hardly explains it, with as many slices as were compared.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _MAX_COLUMNS, _MAX_VALUES = 60, 20
 _FEWEST_SAMPLES = 15
 _LEAST_EXCESS = 0.15
 _CHANCE = 0.05
+_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def error_slices(
@@ -134,9 +135,10 @@ def _slices_of(column: pd.Series) -> Iterator[tuple[str, np.ndarray]]:
         texts = column.astype(str).to_numpy()
         for text in sorted(set(texts[~missing])):
             yield text, (texts == text) & ~missing
-    elif column.dtype.kind in "iuf":
-        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        ends = np.unique(np.nanquantile(numbers, [0.0, 0.25, 0.5, 0.75, 1.0]))
-        for low, high in pairwise(ends):
-            rows = (numbers >= low) & ((numbers < high) | (high == ends[-1]))
-            yield f"{format_number(float(low))} to {format_number(float(high))}", rows
+    elif column.dtype.kind in "iufM":
+        is_time = column.dtype.kind == "M"
+        ends = column.quantile(_QUARTERS, interpolation="nearest" if is_time else "linear")
+        for low, high in pairwise(ends.unique()):
+            rows = (column >= low) & ((column < high) | (high == ends.iloc[-1]))
+            shown = [str(end)[:10] if is_time else format_number(float(end)) for end in (low, high)]
+            yield " to ".join(shown), rows.to_numpy(dtype=bool)

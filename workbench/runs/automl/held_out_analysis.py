@@ -181,6 +181,7 @@ def analyse(
     target_names: Sequence[str] = (),
     weights: np.ndarray | None = None,
     asked: AskedScore | None = None,
+    meant: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Return what the model does on test samples, as plain values.
 
@@ -201,6 +202,7 @@ def analyse(
         weights: The weight of each sample, or None if all are equal.
         asked: The score in which importance is measured, or None for accuracy or the mean absolute
             error.
+        meant: The samples with the numbers and dates that texts mean, or None if no text does.
     """
     if predicted is None:
         predicted = predict(samples)
@@ -228,7 +230,8 @@ def analyse(
         analysis["importance"] = importance
     slices = None
     if not target_names:  # a mean over targets would hide what is worst
-        slices = error_slices(samples, _mistakes(predicted, targets, task), weights)
+        table = samples if meant is None else meant
+        slices = error_slices(table, _mistakes(predicted, targets, task), weights)
     if slices:
         analysis["slices"] = slices
     dependence, analysis["without_curve"] = partial_dependence(
@@ -239,6 +242,7 @@ def analyse(
         names=target_names,
         until_s=time.monotonic() + min(MAX_SECONDS, longest_s) / 2,
         weights=weights,
+        meant=meant,
     )
     if dependence:
         analysis["partial_dependence"] = dependence

@@ -18,7 +18,9 @@ import numpy as np
 
 from workbench.data import Datasets
 from workbench.data.category_targets import target_numbers
+from workbench.data.dates import is_text
 from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_encoder
+from workbench.data.plain_frames import column_of
 from workbench.data.row_splits import RowBlocks, folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
@@ -183,6 +185,29 @@ class Interpreter:
             for column in getattr(encoder, "columns", ())
             if column.number_text.has_decimal_comma
         }
+
+    def meant(self, samples: Any) -> Any:
+        """Return a table with the numbers and dates that its texts mean, None for other samples.
+
+        Args:
+            samples: Samples as they were given.
+        """
+        columns = [
+            column
+            for column in getattr(self.readers[0].encoder, "columns", ())
+            if column.kind in ("number", "time") and is_text(column_of(samples, column.name))
+        ]
+        if self.kind != "table" or not columns:
+            return None
+        read = {column.name: column.numbers(samples[column.name]) for column in columns}
+        return samples.assign(
+            **{
+                column.name: (read[column.name] / 1000.0).astype("datetime64[us]")
+                if column.kind == "time"
+                else read[column.name]
+                for column in columns
+            }
+        )
 
 
 @dataclass(frozen=True)

@@ -397,6 +397,7 @@ class AutoML:
                 predicted=chosen.decisions.weighed(predicted),
                 weights=held_out.weights,
                 asked=self._asked_score(chosen),
+                meant=interpreter.meant(held_out.samples),
                 target_unit=interpreter.target_unit,
                 longest_s=max(_LEAST_SHUFFLING_S, self._until_s(1.0) - time.monotonic()),
                 outputs=chosen.outputs,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.data.dates import is_text
 from workbench.data.encoders import SampleKind
+from workbench.data.number_texts import PLAIN_NUMBERS, number_text_of
 from workbench.data.plain_frames import column_of
 from workbench.data.table_files import check_columns
 from workbench.foundation.errors import ArgumentError, DataError
@@ -43,6 +46,10 @@ def weights_in(samples: pd.DataFrame, weight_column: str) -> np.ndarray:
     numbers = np.full(len(column), np.nan)
     if column.dtype.kind in "iufb":
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    elif is_text(column):  # such as 0,5 or 1'200
+        form = number_text_of(column, min_share=1.0) or PLAIN_NUMBERS
+        with contextlib.suppress(ValueError):
+            numbers = form.parse_all(column)
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
         raise DataError(
