@@ -174,6 +174,7 @@ def automl(
         )
     for note in created.notes:
         print_note(note)
+    last_seq = created.run.row.last_seq
 
     def drive() -> None:
         launch.start(created, began_s=began_s, launcher=launcher, address=address)
@@ -191,7 +192,10 @@ def automl(
             _say_how_to_use(created)
             return detached(created.run, as_json=as_json)
         with ended_like_interrupted():
-            followed = follow_to_end(created.run, as_json=as_json, make_view=CandidatesView)
+            driver_after = last_seq if created.has_new_driver else None
+            followed = follow_to_end(
+                created.run, as_json=as_json, driver_after=driver_after, make_view=CandidatesView
+            )
             return _print_result(created, *followed, began_s, as_json=as_json)
     except KeyboardInterrupt:
         code = interrupted(created.run, launcher)

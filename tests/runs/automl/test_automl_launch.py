@@ -89,7 +89,7 @@ def test_a_second_run_on_the_same_rows_learns_from_the_first(tmp_path: Path) -> 
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
 
         def earlier_of(rows: pd.DataFrame, **options: Any) -> list[Any]:
-            found = launch.create(rows, "y", time="30s", store=store, **options)
+            found = launch.create(rows, "y", time="10s", store=store, **options)
             commands = store.commands(found.run.run_id)
             return [each.arguments["run_id"] for each in commands if each.kind == "warm_start"]
 
@@ -109,6 +109,43 @@ def test_a_second_run_on_the_same_rows_learns_from_the_first(tmp_path: Path) -> 
         assert earlier_of(table()) == [first.run.run_id]
         assert earlier_of(table(), seed=1) == [], "other rows are tested"
         assert earlier_of(table().assign(x=range(1, 41))) == []
+
+
+def test_a_second_call_with_more_time_continues_the_first(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+
+        def called(time: str = "50s", rows: pd.DataFrame | None = None, **options: Any) -> Any:
+            rows = table() if rows is None else rows
+            return launch.create(rows, "y", time=time, store=store, **options)
+
+        first = called("20s")
+        assert first.continued is None
+        assert called("20s").continued is None, "nothing has started the first one"
+        append(store, first.run.run_id, [*begin(), *finish(20, "complete", "time")])
+        for other in ({"seed": 1}, {"metric": "accuracy"}, {"families": "linear"}, {"name": "b"}):
+            assert called(**other).continued is None, other
+        assert called(rows=table()[:39]).continued is None
+    with wb.Store.open(str(tmp_path / "other.sqlite")) as store:
+        first = called("20s")
+        append(store, first.run.run_id, [*begin(), *finish(20, "complete", "time")])
+        again = called("50s")
+        assert again.run.run_id == first.run.run_id
+        assert again.continued.more_s == 30.0
+        expected = f"run {first.run.run_id} is the same call: it goes on with 30 s more"
+        assert again.notes[0].startswith(expected)
+        shorter = called("15s")
+        assert shorter.continued is None, "it has had its time"
+
+
+def test_a_second_call_goes_on_with_an_interrupted_run(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        first = launch.create(table(), "y", time="20s", store=store)
+        append(store, first.run.run_id, begin())  # and no driver works on it
+        again = launch.create(table(), "y", time="20s", store=store)
+        assert again.run.run_id == first.run.run_id
+        assert again.continued is not None
+        assert again.continued.more_s == 0.0
+        assert "it goes on from what it knows" in again.notes[0]
 
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:

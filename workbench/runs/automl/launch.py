@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from workbench.data.dates import DateOrder
 from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError, WorkbenchError
-from workbench.foundation.formatting import duration_argument_s
+from workbench.foundation.formatting import duration_argument_s, format_duration
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.several_targets import split_targets
 from workbench.runs.automl.targets import Task
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MIN_TIME_S = 10.0
 # The newest runs of a store that are compared with a new one, and how many of them are used.
 _MOST_COMPARED, _MOST_EARLIER = 50, 3
+# A driver gives a sign of life more often than this.
+_LONGEST_SILENCE_S, _POLL_S = 30.0, 0.2
 
 
 def automl(
@@ -67,6 +70,9 @@ def automl(
     """Find a good model for a data set within a time budget, and test it once on held-out samples.
 
     This returns as soon as the run has been started. The run continues without this process.
+
+    If a run of the same call has been interrupted, or has ended after less time, it continues with
+    what it knows. A note says so.
 
     Args:
         data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
@@ -209,7 +215,7 @@ def create(
     launcher: str = "ray",
     address: str | None = None,
 ) -> AutoML:
-    """Read and split data, and store a run that waits for a driver.
+    """Read and split data, and store a run that waits for a driver, or find one to continue.
 
     Arguments and errors as in `automl`.
     """
@@ -237,16 +243,7 @@ def create(
 
     time_s = _check_time(time)
     latency_limit_s = check_limit(limit)
-    if task not in (None, "classification", "regression", "ordinal"):
-        raise ArgumentError(
-            f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
-        )
-    if dates is not None and dates not in get_args(DateOrder):
-        raise ArgumentError(
-            f"{dates!r} is not an order of dates", field="dates", allowed=list(get_args(DateOrder))
-        )
-    if preset not in PRESETS:
-        raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
+    _check_choices(task, dates, preset)
     if isinstance(drop, str):
         drop = (drop,)
     how: dict[str, Any] = {
@@ -279,11 +276,11 @@ def create(
     if foundation is not None:
         held_out = dataclasses.replace(held_out, notes=(*held_out.notes, foundation.note))
     sha256, payload = pack(held_out)
-    experiment = experiment_for(
+    experiment_in = functools.partial(
+        experiment_for,
         problem.kind,
         learning,
         held_out=sha256,
-        time_s=time_s,
         seed=seed,
         name=name or _name_of(data, problem),
         task=problem.task,
@@ -293,7 +290,10 @@ def create(
         preset=preset,
         latency_limit_s=latency_limit_s,
     )
+    experiment = experiment_in(time_s=time_s)
     opened = open_store(store)
+    if (continued := _to_continue(opened, experiment, experiment_in)) is not None:
+        return continued
     earlier = _earlier_runs(opened, experiment, sha256)
     run = create_run(experiment, store=opened, launcher=launcher, address=address)
     write_objects(opened.artifacts_of(run.run_id), {sha256: payload})
@@ -302,6 +302,58 @@ def create(
     for run_id in earlier:
         opened.command(run.run_id, "warm_start", {"run_id": run_id})
     return AutoML(run)
+
+
+def _check_choices(task: str | None, dates: str | None, preset: str) -> None:
+    if task not in (None, "classification", "regression", "ordinal"):
+        raise ArgumentError(
+            f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
+        )
+    if dates is not None and dates not in get_args(DateOrder):
+        raise ArgumentError(
+            f"{dates!r} is not an order of dates", field="dates", allowed=list(get_args(DateOrder))
+        )
+    if preset not in PRESETS:
+        raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
+
+
+def _to_continue(
+    store: Store, experiment: Experiment, experiment_in: Callable[..., Experiment]
+) -> AutoML | None:
+    """Return the newest run of the same call that was interrupted, or that more time makes better.
+
+    Args:
+        store: The store.
+        experiment: What was asked for.
+        experiment_in: Returns it for another time, `time_s`.
+    """
+    from workbench.runs.automl.result import AutoML, Continued
+    from workbench.runs.run import Run
+
+    assert experiment.data is not None
+    assert experiment.budget.time is not None
+    for row in store.runs(limit=_MOST_COMPARED):
+        if row.name != experiment.name:
+            continue
+        known = store.experiment(row.run_id)
+        if known.data is None or known.data.options != experiment.data.options:
+            continue
+        if experiment_in(time_s=known.budget.time).hash() != row.experiment_hash:
+            continue
+        run = Run(store, row.run_id)
+        used_s = run.history.in_force.budget.time or 0.0
+        more_s = max(0.0, experiment.budget.time - used_s)
+        if run.state == "waiting" or (run.finished and not more_s):
+            return None
+        found = AutoML(run)
+        more = f" with {format_duration(more_s)} more" if more_s else ""
+        found.continued = Continued(
+            f"run {row.run_id} is the same call: it goes on{more} from what it knows. For a new"
+            " run, give it another name",
+            more_s,
+        )
+        return found
+    return None
 
 
 def _earlier_runs(store: Store, experiment: Experiment, held_out: str) -> list[str]:
@@ -389,6 +441,13 @@ def start(
     from workbench.cluster.head.attachment import attached
     from workbench.runs.launch import start as start_run
 
+    if found.continued is not None:
+        found.has_new_driver = not _is_alive(found.run)
+        if more_s := found.continued.more_s:
+            found.run.extend(time=more_s, launcher=launcher, address=address)
+        elif found.has_new_driver:
+            found.run.drive_again(launcher=launcher, address=address)
+        return
     if launcher == "inline":  # it returns when the run has ended
         with attached(address):
             _count_wait(found.run, began_s)
@@ -396,6 +455,17 @@ def start(
     else:
         start_run(found.run, launcher=launcher, address=address)
         _count_wait(found.run, began_s)
+
+
+def _is_alive(run: Run) -> bool:
+    """Return whether a driver works on a run. A killed one owns it for some more seconds."""
+    before = run.row.heartbeat_unix_s
+    until_s = monotonic() + _LONGEST_SILENCE_S
+    while run.is_under_way and monotonic() < until_s:
+        if run.row.heartbeat_unix_s != before:
+            return True
+        sleep(_POLL_S)
+    return run.is_under_way
 
 
 def _count_wait(run: Run, began_s: float) -> None:

@@ -118,11 +118,11 @@ def _written_values(known: pd.Series, written: pd.Series) -> list[tuple[Any, Any
     if len(rising) > _MAX_VALUES:
         shares = np.linspace(0.02, 0.98, _NUM_PLACES)
         nearest = known.quantile(shares, interpolation="nearest").drop_duplicates()
-        rising = rising[rising.isin(nearest)]
-    return [
-        (float(value) if known.dtype.kind != "M" else value, written.loc[row])
-        for row, value in rising.items()
-    ]
+        rising = rising.loc[rising.isin(nearest)]
+    values = rising.tolist()
+    if known.dtype.kind != "M":
+        values = [float(value) for value in values]
+    return list(zip(values, written.loc[rising.index].tolist(), strict=True))
 
 
 def _shown(value: Any) -> float | str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from typing_extensions import Self
@@ -98,6 +98,15 @@ _MEASURED_S = 1.0
 """For how long the time to predict is measured, all models together."""
 
 
+class Continued(NamedTuple):
+    """How a run of an earlier call goes on."""
+
+    note: str
+    """In words."""
+    more_s: float
+    """How much more time it gets, in seconds."""
+
+
 class AutoML:
     """An AutoML run and its result.
 
@@ -106,6 +115,11 @@ class AutoML:
         >>> automl.wait().has_result
         True
     """
+
+    continued: Continued | None = None
+    """How the run goes on, if an earlier call has started it."""
+    has_new_driver: bool = False
+    """Whether such a run got a new driver."""
 
     def __init__(self, run: Run) -> None:
         """Attach to a run that `automl` started.
@@ -568,8 +582,9 @@ class AutoML:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know about the data."""
-        return self._held_out.notes
+        """What the user should know about the data, and whether an earlier run goes on."""
+        more = () if self.continued is None else (self.continued.note,)
+        return (*more, *self._held_out.notes)
 
     def export(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the result as a bundle.
