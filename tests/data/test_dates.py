@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from workbench.data import load
 from workbench.data.columns import learn_column
-from workbench.data.dates import as_times, date_format_of, in_words, no_dates
+from workbench.data.dates import as_times, date_format_of, in_words, no_dates, with_date_order
+from workbench.deploy.card import Input
+from workbench.deploy.feeds import seconds_of
+from workbench.deploy.predict_script import seconds
 from workbench.foundation.errors import DataError
 
 DAYS = pd.Series(pd.date_range("2022-01-03", periods=800), name="sold")
@@ -148,3 +151,58 @@ def test_a_table_learns_the_seasons_from_dates_of_a_csv(tmp_path) -> None:
     np.testing.assert_array_equal(
         inputs[:, 3] < -0.6, np.array(loaded.class_names)[targets] == "much"
     )
+
+
+def at(text: str) -> float:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.timezone.utc).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("texts", "days"),
+    [
+        (
+            ["31/01/2024", "29.02.2024", "1/3/2024", "15.3.2024"],
+            ["2024-01-31", "2024-02-29", "2024-03-01", "2024-03-15"],
+        ),
+        (
+            ["31/01/2024", "31/01/2024 12:30", "01/02/2024"],
+            ["2024-01-31", "2024-01-31T12:30", "2024-02-01"],
+        ),
+        (["3 March 2024", "12 Apr 2024", "29/02/2024"], ["2024-03-03", "2024-04-12", "2024-02-29"]),
+        (["13/04/24", "31/12/1999", "01/02/2003"], ["2024-04-13", "1999-12-31", "2003-02-01"]),
+        (["04/13/2024", "12/31/2023 1:05 PM"], ["2024-04-13", "2023-12-31T13:05"]),
+    ],
+)
+def test_a_column_may_mix_ways_to_write_dates_of_one_order(
+    texts: list[str], days: list[str]
+) -> None:
+    values = pd.Series(texts * 2)
+    form = date_format_of(values)
+    assert form is not None
+    expected = [at(day) for day in days]
+    np.testing.assert_allclose(as_times(values, form)[: len(days)] / 1e9, expected)
+    taken = Input(name="d", kind="date", dtype="float64", date_format=form)
+    assert [seconds_of(taken, 0, text) for text in texts] == expected
+    assert [seconds({"date_format": form}, text) for text in texts] == expected
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["13/04/2024", "04/13/2024"],  # two orders
+        ["29/02/2023", "28/02/2023", "15/03/2024"],  # no leap year
+        ["31/01/2024", "soon"],
+    ],
+)
+def test_what_no_order_reads_is_no_column_of_dates(texts: list[str]) -> None:
+    assert date_format_of(pd.Series(texts * 3)) is None
+
+
+def test_mixed_dates_that_can_be_read_in_two_ways_are_a_question() -> None:
+    values = pd.Series(["03/04/2024", "05/06/2024 10:00", "07/08/2024"] * 3, name="d")
+    with pytest.raises(DataError, match=r"'d' can be read in 2 ways: 03/04/2024 is 3 April 2024"):
+        with_date_order(values.to_frame(), None)
+    known = with_date_order(values.to_frame(), "month-first")
+    form = date_format_of(known["d"])
+    assert form is not None
+    assert as_times(known["d"], form)[1] / 1e9 == at("2024-05-06T10:00")

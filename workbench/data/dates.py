@@ -22,6 +22,8 @@ DATE_ORDER = "date_order"
 """The attribute of columns whose dates have a known order, where they can be read in two ways."""
 
 ISO = "ISO8601"
+OR = " | "
+"""Between the formats of a column that mixes several, such as 3/4/2024 and 3.4.2024."""
 DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
 NS_PER_DAY = 86_400e9
 # The weekday of the first day of 1970, if weeks start on Monday, which is 0.
@@ -31,8 +33,9 @@ _SHORT = re.compile(
     r"(?P<numbers>\d{1,2}/\d{1,2}/\d\d|\d\d(?P<sign>[.-])\d\d(?P=sign)\d\d|\d{1,2}-[A-Za-z]{3}-\d\d)"
     r"(?P<time> \d{1,2}:\d\d(?P<seconds>:\d\d)?)?"
 )
-# Number of texts to guess formats from, because the first ones may not be dates.
-_NUM_GUESSED_FROM = 5
+# Number of texts to guess formats from, because the first ones may not be dates, and of texts in
+# which other formats are looked for.
+_NUM_GUESSED_FROM, _NUM_OF_MIXED = 5, 200
 _MUCH_LONGER = 3.0
 # The hours of a clock with am and pm, which pandas does not guess.
 _HALF_DAYS = re.compile(
@@ -73,8 +76,15 @@ def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
     order = values.attrs.get(DATE_ORDER)
     if order is None and min_share == 1.0:
         return next(iter(possible_formats(values)), None)
-    forms = sorted(_guessed(texts), key=lambda form: order_of(form) != order)
-    return next((form for form in forms if _read(texts, form).notna().mean() >= min_share), None)
+    return next(
+        (
+            form
+            for guess in (_guessed, _mixed)
+            for form in sorted(guess(texts), key=lambda form: order_of(form) != order)
+            if _read(texts, form).notna().mean() >= min_share
+        ),
+        None,
+    )
 
 
 def possible_formats(values: pd.Series) -> list[str]:
@@ -89,11 +99,7 @@ def possible_formats(values: pd.Series) -> list[str]:
     if not is_text(values):
         return []
     texts = values.dropna().astype(str).drop_duplicates()
-    read: dict[str, pd.Series] = {}
-    for form in _guessed(texts):
-        times = _read(texts, form)
-        if times.notna().all() and not any(times.equals(other) for other in read.values()):
-            read[form] = times
+    read = _all_read(texts, _guessed(texts)) or _all_read(texts, _mixed(texts))
     if len(read) > 1 and all("%d.%m." in form or "%m.%d." in form for form in read):
         return [next(form for form in read if "%d.%m." in form)]
     spans = {form: (times.max() - times.min()).total_seconds() for form, times in read.items()}
@@ -106,6 +112,30 @@ def possible_formats(values: pd.Series) -> list[str]:
         if _MUCH_LONGER * last <= first:
             return others
     return list(read)
+
+
+def _all_read(texts: pd.Series, forms: list[str]) -> dict[str, pd.Series]:
+    """Return the formats that read all texts, if the times then differ, and these times."""
+    read: dict[str, pd.Series] = {}
+    for form in forms:
+        times = _read(texts, form)
+        if times.notna().all() and not any(times.equals(other) for other in read.values()):
+            read[form] = times
+    return read
+
+
+def _mixed(texts: pd.Series) -> list[str]:
+    """Return formats that join several ways to write dates in one order, those day-first first."""
+    if not _guessed(texts):  # the first texts are no dates
+        return []
+    forms = [form for form in _guessed(texts, _NUM_OF_MIXED) if form != ISO]
+    mixed = []
+    for order in get_args(DateOrder):
+        own = [form for form in forms if order_of(form) == order]
+        others = [form for form in forms if order_of(form) is None]  # such as 3 March 2024
+        if len(own + others) > 1:
+            mixed.append(OR.join(own + others))
+    return list(dict.fromkeys(mixed))
 
 
 def order_of(form: str) -> DateOrder | None:
@@ -165,13 +195,13 @@ def with_date_order(
 
 
 def _two_ways(values: pd.Series, forms: list[str], field: str, how: str) -> DataError:
-    import pandas as pd
-
     texts = values.dropna().astype(str).drop_duplicates()
-    example = next(
-        text for text in texts if len({pd.to_datetime(text, format=form) for form in forms}) > 1
+    read = [_read(texts, form).tolist() for form in forms]
+    example, days = next(
+        (text, days)
+        for text, *days in zip(texts, *read, strict=True)
+        if any(day != days[0] for day in days)
     )
-    days = [pd.to_datetime(example, format=form) for form in forms]
     readings = " or ".join(f"{day.day} {day.strftime('%B %Y')}" for day in days)
     orders = [order for form in forms if (order := order_of(form)) is not None]
     return DataError(
@@ -197,6 +227,7 @@ def in_words(form: str) -> str:
     """Return a format in readable form, such as day/month/year."""
     if form == ISO:
         return "year-month-day"
+    form = form.replace(OR, " or ")
     for code, word in _WORDS.items():
         form = form.replace(code, word)
     return form
@@ -219,11 +250,9 @@ def num_in_iso(values: pd.Series, form: str) -> int:
         values: A column of text.
         form: As `date_format_of` returns it.
     """
-    import pandas as pd
-
     if form == ISO:
         return 0
-    as_written = pd.to_datetime(values, format=form, utc=True, errors="coerce")
+    as_written = _as_written(values, form)
     return int((as_written.isna() & _read(values, form).notna()).sum())
 
 
@@ -293,10 +322,10 @@ def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.sin(angle), np.cos(angle)
 
 
-def _guessed(texts: pd.Series) -> list[str]:
+def _guessed(texts: pd.Series, num_texts: int = _NUM_GUESSED_FROM) -> list[str]:
     """Return the possible formats of the first texts, those with the day before the month first."""
     forms: dict[str, None] = {}  # a set that keeps its order
-    for text in texts.iloc[:_NUM_GUESSED_FROM]:
+    for text in texts.iloc[:num_texts]:
         for day_first in (True, False):
             form = _guessed_of(text, day_first=day_first)
             # The order year, day, month is not used.
@@ -347,9 +376,16 @@ def _is_whole(form: str) -> bool:
 
 def _read(values: pd.Series, form: str) -> pd.Series:
     """Return times in UTC, with missing ones for values that are not dates."""
+    times = _as_written(values, form)
+    return times if form == ISO else times.fillna(_as_written(values, ISO))
+
+
+def _as_written(values: pd.Series, form: str) -> pd.Series:
+    """Return times in UTC of the values that are written in a format, or in one of several."""
     import pandas as pd
 
-    times = pd.to_datetime(values, format=form, utc=True, errors="coerce")
-    if form == ISO:
-        return times
-    return times.fillna(pd.to_datetime(values, format=ISO, utc=True, errors="coerce"))
+    first, *others = form.split(OR)
+    times = pd.to_datetime(values, format=first, utc=True, errors="coerce")
+    for other in others:
+        times = times.fillna(pd.to_datetime(values, format=other, utc=True, errors="coerce"))
+    return times

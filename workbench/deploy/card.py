@@ -55,7 +55,8 @@ class Input(_Part):
         dtype: The type in the graph: float32, float64, int64 or string. A date is given as seconds
             since 1970.
         categories: The known values of a category, the most frequent first.
-        date_format: How dates are written as text: ISO8601, or a format of `strptime`.
+        date_format: How dates are written as text: ISO8601, or a format of `strptime`, or several
+            with " | " between them.
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
         has_decimal_comma: Whether they have a comma before decimals, and points between thousands.

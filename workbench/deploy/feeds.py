@@ -6,12 +6,14 @@ because the model has an answer for them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Mapping, Sequence
 from datetime import date, datetime, timezone
 from typing import Any
 
 import numpy as np
 
+from workbench.data.dates import OR
 from workbench.data.number_texts import MISSING_TEXTS, NumberText, text_of_category
 from workbench.data.tokens import encode_texts, split_text
 from workbench.data.unusual_rows import PREDICTION, describe_unusual, unusual_values
@@ -234,7 +236,7 @@ def seconds_of(column: Input, row: int, value: Any) -> float:
         if not isinstance(when, datetime):
             raise ValueError
     except ValueError:
-        shown = f"as {column.date_format}"
+        shown = f"as {(column.date_format or '').replace(OR, ' or ')}"
         if column.date_format in (None, "ISO8601"):
             shown = "such as 2026-01-31 or 2026-01-31T12:00"
         raise DataError(
@@ -246,11 +248,9 @@ def seconds_of(column: Input, row: int, value: Any) -> float:
 
 
 def _read_date(text: str, form: str) -> datetime:
-    if form != "ISO8601":
-        try:
-            return datetime.strptime(text, form)
-        except ValueError:
-            pass
+    for written in form.split(OR):
+        with contextlib.suppress(ValueError):  # ISO 8601 is no format of strptime
+            return datetime.strptime(text, written)
     if text.endswith("Z"):  # Python 3.10 does not read it
         text = f"{text[:-1]}+00:00"
     return datetime.fromisoformat(text)

@@ -445,9 +445,13 @@ def number(column, text):
 
 def seconds(column, text):
     """Return a date in seconds since 1970."""
-    try:
-        when = datetime.datetime.strptime(text, column["date_format"])
-    except ValueError:
+    for written in column["date_format"].split(" | "):
+        try:
+            when = datetime.datetime.strptime(text, written)
+            break
+        except ValueError:
+            pass
+    else:
         text = text[:-1] + "+00:00" if text.endswith("Z") else text
         when = datetime.datetime.fromisoformat(text)
     when = when if when.tzinfo else when.replace(tzinfo=datetime.timezone.utc)
