@@ -131,7 +131,7 @@ def test_a_second_call_with_more_time_continues_the_first(tmp_path: Path) -> Non
         again = called("50s")
         assert again.run.run_id == first.run.run_id
         assert again.continued.more_s == 30.0
-        expected = f"run {first.run.run_id} is the same call: it goes on with 30 s more"
+        expected = f"run {first.run.run_id} is the same call: it continues with 30 s more"
         assert again.notes[0].startswith(expected)
         shorter = called("15s")
         assert shorter.continued is None, "it has had its time"
@@ -145,7 +145,7 @@ def test_a_second_call_goes_on_with_an_interrupted_run(tmp_path: Path) -> None:
         assert again.run.run_id == first.run.run_id
         assert again.continued is not None
         assert again.continued.more_s == 0.0
-        assert "it goes on from what it knows" in again.notes[0]
+        assert "it continues from what it knows" in again.notes[0]
 
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:

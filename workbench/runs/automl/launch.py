@@ -348,7 +348,7 @@ def _to_continue(
         found = AutoML(run)
         more = f" with {format_duration(more_s)} more" if more_s else ""
         found.continued = Continued(
-            f"run {row.run_id} is the same call: it goes on{more} from what it knows. For a new"
+            f"run {row.run_id} is the same call: it continues{more} from what it knows. For a new"
             " run, give it another name",
             more_s,
         )
