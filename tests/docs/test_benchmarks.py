@@ -128,6 +128,22 @@ ROWS = [
         [("workbench/right_order", ".0%"), ("fanova/right_order", ".0%")],
     ),
     (
+        "Decisions",
+        "Workbench",
+        "decisions",
+        [
+            ("scores/workbench/accepted", ".1%"),
+            ("scores/workbench/missed", ".1%"),
+            ("scores/workbench/num_runs", ".1f"),
+        ],
+    ),
+    (
+        "Decisions",
+        "t-test",
+        "decisions",
+        [("scores/t-test/accepted", ".1%"), ("scores/t-test/missed", ".1%")],
+    ),
+    (
         "Federated learning",
         "FedAvg, 5 local epochs",
         "federated_rounds",

@@ -60,7 +60,8 @@ def test_a_run_that_stops_earlier_is_no_result(tmp_path: Path, baseline: Path) -
     assert answer.effect == pytest.approx(1.0 - 0.9775)
     assert answer.num_candidate == 2
     assert list(answer.notes) == [
-        "candidate: run 5 ended before the budget, so its curve counts, but not as a result"
+        "candidate: run 5 did not reach the budget. A curve sharpens the probability, but it is no"
+        " result"
     ]
 
 
@@ -135,8 +136,8 @@ def test_a_floor_without_repeats_is_noted(tmp_path: Path, baseline: Path) -> Non
 
 def test_a_candidate_that_diverges_is_not_better(tmp_path: Path, baseline: Path) -> None:
     answer = decide_from_files(baseline, candidate_of(tmp_path, 0.9, math.nan, 0.9))
-    assert (answer.decision, answer.more_runs) == ("not better", 0)
-    assert answer.num_candidate == 3
+    assert (answer.decision, answer.probability) == ("not better", 0)
+    assert (answer.num_candidate, answer.more_runs) == (3, 0)
     assert "run 1 diverged" in answer.notes[0]
 
 

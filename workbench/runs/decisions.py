@@ -406,9 +406,9 @@ def _with_diverged(
     if not num_baseline:
         return decision
     allowed = sum(training.is_diverged for training in baseline) / num_baseline
-    if num_diverged > allowed * max_runs or (
-        len(ended) == max_runs and decision.decision != "better"
-    ):
+    if num_diverged > allowed * max_runs:
+        return replace(decision, decision="not better", probability=0.0, more_runs=0)
+    if len(ended) == max_runs and decision.decision != "better":
         return replace(decision, decision="not better", more_runs=0)
     if decision.decision == "better" and num_diverged > allowed * len(ended):
         # More runs without a failure are needed before the shares are equal.
@@ -422,8 +422,8 @@ def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs
     for side, trainings in (("baseline", baseline), ("candidate", candidate)):
         if unfinished := _unfinished(trainings):
             notes.append(
-                f"{side}: {_list(unfinished)} ended before the budget, so its curve counts, but"
-                " not as a result"
+                f"{side}: {_list(unfinished)} did not reach the budget. A curve sharpens the"
+                " probability, but it is no result"
             )
         if diverged := [training for training in trainings if training.is_diverged]:
             notes.append(
