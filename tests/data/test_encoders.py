@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from workbench.data.category_targets import target_numbers
 from workbench.data.columns import learn_column, text_form_of
-from workbench.data.encoders import learn_encoder
+from workbench.data.encoders import encode_train, learn_encoder
 from workbench.foundation.errors import DataError
 
 CELLS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]), st.text(max_size=3))
@@ -173,15 +173,43 @@ def test_many_categories_are_encoded_by_their_count_and_their_mean_target():
     assert encoder.columns[0].width == 2
 
 
-def test_fewer_categories_have_a_column_each_beside_their_mean_targets():
-    colours = np.tile(["red", "green", "blue", "grey", "pink"], 20)
-    classes = np.tile([0, 1, 2, 2, 1], 20)
-    table = pd.DataFrame({"colour": colours, "coin": np.tile(["heads", "tails"], 50)})
-    targets = target_numbers(classes, 3)
+@pytest.mark.parametrize(
+    ("num_categories", "num_rows", "num_classes", "width"),
+    [
+        (4, 100, 2, 4),
+        (5, 100, 2, 5 + 1),
+        (5, 99, 2, 5),
+        (32, 100, 2, 32 + 1),
+        (32, 100, 3, 32),
+        (33, 20, 2, 1 + 1),
+        (33, 20, 3, 1 + 3),
+    ],
+)
+def test_few_categories_have_a_column_each_and_at_most_one_mean_target(
+    num_categories, num_rows, num_classes, width
+):
+    numbers = np.tile(np.arange(num_categories), num_rows)
+    table = pd.DataFrame({"town": [f"town {number}" for number in numbers]})
+    targets = target_numbers(numbers % num_classes, num_classes)
     encoder = learn_encoder("table", table, targets=targets)
-    encoded = encoder.encode(table)
-    assert encoded.shape == (100, 5 + 3 + 2)
-    assert (encoded[:, :5].sum(axis=1) == 1).all()
-    unknown = encoder.encode(pd.DataFrame({"colour": ["mauve"], "coin": ["edge"]}))
-    assert not unknown[:, :5].any()
-    assert not unknown[:, 8:].any()
+    encoded = encode_train(encoder, table, targets)
+    assert encoded.shape == (len(table), width)
+    if num_categories <= 32:
+        own = encoded[:, :num_categories]
+        assert (own.sum(axis=1) == 1).all()
+        elsewhere = encoder.encode(pd.DataFrame({"town": ["elsewhere"]}))
+        assert not elsewhere[:, :num_categories].any()
+
+
+def test_few_categories_are_in_the_order_of_their_targets_and_rare_ones_hide_them():
+    random = np.random.default_rng(0)
+    names = np.array(["d", "b", "a", "c", "e", *"rstuv"])
+    places = np.concatenate([np.repeat(np.arange(5), 400), np.repeat(np.arange(5, 10), 2)])
+    targets = (places.astype(float) + random.normal(size=len(places)))[:, None]
+    table = pd.DataFrame({"grade": names[places]})
+    encoder = learn_encoder("table", table, targets=targets)
+    train, later = encode_train(encoder, table, targets)[:, -1], encoder.encode(table)[:, -1]
+    frequent = places < 5
+    np.testing.assert_array_equal(train[frequent], later[frequent])
+    assert (np.diff([later[places == place][0] for place in range(5)]) > 0).all()
+    assert (train[~frequent] != later[~frequent]).all()

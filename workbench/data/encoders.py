@@ -68,6 +68,12 @@ class TableEncoder:
     pairs: tuple[CategoryPair, ...] = field(default=(), repr=False)
     texts: TableTexts | None = field(default=None, repr=False)
 
+    @property
+    def widths(self) -> list[int]:
+        """The number of features of each column, pair of columns, and of all texts, in order."""
+        texts = [] if self.texts is None else [self.texts]
+        return [part.width for part in (*self.columns, *self.pairs, *texts)]
+
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
         """Return rows as (rows, features). Columns that were not learnt are ignored."""
         return self.encode_read(ReadColumns(samples))
