@@ -192,6 +192,8 @@ class FittedConfiguration(ModelConfiguration):
     """The most rounds. Each evaluates the model so far, which takes time."""
     can_continue: ClassVar[bool] = False
     """Whether another process can continue the fit after a round. `grow` then takes a `growth`."""
+    has_small_steps: ClassVar[bool] = False
+    """Whether its steps are so small that threads would mostly wait for each other."""
     is_instant: ClassVar[bool] = False
     """Whether it is fitted faster than a trial starts, so that stopping it saves nothing."""
 

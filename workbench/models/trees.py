@@ -10,7 +10,7 @@ trees of a forest vote like all of them. Each part passes on its input and the s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -188,6 +188,33 @@ def grow_boosted(
     estimator: Any = kind(early_stopping=False, **options)
     for grown in fit_rounds(estimator, inputs, targets, num_rounds, growth):
         yield _of_boosted(grown, num_classes)
+
+
+def side_by_side(ensembles: Sequence[TreeEnsemble]) -> TreeEnsemble:
+    """Return the trees of several ensembles, each of which answers one number, as one ensemble.
+
+    Args:
+        ensembles: The ensembles, none of which counts votes.
+
+    Returns:
+        An ensemble with an output for each of them.
+    """
+    sizes = [len(ensemble.feature) for ensemble in ensembles]
+    before = np.cumsum([0, *sizes[:-1]]).tolist()
+    joined = TreeEnsemble()
+    for name in _NODE_VALUES[:-1]:
+        setattr(joined, name, torch.cat([getattr(ensemble, name) for ensemble in ensembles]))
+    for name in ("left", "right", "roots"):
+        moved = [
+            getattr(ensemble, name) + first
+            for ensemble, first in zip(ensembles, before, strict=True)
+        ]
+        setattr(joined, name, torch.cat(moved))
+    joined.value = torch.block_diag(*[ensemble.value for ensemble in ensembles])
+    joined.start = torch.cat([ensemble.start for ensemble in ensembles])
+    joined.depth = torch.stack([ensemble.depth for ensemble in ensembles]).max()
+    joined.votes = torch.tensor(False)
+    return joined
 
 
 def of_boosted_numbers(estimator: Any) -> TreeEnsemble:

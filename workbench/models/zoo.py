@@ -597,6 +597,7 @@ class TabularMLPConfiguration(FittedConfiguration):
 
     name = "tabular_mlp"
     why_no_exits = "its members answer together"
+    has_small_steps = True
     patience = 3
     max_rounds = 16
     can_continue = True

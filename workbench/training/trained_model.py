@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _COMPILED = "_orig_mod."
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 """How safetensors reports that a file could not be written."""
+_FEW_SAMPLES = 32
 _AT_ONCE, _AT_ONCE_BY_TREES = 512, 50_000
 """Trees are walked one after the other, each by all rows, and need little memory for a row."""
 
@@ -183,6 +185,20 @@ def stored_outputs(checkpoint: Path, num_samples: int, *, classes: bool) -> np.n
     return outputs.numpy()
 
 
+@contextlib.contextmanager
+def _threads_for(num_samples: int) -> Iterator[None]:
+    """Predict few samples on one thread: several would wait for each other for longer."""
+    num_threads = torch.get_num_threads()
+    if num_samples > _FEW_SAMPLES or num_threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
+
+
 def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.ndarray:
     """Return the predictions of a model: probabilities of classes, or predicted numbers.
 
@@ -196,7 +212,7 @@ def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.nda
     """
     parts = []
     at_once = _AT_ONCE_BY_TREES if isinstance(model, TreeEnsemble) else _AT_ONCE
-    with torch.inference_mode():
+    with torch.inference_mode(), _threads_for(len(inputs)):
         for first in range(0, len(inputs), at_once):
             outputs = model(
                 torch.from_numpy(np.ascontiguousarray(inputs[first : first + at_once]))

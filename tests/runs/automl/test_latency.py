@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import workbench as wb
 from tests.builders.ended_automl import end
 from tests.runs.automl.test_stored_model import LINEAR, TABLE, TREES
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.automl import latency, launch
-from workbench.runs.automl.latency import check_limit, limit_of, row_s, within
+from workbench.runs.automl import latency, launch, refitting
+from workbench.runs.automl.latency import check_limit, is_within, limit_of, row_s, within
 
 
 def test_a_limit_is_a_duration_with_a_name() -> None:
@@ -98,3 +99,57 @@ def test_the_result_says_whether_its_limit_is_kept(
             (used,) = document["used"]
             assert used["num_folds"] == 1
         assert len(found.predict(TABLE.drop(columns="y"))) == len(TABLE)
+
+
+def test_a_model_is_within_a_limit_with_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "row_s", lambda outputs, _: outputs.__self__.row_s)
+    model: Any = Slow([1.0], [1.0], 1)
+    assert is_within(1.2, model, None)
+    assert not is_within(1.05, model, None)
+
+
+@pytest.mark.parametrize("target", ["number", pytest.param("class", marks=pytest.mark.slow)])
+def test_if_one_model_must_do_it_may_learn_what_an_ensemble_answers(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": random.normal(size=1000), "z": random.normal(size=1000)})
+    # One model learns the line, the other one the steps.
+    table["y"] = 3.0 * table["x"] + 0.75 * (np.abs(table["z"]) > 0.7)
+    if target == "class":
+        noise = 0.5 * random.logistic(size=len(table))
+        table["y"] = np.where(table["y"] + noise > 1.0, "high", "low")
+
+    def num_models(outputs: Any, _rows: Any) -> int:
+        return sum(len(candidate.models) for candidate, _ in outputs.__self__.used)
+
+    monkeypatch.setattr(latency, "row_s", num_models)
+    monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
+    rows = table.drop(columns="y").head(20)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        created = launch.create(
+            table,
+            "y",
+            time="60s",
+            families="boosted_trees,linear",
+            limit={"latency": "1.5s"},
+            store=store,
+        )
+        found = end(created, TREES, LINEAR)
+        document: Any = found.to_json()
+        (used,) = document["used"]
+        assert (used["is_taught"], used["num_folds"]) == (True, 1)
+        assert document["model"] == "boosted_trees (distilled)"
+        assert list(document["refit"]) == ["taught"]
+        board = found.leaderboard()
+        assert board["model"][0] == document["model"]
+        assert board["row_s"].notna().tolist() == [True, False, False, False]
+        losses = board["val_log_loss" if target == "class" else "val_rmse"]
+        assert losses[0] < min(losses[1:])
+
+        predicted = found.predict_proba if target == "class" else found.predict
+        expected = predicted(rows)
+        found.export(tmp_path / "small")
+        answers = wb.load_bundle(tmp_path / "small").predict(rows)
+        exported = answers.probabilities if target == "class" else answers.values
+        assert exported == pytest.approx(expected, rel=1e-5, abs=1e-6)

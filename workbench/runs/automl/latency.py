@@ -108,6 +108,17 @@ def row_s(outputs: Callable[[Any], object], rows: Any) -> float:
     return float(np.median(shortest_s))
 
 
+def is_within(limit_s: float, model: _Model, rows: Any) -> bool:
+    """Return whether a model predicts a row in time, with a margin.
+
+    Args:
+        limit_s: How long the prediction of one row may take.
+        model: The model.
+        rows: Some samples that were learned from.
+    """
+    return row_s(model.outputs, rows) * _MARGIN <= limit_s
+
+
 def within(
     limit_s: float,
     weights: Sequence[float],

@@ -28,8 +28,8 @@ from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions
-from workbench.runs.automl.latency import limit_of, within
-from workbench.runs.automl.preparation import Fold, Interpreter, LearningData
+from workbench.runs.automl.latency import is_within, limit_of, within
+from workbench.runs.automl.preparation import Fold, Interpreter, LearningData, Reader
 from workbench.runs.automl.presets import DEFAULT, PRESET, PRESETS, Preset
 from workbench.runs.automl.scores import loss_of
 from workbench.store.database.run_files import find_moved
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 _MAX_INSTANT, _FEWEST_INSTANT = 2_000_000, 200
 _NUM_TIMED = 1_000
 
+
+PUPIL = "boosted_trees"
+"""The family of the small model that is taught by others."""
+_FEWEST_TAUGHT = 1_000
 
 # Of the time that is left to fit to all rows. The test comes before.
 _FIT_PART = 0.8
@@ -66,6 +70,8 @@ class Candidate:
         predicted: Its predictions for the validation samples, fold after fold: (samples, classes)
             probabilities, or (samples, 1) numbers in the unit of the target.
         loss: Loss of these predictions.
+        is_taught: Whether it learned what other candidates answer instead of the targets.
+        teachers: Those candidates with their weights. A stored model has none.
     """
 
     trial: int | None
@@ -74,6 +80,13 @@ class Candidate:
     models: dict[int, nn.Module] = field(repr=False)
     predicted: np.ndarray = field(repr=False)
     loss: float
+    is_taught: bool = False
+    teachers: tuple[tuple[Candidate, float], ...] = field(default=(), repr=False)
+
+    @property
+    def title(self) -> str:
+        """What it is called in results."""
+        return f"{self.family} (distilled)" if self.is_taught else self.family
 
 
 @dataclass(frozen=True)
@@ -244,7 +257,20 @@ def choose(
         )
         return weights.tolist()
 
-    return _combined(run, pairs, folds, learning, chosen, selected=selected, examples=examples)
+    teach = functools.partial(
+        _taught, learning=learning, loss=loss, seed=run.experiment.seed or 0, until_s=until_s
+    )
+    return _combined(
+        run,
+        pairs,
+        folds,
+        learning,
+        chosen,
+        selected=selected,
+        examples=examples,
+        loss=loss,
+        teach=teach,
+    )
 
 
 def _combined(
@@ -256,10 +282,13 @@ def _combined(
     *,
     selected: Callable[[Sequence[int]], list[float]],
     examples: Any,
+    loss: Callable[[np.ndarray], float],
+    teach: Callable[[ChosenModel], ChosenModel | None],
 ) -> ChosenModel:
     """Combine candidates, the best one first, and keep the limit on the time to predict a row.
 
-    `nothing` is a model without any of them.
+    `nothing` is a model without any of them. If the limit costs some of them, a small model that is
+    taught by all may be better than those that are left.
     """
 
     def made(weights: Sequence[float], has_all_folds: bool) -> ChosenModel:
@@ -278,7 +307,118 @@ def _combined(
     limit_s = limit_of(run.experiment)
     if limit_s is None or not pairs or examples is None:
         return made(weights, True)
-    return within(limit_s, weights, make=made, select=selected, rows=examples)
+    kept = within(limit_s, weights, make=made, select=selected, rows=examples)
+    if kept.weights == tuple(weights):
+        return kept
+    small = teach(made(weights, True))
+    if small is None or not is_within(limit_s, small, examples):
+        return kept
+    (pupil, _), *_ = small.used
+    return small if pupil.loss < loss(kept.predicted) else kept
+
+
+def _taught(
+    whole: ChosenModel,
+    *,
+    learning: LearningData,
+    loss: Callable[[np.ndarray], float],
+    seed: int,
+    until_s: float,
+) -> ChosenModel | None:
+    """Return a small model that learned the answers of another one, or None if there is no time.
+
+    For each fold, the models of that fold teach. So the validation samples of a fold were seen by
+    neither of them.
+
+    Args:
+        whole: The model, with the models of all folds.
+        learning: The data that it learnt from.
+        loss: The loss of predictions for all validation samples.
+        seed: Seed of everything random.
+        until_s: When it should be done, by `time.monotonic`.
+    """
+    from workbench.training.trained_model import outputs_of
+
+    interpreter = whole.interpreter
+    classes = interpreter.task == "classification"
+    numbers = sorted(whole.used[0][0].models) if whole.used else []
+    if interpreter.kind != "table" or not numbers:
+        return None
+    models: list[nn.Module] = []
+    predicted = []
+    for place in numbers:
+        fold, reader = learning.folds[place], interpreter.readers[place]
+        left_s = (until_s - time.monotonic()) / (len(numbers) - len(models))
+        model = teach(
+            whole.used, place, reader, fold.train_inputs, is_class=classes, seed=seed, time_s=left_s
+        )
+        if model is None:
+            return None
+        models.append(model)
+        outputs = outputs_of(model, fold.validation_inputs, classes=classes)
+        predicted.append(reader.in_units(outputs, fold.validation_inputs))
+    of_all = np.concatenate(predicted)
+    pupil = Candidate(
+        None,
+        PUPIL,
+        {"family": PUPIL},
+        {numbers[0]: models[0]},
+        of_all,
+        loss(of_all),
+        is_taught=True,
+        teachers=tuple(whole.used),
+    )
+    others = tuple(dataclasses.replace(other, models={}) for other in whole.candidates)
+    return dataclasses.replace(
+        whole, candidates=(pupil, *others), weights=(1.0, *[0.0] * len(others))
+    )
+
+
+def teach(
+    teachers: Sequence[tuple[Candidate, float]],
+    place: int,
+    reader: Reader,
+    inputs: np.ndarray,
+    *,
+    is_class: bool,
+    seed: int,
+    time_s: float,
+) -> nn.Module | None:
+    """Return a small model that learned the answers of others, or None if there is no time.
+
+    Args:
+        teachers: The others with their weights, which sum to 1.
+        place: The place of the models that teach, and of their reader.
+        reader: What encoded the samples.
+        inputs: The encoded samples that the teachers have learned from.
+        is_class: Whether a class is predicted.
+        seed: Seed of everything random.
+        time_s: How long it may take, in seconds.
+    """
+    from workbench.models.distillation import distilled, most_rows_in
+    from workbench.training.trained_model import outputs_of
+
+    def answers(rows: np.ndarray) -> np.ndarray:
+        predictions = [
+            reader.in_units(outputs_of(teacher.models[place], rows, classes=is_class), rows)
+            for teacher, _ in teachers
+        ]
+        mean = weighted_mean(predictions, [weight for _, weight in teachers])
+        return mean if is_class else reader.standardised(mean, rows)
+
+    encoder: Any = reader.encoder
+    num_outputs = outputs_of(teachers[0][0].models[place], inputs[:1], classes=is_class).shape[1]
+    most_rows = most_rows_in(time_s, num_outputs)
+    if most_rows < min(len(inputs), _FEWEST_TAUGHT):
+        return None
+    return distilled(
+        inputs,
+        answers,
+        widths=encoder.widths,
+        are_probabilities=is_class,
+        most_rows=most_rows,
+        seed=seed,
+    )
 
 
 def _weights_of(

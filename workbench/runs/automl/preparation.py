@@ -140,11 +140,27 @@ class Reader:
         numbers = outputs * self.target_scale + self.target_mean
         if self.is_log:
             return np.exp(np.minimum(numbers, MAX_LOGARITHM))
+        return numbers + self._trend_of(inputs, numbers.ndim)
+
+    def standardised(self, numbers: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Return what a model should answer for numbers in the unit of the target.
+
+        Args:
+            numbers: The numbers, as `in_units` returns them. Logarithms need them above 0.
+            inputs: The encoded samples.
+        """
+        if self.is_log:
+            numbers = np.log(numbers)
+        else:
+            numbers = numbers - self._trend_of(inputs, numbers.ndim)
+        return (numbers - self.target_mean) / self.target_scale
+
+    def _trend_of(self, inputs: np.ndarray, num_dimensions: int) -> np.ndarray | float:
         if self.trend is None:
-            return numbers
+            return 0.0
         place, slope = self.trend
         times = inputs[:, place].astype(np.float64)
-        return numbers + slope * times.reshape(-1, *[1] * (numbers.ndim - 1))
+        return slope * times.reshape(-1, *[1] * (num_dimensions - 1))
 
 
 @dataclass(frozen=True)

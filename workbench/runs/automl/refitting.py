@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import RunError
-from workbench.runs.automl.model_selection import Candidate, ChosenModel, expected_fit_s
+from workbench.runs.automl.model_selection import Candidate, ChosenModel, expected_fit_s, teach
 from workbench.runs.automl.preparation import AllRows, LearningData
 from workbench.store.database.run_files import read_objects, write_objects
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from workbench.runs import Run
 
 _MAX_THREADS = 8
+_TAUGHT = "taught"
 
 
 def refit(
@@ -44,28 +45,67 @@ def refit(
             left as it is.
 
     Returns:
-        The SHA-256 of the stored weights by the number of the trial of a candidate.
+        The SHA-256 of the stored weights by the number of the trial of a candidate, or by "taught"
+        for a small model that others have taught.
     """
     from workbench.training import checkpoint
-    from workbench.training.planning.settings import fitted_of
 
     stored: dict[str, str] = {}
     if rows is None:
         return stored
     for candidate, _ in chosen.used:
-        if candidate.trial is None:  # there was no time for trials, so there is none for this
+        if candidate.is_taught:
+            model = _taught_again(run, candidate, learning, rows, until_s)
+        else:
+            model = _fitted_again(run, candidate, learning, rows, until_s)
+        if model is None:
             continue
-        params: Any = candidate.params
-        configuration = fitted_of(run.experiment, params)
-        expected_s = expected_fit_s(run, candidate, learning, len(rows.targets))
-        if configuration is None or time.monotonic() + expected_s > until_s:
-            continue
-        model = _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
         payload = checkpoint.packed(model.state_dict())
         sha256 = hashlib.sha256(payload).hexdigest()
         write_objects(run.store.artifacts_of(run.run_id), {sha256: payload})
-        stored[str(candidate.trial)] = sha256
+        stored[_key_of(candidate)] = sha256
     return stored
+
+
+def _key_of(candidate: Candidate) -> str:
+    return _TAUGHT if candidate.is_taught else str(candidate.trial)
+
+
+def _fitted_again(
+    run: Run, candidate: Candidate, learning: LearningData, rows: AllRows, until_s: float
+) -> nn.Module | None:
+    """Return a candidate that was fitted to all rows, or None if there is no time for it."""
+    from workbench.training.planning.settings import fitted_of
+
+    if candidate.trial is None:  # there was no time for trials, so there is none for this
+        return None
+    params: Any = candidate.params
+    configuration = fitted_of(run.experiment, params)
+    expected_s = expected_fit_s(run, candidate, learning, len(rows.targets))
+    if configuration is None or time.monotonic() + expected_s > until_s:
+        return None
+    return _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
+
+
+def _taught_again(
+    run: Run, pupil: Candidate, learning: LearningData, rows: AllRows, until_s: float
+) -> nn.Module | None:
+    """Return a small model whose teachers were fitted to all rows, or None without the time."""
+    teachers = []
+    for teacher, weight in pupil.teachers:
+        model = _fitted_again(run, teacher, learning, rows, until_s)
+        if model is None:
+            return None
+        teachers.append((replace(teacher, models={0: model}), weight))
+    return teach(
+        teachers,
+        0,
+        rows.reader,
+        rows.inputs,
+        is_class=bool(learning.class_names),
+        seed=run.experiment.seed or 0,
+        time_s=until_s - time.monotonic(),
+    )
 
 
 def with_all_rows(
@@ -96,7 +136,7 @@ def with_all_rows(
     place = len(chosen.interpreter.readers)
     candidates = []
     for candidate in chosen.candidates:
-        sha256 = stored.get(str(candidate.trial))
+        sha256 = stored.get(_key_of(candidate))
         if sha256 is not None and candidate.models:
             model = _unpacked(run, candidate, learning, rows, sha256)
             candidate = replace(candidate, models={place: model})
@@ -119,6 +159,8 @@ def _fit(
     from threadpoolctl import threadpool_limits
 
     num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+    if configuration.has_small_steps:
+        num_threads = 1
     if candidate.models:
         configuration = configuration.for_all_rows(list(candidate.models.values()))
     with threadpool_limits(limits=num_threads):

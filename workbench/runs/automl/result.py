@@ -146,6 +146,7 @@ class AutoML:
         self._delivered: tuple[int, StoredModel] | None = None
         self._measured_until_s = math.inf
         self._learned_bands: tuple[int, ErrorBands] | None = None
+        self._timed: tuple[StoredModel, float] | None = None
 
     @classmethod
     def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
@@ -211,7 +212,8 @@ class AutoML:
         The result comes first, then the models from the best on, then the guess.
 
         `fit_s` is the time of training on all folds in seconds, `predict_s` the time to predict
-        1,000 rows with the models of all folds, and `with` the configuration. Columns
+        1,000 rows with the models of all folds, `row_s` the time in which the result reads and
+        predicts one row, and `with` the configuration. Columns
         with `val_` are scores on the rows by which models are chosen, so the best ones are better
         than on new rows. Only the result and the guess have test scores: choosing by test scores
         would make them worthless.
@@ -230,15 +232,16 @@ class AutoML:
         task = self._task
         self._measured_until_s = min(time.monotonic() + _MEASURED_S, self._until_s(1.0))
         is_joined = len(chosen.used) > 1
+        row_time = {} if self._row_time is None else {"row_s": self._row_time["row_s"]}
         rows: list[dict[str, Any]] = []
         if is_joined:
-            joined = {**self._validated(chosen.predicted), **self._test}
+            joined = {**self._validated(chosen.predicted), **self._test, **row_time}
             rows.append({"model": self._label, "trial": None, "weight": 1.0, **joined})
         for candidate, weight in zip(chosen.candidates, chosen.weights, strict=True):
             tested = {}
             if weight == 1.0 and not is_joined:
-                tested = self._test
-            row = {"model": candidate.family, "trial": candidate.trial, "weight": weight}
+                tested = self._test | row_time
+            row = {"model": candidate.title, "trial": candidate.trial, "weight": weight}
             row |= {
                 **self._validated(candidate.predicted),
                 **tested,
@@ -654,6 +657,7 @@ class AutoML:
                     "weight": weight,
                     "params": candidate.params,
                     "num_folds": len(candidate.models),
+                    "is_taught": candidate.is_taught,
                 }
                 for candidate, weight in chosen.used
             ],
@@ -676,7 +680,7 @@ class AutoML:
             "analysis": dict(self.analysis.found),
             "refit": self._refitted,
             "quantiles": self._tested_quantiles(),
-            "latency": self._row_time(),
+            "latency": self._row_time,
             STORED_MODEL: self._stored_model,
         }
 
@@ -781,7 +785,7 @@ class AutoML:
         if not used:
             return SIMPLEST[self._task]
         if len(used) == 1:
-            return used[0][0].family
+            return used[0][0].title
         return f"ensemble of {len(used)}"
 
     @property
@@ -949,13 +953,16 @@ class AutoML:
         parts = (self.run, self._chosen, self._learning, self._held_out.all_rows)
         return with_all_rows(*parts, refitted)
 
+    @property
     def _row_time(self) -> dict[str, float | None] | None:
-        """Return how long the prediction of one row takes, and how long it may take."""
+        """How long the prediction of one row takes, measured once, and how long it may take."""
         examples = self._held_out.examples
         if examples is None:
             return None
-        limit_s = limit_of(self.run.experiment)
-        return {"row_s": row_s(self._model.outputs, examples), "limit_s": limit_s}
+        model = self._model
+        if self._timed is None or self._timed[0] is not model:
+            self._timed = (model, row_s(model.outputs, examples))
+        return {"row_s": self._timed[1], "limit_s": limit_of(self.run.experiment)}
 
     def _make_model(self) -> StoredModel:
         """Return the chosen model, whose trees may have been fitted to all rows."""

@@ -75,7 +75,7 @@ def summary_lines(
         lines[0] = "no model was ready in time, so the simplest guess is used. "
         run_id = str(result["run_id"])
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
-    elif result["used"][0]["trial"] is None:
+    elif result["used"][0]["trial"] is None and not result["used"][0].get("is_taught"):
         run_id = str(result["run_id"])
         more_time = write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
         lines.append(f"no trial was ready in time, so a linear model was fitted. {more_time}")
@@ -242,7 +242,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns of the leaderboard: validation scores come before test scores."""
     names = dict.fromkeys(name for row in rows for name in row)
     scores = [name for part in ("val_", "test_") for name in names if name.startswith(part)]
-    return ["model", "trial", "weight", *scores, "fit_s", "predict_s", "with"]
+    return ["model", "trial", "weight", *scores, "fit_s", "predict_s", "row_s", "with"]
 
 
 def table_of(leaderboard: Mapping[str, Any]) -> pd.DataFrame:

@@ -86,6 +86,7 @@ class _StoredCandidate:
     loss: float
     weight: float
     weights_sha256: dict[int, str]
+    is_taught: bool
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def without_unused(
             candidate,
             models={new_place[place]: model for place, model in candidate.models.items()},
             predicted=no_rows,
+            teachers=(),
         )
         for candidate, _ in chosen.used
     )
@@ -183,6 +185,7 @@ def write(run: Run, model: StoredModel) -> str:
                 place: kept(checkpoint.packed(_narrow(module.state_dict())))
                 for place, module in candidate.models.items()
             },
+            candidate.is_taught,
         )
         for candidate, weight in chosen.used
     )
@@ -242,6 +245,7 @@ def read(run: Run, sha256: str) -> StoredModel:
             },
             no_rows,
             stored.loss,
+            is_taught=stored.is_taught,
         )
         for stored in content.candidates
     )

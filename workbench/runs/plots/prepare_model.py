@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 from workbench.foundation.formatting import format_duration, format_number, format_value
 from workbench.store.history import History
 
-_HEADS = {"fit_s": "training time", "predict_s": "time to predict 1,000 rows"}
+_HEADS = {
+    "fit_s": "training time",
+    "predict_s": "time to predict 1,000 rows",
+    "row_s": "time to predict one row",
+}
 
 
 PART_OF_FIGURE = {
