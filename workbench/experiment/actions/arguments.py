@@ -80,7 +80,7 @@ ADDRESS = Argument(
 PARAMS = Argument(
     "params",
     "settings",
-    "Give a searched parameter this value in the trial that is tried next.",
+    "Give a searched parameter this value.",
     label="Configuration",
     option="--param",
     example={"NAME": "VALUE"},
@@ -90,9 +90,10 @@ PARAMS = Argument(
 CHANGED_PARAMS = Argument(
     "set",
     "settings",
-    "Give a searched parameter this value in the clone. All others are copied.",
+    "Give a searched parameter this value.",
     label="Configuration",
-    option="--set",
+    hint="all others are copied",
+    option="--param",
     example={"NAME": "VALUE"},
 )
 BEGINS_FROM = Argument(

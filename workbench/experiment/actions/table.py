@@ -164,8 +164,8 @@ _DECLARED = (
         for_trial=lambda run: run.is_alive and run.is_sweep and not run.is_replay,
         asks_first=True,
         examples=(
-            "workbench clone last --trial 3 --set lr=0.001",
-            "workbench clone last --trial 3 --set width=64 --from start",
+            "workbench clone last --trial 3 --param lr=0.001",
+            "workbench clone last --trial 3 --param width=64 --from start",
         ),
     ),
     Action(
