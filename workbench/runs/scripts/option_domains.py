@@ -96,15 +96,15 @@ _SWITCH_WORDS = _table(
 )
 _LEARNING_RATE = re.compile(r"^(?:.*_)?(?:lr|learning_rate|learningrate|eta|step_size)(?:_.*)?$")
 _RATE_WORDS = _table(
-    "temp lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty regularization"
-    " regularisation regularizer coef coefficient coeff eta nu tau ent entropy weight kl"
-    " multiplier noise sigma scale"
+    "temp lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty"
+    " regularization regularisation regularizer coef coefficient coeff eta nu tau ent entropy"
+    " weight kl multiplier noise sigma scale"
 )
 """What is searched by its order of magnitude."""
 _PART_WORDS = _table(
-    "discount dropout drop mask mixup cutmix smoothing smooth ratio prob probability frac fraction"
-    " momentum gamma beta beta1 beta2 betas subsample colsample bytree rho ema percent pct"
-    " split p dropath path_drop rate_drop"
+    "discount dropout drop mask mixup cutmix smoothing smooth ratio prob probability frac"
+    " fraction momentum gamma beta beta1 beta2 betas subsample colsample bytree rho ema"
+    " percent pct split p dropath path_drop rate_drop"
 )
 """What lies between 0 and 1."""
 _SCALES = _table("gamma")
@@ -112,15 +112,18 @@ _SCALES = _table("gamma")
 they are scales, such as the scale of a kernel.
 """
 _SIZE_WORDS = _table(
-    "hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads emsize embd"
-    " embed embedding emb channel channels unit units depth filter filters rank r head heads"
-    " kernel neurons nodes features leaves estimators trees neighbors minibatches bs steps"
-    " epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
+    "hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads emsize"
+    " embd embed embedding emb channel channels unit units depth filter filters rank r head"
+    " heads kernel neurons nodes features leaves estimators trees neighbors minibatches bs"
+    " steps epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
     " components clusters hops filters1 filters2 samples nz l1 l2 lin1 lin2 lin3 d_model"
     " warmup bag"
 )
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
+_NEAR_ONE_WORDS = _table(
+    "momentum beta beta1 beta2 b1 b2 gamma discount ema decay lambda lam rho gae"
+)
 _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
 _NOT_CHOSEN = _table(
@@ -157,6 +160,9 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("depth",),
     ("dim",),
     ("embd",),
+    ("d", "model"),
+    ("d", "ff"),
+    ("hid",),
     ("heads",),
     ("warmup",),
     ("gamma",),
@@ -166,6 +172,8 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("rank",),
     ("lambda",),
     ("coef",),
+    ("grad", "norm"),
+    ("grad", "clip"),
     ("beta",),
     ("beta1",),
     ("beta2",),
@@ -178,8 +186,8 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("sched",),
 )
 _NEUTRAL = _table(
-    "size rate ratio prob p dim dims coef coefficient value num steps type name factor norm"
-    " layers channels units 1 2 3 iters epochs fraction"
+    "per gpu device train training max total size rate ratio prob p dim dims coef coefficient"
+    " value num steps type name factor norm layers channels units 1 2 3 iters epochs fraction"
 )
 """Words that do not make a detail of what they follow: `batch_size`, `warmup_steps`."""
 _DETAILS = _table("warmup min final end noise cycle initial init scaling stop layerwise multiplier")
@@ -375,12 +383,15 @@ def _range(words: list[str], default: float) -> str | None:
     named = set(words)
     is_rate = bool(named & _RATE_WORDS) or _contains(words, ("step", "size"))
     is_part = 0 <= default < 1
-    if is_part and default >= _NEAR_ONE:
-        return f"{{low: {_number(1 - 5 * (1 - default))}, high: {_number(1 - (1 - default) / 5)}}}"
+    if is_part and default >= _NEAR_ONE and named & _NEAR_ONE_WORDS:
+        low = max(0.0, round(1 - 5 * (1 - default), 9))
+        return f"{{low: {_number(low)}, high: {_number(1 - (1 - default) / 5)}}}"
     if 0 < default < 1 and named & _SCALES:
         return (
             f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
         )
+    if is_part and default > 0.5 and ("decay" in named or not is_rate):
+        return f"{{low: {_number(default / 2)}, high: 1.0}}"
     if is_part and (named & _PART_WORDS or (not is_rate and not 0 < default < _SMALL)):
         return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
     if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
@@ -408,7 +419,8 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
             num_details = len([word for word in behind if word not in _NEUTRAL])
             num_details += len([word for word in others if word in _DETAILS])
             num_details += int(own == ["head", "dim"])
-            return place + 20 * num_details + len(others), len(words)
+            others = [word for word in others if word not in _NEUTRAL and len(word) > 1]
+            return place + 20 * num_details + 4 * len(others), len(words)
     return len(_USUAL), len(words)
 
 

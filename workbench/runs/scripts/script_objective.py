@@ -109,6 +109,8 @@ _SAME = {
     "rewards": "reward",
 }
 _MAX_MODULES = 25
+_NUM_FIRST = 5
+"""The number of ranks that matter more than how many modules report a metric."""
 _MAX_FILES = 200
 _LAST = 10_000
 """The place of what only a configuration names."""
@@ -148,6 +150,7 @@ class _Reported:
     is_of_main: bool = True
     is_number: bool = True
     file: str = ""
+    module: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -188,7 +191,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         return _of_names(_of_other_language(program), [], program)
     modules = [*_telling_modules(program), *_trained_modules(program)]
     reported = [
-        replace(metric, is_of_main=module is program.main)
+        replace(metric, is_of_main=module is program.main, module=str(module.path))
         for module in modules
         for metric in _in_module(module)
     ]
@@ -283,7 +286,19 @@ def _of_names(
         for metric in reported
         if _is_metric(metric, reported) and (validates or not metric.name.startswith("eval_"))
     ]
-    ranked = sorted(known, key=lambda metric: (*_rank(metric, criteria), metric.place))
+    in_modules = {
+        metric.name: {other.module for other in known if other.name == metric.name}
+        for metric in known
+    }
+    ranked = sorted(
+        known,
+        key=lambda metric: (
+            *_rank(metric, criteria)[:_NUM_FIRST],
+            -len(in_modules[metric.name]),
+            *_rank(metric, criteria)[_NUM_FIRST:],
+            metric.place,
+        ),
+    )
     names = tuple(dict.fromkeys(metric.name for metric in ranked))
     if not ranked:
         return Objective("loss", "minimize", reason="the name loss")
