@@ -381,6 +381,20 @@ def test_types_and_whole_words_decide_what_is_searched(
     assert [one.values() for one in found] == ([] if domain is None else [domain])
 
 
+def test_a_flag_that_not_all_values_go_with_is_left_alone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--nhid', type=int, default=8)\n"
+        "p.add_argument('--emsize', type=int, default=8)\n"
+        "p.add_argument('--tied', action='store_true')\n"
+        "p.add_argument('--nesterov', action='store_true')\n"
+        "if wrong: raise ValueError('with tied, nhid must be equal to emsize')\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["nhid", "emsize", "nesterov"]
+
+
 def test_at_most_ten_are_searched_and_the_usual_ones_come_first(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     lines = [f"p.add_argument('--x{n}-layers', type=int, default=4)" for n in range(12)]

@@ -135,7 +135,7 @@ def _first_experiment(
     program: ProgramSource, found: _Found, objective: Objective
 ) -> FirstExperiment:
     path, options = program.path, found.options
-    searched = searched_domains(options)
+    searched = searched_domains(options, program.refusals)
     places: dict[str, str] = {}
     for option in options:
         if option.way != "constant" and (place := place_for_trial(option)) is not None:

@@ -119,6 +119,7 @@ _SIZE_WORDS = _table(
     " components clusters hops filters1 filters2 samples nz l1 l2 lin1 lin2 lin3 d_model"
     " warmup bag"
 )
+_CLIPS = _table("clip clipping clipnorm norm delta")
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
 _NEAR_ONE_WORDS = _table(
@@ -193,11 +194,15 @@ _NEUTRAL = _table(
 _DETAILS = _table("warmup min final end noise cycle initial init scaling stop layerwise multiplier")
 
 
-def searched_domains(options: Iterable[ScriptOption]) -> dict[str, str]:
+def searched_domains(
+    options: Iterable[ScriptOption], refusals: Iterable[str] = ()
+) -> dict[str, str]:
     """Return what is searched at first: the domain of each option in YAML, at most ten.
 
     Args:
         options: All options of a script. The result has their order.
+        refusals: What the script says if it refuses values. A flag that is mentioned there with
+            another option is not searched, because not all pairs of values would be accepted.
     """
     options = list(options)
     domains = {
@@ -208,6 +213,11 @@ def searched_domains(options: Iterable[ScriptOption]) -> dict[str, str]:
             del domains[option.name]
     _keep_heads_divisible(options, domains)
     _leave_doubles(options, domains)
+    for refusal in refusals:
+        mentioned = set(re.findall(r"[\w-]+", refusal)) & domains.keys()
+        flags = {option.name for option in options if option.is_flag} & mentioned
+        if len(mentioned) > 1:
+            domains = {name: domain for name, domain in domains.items() if name not in flags}
     order = {option.name: place for place, option in enumerate(options)}
     flags = {option.name for option in options if option.is_flag}
     ranked = sorted(domains, key=lambda name: (_rank(name, is_flag=name in flags), order[name]))[
@@ -390,6 +400,12 @@ def _range(words: list[str], default: float) -> str | None:
         return (
             f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
         )
+    if default > 0 and named & _CLIPS:  # 0 would stop the training
+        is_share = default < 1 and bool(named & _RATE_WORDS)
+        high = min(1.0, default * 10) if is_share else default * 10
+        return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
+    if is_rate and default > 1 and _LEARNING_RATE.match("_".join(words)):
+        return f"{{low: {_number(default / 10)}, high: {_number(default * 2)}, log: true}}"
     if is_part and default > 0.5 and ("decay" in named or not is_rate):
         return f"{{low: {_number(default / 2)}, high: 1.0}}"
     if is_part and (named & _PART_WORDS or (not is_rate and not 0 < default < _SMALL)):
@@ -398,9 +414,7 @@ def _range(words: list[str], default: float) -> str | None:
         return "{low: 0.5, high: 1.0}"
     if is_rate and default == 0:
         return "{choices: [0.0, 0.0001, 0.01]}"
-    if default > 0 and (
-        is_rate or default < _SMALL or named & {"clip", "clipping", "clipnorm", "norm", "delta"}
-    ):
+    if default > 0 and (is_rate or default < _SMALL):
         return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
     return None
 

@@ -102,6 +102,18 @@ class ProgramSource:
             if name
         )
 
+    @cached_property
+    def refusals(self) -> tuple[str, ...]:
+        """The texts of the errors that the program raises."""
+        return tuple(
+            part.value
+            for module in self.modules
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Raise | ast.Assert)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        )
+
     @property
     def command(self) -> list[str]:
         """The words that start it."""
