@@ -338,3 +338,26 @@ def alive(folder: Path) -> list[int]:
     pids = [int(path.read_text() or 0) for path in (folder / "checkpoints").glob("left-*")]
     assert len(pids) == 2
     return [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def _printing(*lines: str) -> list[str]:
+    return ["sh", "-c", f"printf '%s\\n' {' '.join(repr(line) for line in lines)}"]
+
+
+def test_a_name_with_two_meanings_is_refused_as_an_objective(tmp_path: Path) -> None:
+    lines = [f"step {n} loss {n}.5" if n % 2 else f"epoch {n} loss {n}.25" for n in range(6)]
+    ended = Trial("", tmp_path, command=_printing(*lines)).ended
+    assert ended.state == "failed"
+    assert "different numbers as 'loss'" in (ended.message or "")
+    assert "'epoch 0 loss 0.25' and 'step 1 loss 1.5'" in (ended.message or "")
+
+
+def test_a_summary_with_another_value_is_noted_and_one_with_the_same_is_not(
+    tmp_path: Path,
+) -> None:
+    epochs = [f"epoch {n} loss {n}.5" for n in range(3)]
+    other = Trial("", tmp_path / "other", command=_printing(*epochs, "Finally: loss 0.25"))
+    same = Trial("", tmp_path / "same", command=_printing(*epochs, "Finally: loss 2.501"))
+    assert (other.ended.state, same.ended.state) == ("complete", "complete")
+    assert [note for note in other.notes if "different numbers as 'loss'" in note]
+    assert not [note for note in same.notes if "different numbers" in note]

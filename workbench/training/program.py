@@ -51,6 +51,7 @@ from workbench.training.programs.following import (
 from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE
 from workbench.training.programs.kept_scripts import Layout, kept_scripts, lay_out
 from workbench.training.programs.last_error import last_error, last_traceback
+from workbench.training.programs.printed_metrics import Source
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
 from workbench.training.ranks import ProgramRanks, join_ranks
@@ -76,6 +77,14 @@ _MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_al
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that come from outside, so the last output of the program need not be an error."""
 _PROGRAMS = str(Path(sys.executable).parent)
+_CERTAIN_CHANGES = 3
+"""After so many changes between two kinds of lines, a metric is surely two numbers.
+
+Fewer can also come from a summary at the end.
+"""
+_MAX_SHOWN_CHARS = 100
+SHARED_NAME = "the program prints different numbers as"
+"""The start of the message about a metric that may be two numbers."""
 _ENDS = re.compile(r"[\r\n]+")
 
 
@@ -149,6 +158,7 @@ class _Attempt:
             (scratch / "wandb.yaml").write_text(wandb_configuration(nested(task.params)), "utf-8")
         self._scratch, self._reported = scratch, scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
+        self._metric_readers = self._readers()
         self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
         self._ends_turn = False
@@ -175,7 +185,7 @@ class _Attempt:
         assert experiment.command is not None
         arguments = expand(experiment.command, task.params, self._built_in)
         program = FollowedProgram(
-            self._readers(),
+            self._metric_readers,
             KeptOutput(experiment.resources.max_log_size),
             take=self._reports.take,
             tick=self._tick,
@@ -186,6 +196,10 @@ class _Attempt:
             end = program.run(started, self._environment(), grace_s, self._workdir)
         self._reports.end()
         self._attachments.close()
+        self._refuse_shared_names()
+        for name, source in self._metric_readers.sources:
+            if 0 < source.num_changes < _CERTAIN_CHANGES:
+                self._note("warning", describe_shared_name(name, source))
         # The remaining reports are sent before any note about how the program ended.
         if (unmeasured := self._reports.describe_unmeasured()) is not None:
             self._note("warning", unmeasured)
@@ -237,8 +251,15 @@ class _Attempt:
         newest_unix_s = max(saved_unix_s, default=0.0)
         return self._reports.turn_unix_s <= newest_unix_s < time.time() - SAVED_S
 
+    def _refuse_shared_names(self) -> None:
+        """Fail the trial if one metric is surely two different numbers."""
+        for name, source in self._metric_readers.sources:
+            if source.num_changes >= _CERTAIN_CHANGES:
+                self._reports.fail(describe_shared_name(name, source))
+
     def _tick(self) -> None:
         self._reports.tick()
+        self._refuse_shared_names()
         for attached in read_attached(self._reported):
             self._keep(attached)
         if time.monotonic() - self._kept_s > KEEP_EVERY_S:
@@ -315,6 +336,20 @@ class _Attempt:
         self._report(
             Noted.model_validate({"level": level, "message": message, "trial": self._task.trial})
         )
+
+
+def describe_shared_name(name: str, source: Source) -> str:
+    """Return why a printed metric may be two different numbers, and what to do.
+
+    Args:
+        name: The metric.
+        source: The lines that it was read from.
+    """
+    lines = " and ".join(repr(line[:_MAX_SHOWN_CHARS]) for line in source.lines.values())
+    step = "Choose a metric that has one meaning, or give the line that counts in metrics.pattern"
+    if name.isidentifier():
+        step += rf", such as 'epoch .* {name} (?P<{name}>\S+)'"
+    return f"{SHARED_NAME} {name!r}, in lines such as {lines}. {step}"
 
 
 def newest_file(folder: Path, pattern: str, layout: Layout | None = None) -> Path | None:
@@ -428,11 +463,18 @@ class ProgramReports:
         """
         if name not in self._decisive:
             return False
+        self.fail(f"report.{name}: {why}")
+        return True
+
+    def fail(self, message: str) -> None:
+        """Fail the trial after the remaining reports, unless it is over.
+
+        Args:
+            message: Why it fails.
+        """
         self.end()
         if not self.is_over:
-            message = f"report.{name}: {why}"
             self.failed = Outcome("failed", self.step, dict(self.values), "error", message)
-        return True
 
     def take(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Take values that were written together.

@@ -304,6 +304,14 @@ def test_what_is_never_finite_is_refused_and_what_is_not_with_some_values_is_nam
     )
 
 
+def test_a_printed_name_with_two_meanings_is_refused_with_its_lines() -> None:
+    prints = "for n in 1 2 3; do echo step $n loss $n.5; echo epoch $n loss $n.25; done"
+    with pytest.raises(
+        ExperimentError, match=r"^objectives: .*'step 1 loss 1.5' and 'epoch 1 loss"
+    ):
+        try_first_steps(Experiment(**FUNCTION, command=["sh", "-c", prints]))
+
+
 def test_a_function_that_ends_the_process_is_refused() -> None:
     with pytest.raises(RunError, match="the process ended with 7"):
         try_function("dies")

@@ -26,7 +26,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.space import Params
 from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.errors import ExperimentError, WorkbenchError
-from workbench.foundation.events import Event, TrialReported
+from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.formatting import format_params
 from workbench.training.planning.typical_configurations import configurations_to_try
 from workbench.training.probes.child_process import NoAnswerInTimeError, answer, query
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 LIMIT_S = 30.0
+_LONGER_S = 2.0
+"""For how long the first trial of a program is followed after its first report."""
 _MARGIN_S = 15.0
 """How many seconds after the time limit the child process is killed."""
 _SPENT_PART = 1 / 3
@@ -136,12 +138,19 @@ class _OutOfTimeError(BaseException):
     """The time limit has passed. Not an Exception, so that user code does not catch it."""
 
 
+class _SharedNameError(ExperimentError):
+    """The program prints different numbers as one metric."""
+
+
 class _ReportedError(BaseException):
     """The first report was made. Not an Exception, so that user code does not catch it."""
 
-    def __init__(self, report: TrialReported, *, is_partial: bool) -> None:
-        """Take the report, and whether objectives may be missing because they come later."""
+    def __init__(
+        self, report: TrialReported, *, is_partial: bool, notes: tuple[str, ...] = ()
+    ) -> None:
+        """Take the report, whether objectives may be missing because they come later, and notes."""
         super().__init__()
+        self.notes = notes
         self.values, self.returned, self.is_partial = report.values, report.returned, is_partial
 
 
@@ -165,6 +174,8 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
                 break
             try:
                 findings = _try(_task(experiment, params, Path(name), trial=num_tried))
+            except _SharedNameError:  # it does not depend on the configuration
+                raise
             except ExperimentError as error:
                 # Continue: the message is better if it says which configurations succeed.
                 failed.append(FirstStepFailure(which, params, error))
@@ -243,7 +254,11 @@ def _try(task: TrialTask) -> _Findings:
             if find_divergence(task.experiment, {name: value})
         )
         return _Findings(
-            "fine", unreported=tuple(missing), reported=tuple(values), not_finite=infinite
+            "fine",
+            unreported=tuple(missing),
+            reported=tuple(values),
+            not_finite=infinite,
+            notes=reported.notes,
         )
     except _OutOfTimeError:
         return _Findings("out of time")
@@ -291,17 +306,33 @@ def _start(task: TrialTask) -> _Findings:
 
 def _start_program(task: TrialTask) -> Outcome:
     """Start a program, and end it as soon as it has written an objective."""
-    from workbench.training.program import run_program
+    from workbench.training.program import SHARED_NAME, run_program
 
     metrics = {objective.metric for objective in task.experiment.objectives}
+    first: list[TrialReported] = []
+    notes: list[str] = []
+    ends_s: list[float] = []
 
-    def end_at_objective(event: Event) -> bool:
-        if isinstance(event, TrialReported) and metrics & event.values.keys():
-            raise _ReportedError(event, is_partial=True)
+    def take(event: Event) -> bool:
+        if isinstance(event, Noted) and event.message.startswith(SHARED_NAME):
+            notes.append(event.message)
+        if isinstance(event, TrialReported) and metrics & event.values.keys() and not first:
+            first.append(event)
+            # The next lines may give the metric of the first trial another value.
+            ends_s.append(perf_counter() + (0.0 if task.trial else _LONGER_S))
+        return end_in_time()
+
+    def end_in_time() -> bool:
+        if ends_s and perf_counter() >= ends_s[0]:
+            raise _ReportedError(first[0], is_partial=True)
         return False
 
     with _without_output():
-        ended = run_program(task, end_at_objective)
+        ended = run_program(task, take, end_in_time)
+        if ended.state == "failed" and (ended.message or "").startswith(SHARED_NAME):
+            raise _SharedNameError(str(ended.message), field="objectives")
+        if first:
+            raise _ReportedError(first[0], is_partial=True, notes=tuple(notes))
         if ended.reason == "oom":
             return "out of memory"
         if ended.state == "failed":

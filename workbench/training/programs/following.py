@@ -26,6 +26,7 @@ from workbench.training.programs.printed_metrics import (
     Lines,
     PrintedMetrics,
     Reader,
+    Source,
     may_have_metrics,
     pattern_reader,
 )
@@ -69,6 +70,7 @@ class MetricReaders:
         """
         self.of_output: Reader | None = None
         self.of_errors: Reader | None = None
+        self._of_lines: list[PrintedMetrics] = []
         reads_pairs = source is not None and source.kind in ("auto", "stdout")
         self.is_of_interest = may_have_metrics if reads_pairs else None
         self.files: list[MetricFile] = []
@@ -78,15 +80,24 @@ class MetricReaders:
             return
         match source.kind:
             case "auto":
-                self.of_output = PrintedMetrics(metrics).read
-                self.of_errors = PrintedMetrics(metrics).read
+                self.of_output, self.of_errors = (self._printed(metrics) for _ in range(2))
             case "stdout":
-                self.of_output = PrintedMetrics(metrics).read
+                self.of_output = self._printed(metrics)
             case "pattern":
                 self.of_output = self.of_errors = pattern_reader(source.pattern or ())
             case written:
                 assert path is not None
                 self.files.append(_FILES[written](path))
+
+    def _printed(self, metrics: frozenset[str]) -> Reader:
+        reader = PrintedMetrics(metrics)
+        self._of_lines.append(reader)
+        return reader.read
+
+    @property
+    def sources(self) -> list[tuple[str, Source]]:
+        """The printed metrics of the experiment, and the lines that they were read from."""
+        return [item for reader in self._of_lines for item in reader.sources.items()]
 
 
 class FollowedProgram:

@@ -19,7 +19,9 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import math
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator
 from typing import NamedTuple
 
@@ -150,6 +152,9 @@ _OPENED = re.compile(r"[({](?=\s*['\"]?[\w.]+['\"]?\s*[=:])")
 _TITLE_OF_CALL = re.compile(r"(?:[^\W\d][\w.']* ?){1,2}\s?[:=]?\s?$")
 """The words in front of a bracket."""
 _OPTIONS_LINE = re.compile(r"^\W*(?P<title>(?:[\w']+ ){0,3}[\w']+)\s*[:=](?=\s)")
+_NUM_RECENT, _NUM_KINDS, _MAX_HEAD = 20, 2, 60
+_ROUNDED = 5e-3
+"""Values that are as close as this may be the same, printed with different precision."""
 _CLOSING = {"(": ")", "{": "}"}
 
 
@@ -276,6 +281,8 @@ class PrintedMetrics:
         self._metrics = frozenset(metrics)
         self._tables = Tables()
         self._section = Section()
+        self.sources: dict[str, Source] = {}
+        """The lines that each of the given metrics was read from."""
 
     def read(self, line: bytes) -> Values:
         """Return the metrics of a line: of a JSON object, of a table, or pairs of name and value.
@@ -292,6 +299,12 @@ class PrintedMetrics:
         if not may_have_metrics(line):
             return Values()
         text = _text_of(line)
+        values = self._read(text)
+        for name in self._metrics & values.keys():
+            self.sources.setdefault(name, Source()).follow(text.strip(), values[name])
+        return values
+
+    def _read(self, text: str) -> Values:
         stripped = text.strip()
         if stripped.startswith("{"):
             values = self._read_mapping(stripped)
@@ -312,6 +325,53 @@ class PrintedMetrics:
         document = read_json(text.encode())
         kept = _without_booleans(document, self._metrics)
         return kept if document or kept.words else None
+
+
+class Source:
+    """The lines that a metric is read from. If they are of two kinds, it may be two numbers.
+
+    Attributes:
+        lines: An example of each kind of line.
+        num_changes: How often a line of the other kind had another value than those before it.
+    """
+
+    def __init__(self) -> None:
+        """Start without lines."""
+        self.lines: dict[str, str] = {}
+        self.num_changes = 0
+        self._kind = ""
+        self._recent: deque[float] = deque(maxlen=_NUM_RECENT)
+
+    def follow(self, line: str, value: float) -> None:
+        """Take a line with the metric.
+
+        Args:
+            line: The line.
+            value: The value in it.
+        """
+        kind = _kind_of(line)
+        is_known = any(math.isclose(value, other, rel_tol=_ROUNDED) for other in self._recent)
+        if self.lines and kind != self._kind and not is_known:
+            self.num_changes += 1
+        if (
+            kind not in self.lines
+            and len(self.lines) < _NUM_KINDS
+            and not (self.lines and is_known)
+        ):
+            self.lines[kind] = line
+        self._kind = kind
+        self._recent.append(value)
+
+
+def _kind_of(line: str) -> str:
+    """Return the first words of a line, which say what its numbers belong to."""
+    if line.startswith(("{", "|")):
+        return ""
+    head = _NOISE.sub(" ", line[:_MAX_HEAD])
+    first = _PAIR.search(head)
+    if first is not None:
+        head = head[: first.start()]
+    return " ".join(re.findall(r"[^\W\d_]{3,}", head)[:2]).lower()
 
 
 class Section:
