@@ -122,6 +122,7 @@ SUBJECTS = {
     "tiers": Subject(
         "tiers and cascades beside what was predicted of them (five minutes)", ("tiers",)
     ),
+    "turns": Subject("train in turns beside one trial after another (three minutes)", ("turns",)),
 }
 # What runs without a name.
 ALL = (
@@ -141,6 +142,7 @@ ALL = (
     "importance",
     "decisions",
     "script_start",
+    "turns",
     "advisor",
     "advisor_choice",
     "advisor_on_off",

@@ -151,7 +151,7 @@ def run_function(experiment: Experiment, folder: Path, ends: Sequence[int]) -> l
     (folder / "objects").mkdir(parents=True, exist_ok=True)
     for name, payload in experiment.payloads().items():
         (folder / "objects" / name).write_bytes(payload)
-    params = {name: domain.value for name, domain in experiment.search.root.items()}
+    params = experiment.search.check({})
     done, first, last = [], None, 0
     for number, end in enumerate(ends, start=1):
         turn = Turn(number, len(ends), None if number == len(ends) else end, first, last)

@@ -369,7 +369,9 @@ class Driver:
             return self._unfinished.popleft()
         searches = has_room(self.history)
         if self._turns is not None:
-            is_due = searches and self._turns.may_begin(self._share.at_once)
+            # What a user has asked for starts now, however short the time is.
+            is_wanted = self.study.num_enqueued > 0 or self._turns.may_begin(self._share.at_once)
+            is_due = searches and is_wanted
             number = self._propose(repeats_only=False) if is_due else None
             number = self._turns.next(self._running) if number is None else number
             if number is not None:
