@@ -125,6 +125,28 @@ def test_a_metric_that_no_line_has_is_read_from_what_the_program_writes(
     assert objective(tmp_path, source)[0::2] == (metric, where)
 
 
+@pytest.mark.parametrize(
+    ("source", "metric"),
+    [
+        ("cat('Train loss:', a, '\\n')\ncat('Validation loss:', b, '\\n')", "Validation_loss"),
+        (
+            "model %>% compile(loss = 'mse', metrics = c('accuracy'))\n"
+            "model %>% fit(x, y, validation_split = 0.2)\ncat('Test loss:', s[[1]], '\\n')\n",
+            "val_accuracy",
+        ),
+        (
+            "evals <- list(train = a, eval = b)\nxgb.train(list(eta = 0.1, eval_metric = 'auc'))\n",
+            "eval-auc",
+        ),
+    ],
+)
+def test_the_objective_of_a_program_in_r(source: str, metric: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.R"
+    script.write_text(source)
+    found = Experiment.from_yaml(experiment_for(script).text)
+    assert found.objectives[0].metric == metric
+
+
 def test_a_monitored_metric_in_a_configuration_is_the_objective(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,6 +299,10 @@ def test_the_command_that_is_written_reaches_the_program(
             ["lr", "eta"],
         ),
         ("learning_rate <- 0.1\nseed <- 3\n", ["learning_rate"]),
+        (
+            "params <- list(\n  eta = 0.3, max_depth = 6,  # deep\n  nthread = 2\n)\n",
+            ["params.eta", "params.max_depth"],
+        ),
     ],
 )
 def test_programs_in_r(source: str, names: list[str], tmp_path: Path) -> None:
@@ -308,6 +312,35 @@ def test_programs_in_r(source: str, names: list[str], tmp_path: Path) -> None:
     assert list(experiment.search.root) == names
     assert (experiment.command or "").split()[0] in ("Rscript", "python")
     assert experiment.objectives[0].metric == "val_loss"
+
+
+def test_a_shell_script_that_passes_its_options_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\nprint(p.parse_args().lr)\n"
+    )
+    Path("run.sh").write_text('python -u train.py "$@"\n')
+    experiment = Experiment.from_yaml(experiment_for(Path("run.sh")).text)
+    assert expand(experiment.command or "", {"lr": 0.5}, {}) == ["bash", "run.sh", "--lr=0.5"]
+    Path("run.sh").write_text("python train.py --lr 0.3\n")
+    assert (
+        "The script starts train.py: give that file to init" in experiment_for(Path("run.sh")).text
+    )
+
+
+def test_the_fields_of_a_struct_in_julia(tmp_path: Path) -> None:
+    script = tmp_path / "train.jl"
+    script.write_text(
+        "Base.@kwdef mutable struct Args\n    lr::Float64 = 3e-4  # rate\n"
+        "    batchsize::Int = 128\n"
+        '    seed::Int = 1\nend\nprintln("test_acc = $(acc)")\n'
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["lr", "batchsize"]
+    assert experiment.objectives[0].metric == "test_acc"
 
 
 def test_the_parameters_of_a_notebook(tmp_path: Path) -> None:

@@ -34,6 +34,10 @@ from workbench.runs.scripts.script_options import ScriptOption, place_for_trial,
 from workbench.runs.scripts.typed_options import typed_options
 from workbench.training.programs.constants import MODULE
 
+_STARTED = re.compile(r"\bpython3?\s+(?:-u\s+|-W\s+\w+\s+)*([\w./-]+\.py)\b")
+"""The Python program that a shell script starts."""
+_PASSED_ON = ("option", "apart", "single", "switch", "off", "both", "python", "assigned")
+"""Ways to take options that work through "$@"."""
 _MAX_COMMENTS = 60
 """Maximum number of options that are not searched and still listed."""
 
@@ -80,8 +84,7 @@ def experiment_for(path: Path) -> FirstExperiment:
 
 def _options_of(program: ProgramSource) -> _Found:
     if not program.is_python:
-        options = options_of_language(program.text, program.interpreter)
-        return _with_others(program, _Found(options))
+        return _with_others(program, _of_language(program))
     if program.interpreter == "papermill":
         return _Found(notebook_options(program), is_notebook=True)
     declared, words = declared_options(program)
@@ -98,6 +101,24 @@ def _options_of(program: ProgramSource) -> _Found:
         own = [option for option in found.options if option.name not in _named(configured)]
         found = _Found([*own, *configured.options], found.words, configured)
     return _with_others(program, found)
+
+
+def _of_language(program: ProgramSource) -> _Found:
+    """Return the options of a program in another language, or of what a shell script starts."""
+    options = options_of_language(program.text, program.interpreter)
+    started = _STARTED.search(program.text)
+    if program.interpreter not in ("bash", "zsh") or started is None or searched_domains(options):
+        return _Found(options)
+    for path in (Path(started[1]), program.path.parent / started[1]):
+        if not path.is_file():
+            continue
+        if re.search(r"\$[@*]", program.text):
+            inner = _options_of(read_program(path))
+            passed = [option for option in inner.options if option.way in _PASSED_ON]
+            return _Found([*options, *passed])
+        note = f"The script starts {path}: give that file to init, to search its options."
+        return _Found(options, notes=(note,))
+    return _Found(options)
 
 
 def _is_enough(options: list[ScriptOption]) -> bool:

@@ -112,10 +112,10 @@ _SCALES = _table("gamma")
 they are scales, such as the scale of a kernel.
 """
 _SIZE_WORDS = _table(
-    "hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads emsize"
-    " embd embed embedding emb channel channels unit units depth filter filters rank r head"
-    " heads kernel neurons nodes features leaves estimators trees neighbors minibatches bs"
-    " steps epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
+    "batchsize hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads"
+    " emsize embd embed embedding emb channel channels unit units depth filter filters rank r"
+    " head heads kernel neurons nodes features leaves estimators trees neighbors minibatches"
+    " bs steps epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
     " components clusters hops filters1 filters2 samples nz l1 l2 lin1 lin2 lin3 d_model"
     " warmup bag"
 )

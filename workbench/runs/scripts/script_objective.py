@@ -631,13 +631,29 @@ def _of_other_language(program: ProgramSource) -> list[_Reported]:
         r"\b(?:cat|print|println|printf|echo|message|paste0?|sprintf|@printf|@info|cout\s*<<)(.*)"
     )
     for place, match in enumerate(printing.finditer(text)):
-        for literal in re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match[1]):
+        quoted = re.findall(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'", match[1])
+        for literal in (double or single for double, single in quoted):
             line = re.sub(r"%[-+ #0]*[\d.*]*[dfeEgGs]|\$\{?\w+\}?|\$\([^)]*\)", "{:f}", literal)
             if not re.search(r"\{:f\}", line) and re.search(r"[=:\t ]\s*$", line):
                 line = f"{line}{{:f}}"
             source = f"print({line!r})"
-            reported += [_Reported(name, "", "print", place) for name in metrics_of(source)]
+            reported += [_Reported(name, "", "print", place) for name in printed_names(source)]
+    reported += [_Reported(name, "", "print", _LAST) for name in _of_libraries_in_r(text)]
     return reported
+
+
+def _of_libraries_in_r(text: str) -> Iterator[str]:
+    """Yield what `fit` of Keras and `xgb.train` print in R."""
+    if re.search(r"\bfit\s*\(", text) and re.search(r"\bcompile\s*\(", text):
+        validates = re.search(r"validation_(?:split|data)\s*=", text)
+        listed = re.search(r"\bmetrics\s*=\s*(?:c|list)?\(?([^)\n]*)", text)
+        named = re.findall(r"['\"]([\w ]+)['\"]", listed[1]) if listed is not None else []
+        yield from (f"val_{name}" if validates else name for name in (*named, "loss"))
+    watched = re.search(r"\b(?:watchlist|evals|valids)\s*(?:=|<-)\s*list\(([^)]*)", text)
+    measure = re.search(r"\beval_metric\s*=\s*['\"]([\w@]+)", text)
+    if watched is not None and measure is not None:
+        names = re.findall(r"(\w+)\s*=", watched[1])
+        yield from (f"{name}-{measure[1]}" for name in names)
 
 
 # By what a program keeps its best model.

@@ -41,9 +41,17 @@ _LINES = {
         r"^\s*(?:export\s+)?(?P<name>[A-Za-z]\w*)=(?P<value>[^\s#;$`()]+)\s*(?:#.*)?$"
     ),
     ".jl": re.compile(
-        r"^(?:const\s+)?(?P<name>[A-Za-z]\w*)\s*=\s*(?P<value>[^\s#(]+|\"[^\"]*\")\s*(?:#.*)?$"
+        # At the top, or a field with a type in a struct.
+        r"^(?:(?:const\s+)?|\s+(?=[^\W\d]\w*::))(?P<name>[^\W\d]\w*)(?:::[\w{}.]+)?\s*=\s*"
+        r"(?P<value>[^\s#(]+|\"[^\"]*\")\s*(?:#.*)?$"
     ),
 }
+_R_LIST = re.compile(r"^(?P<name>[A-Za-z][\w.]*)\s*(?:<-|=)\s*list\(", re.MULTILINE)
+_R_ITEM = re.compile(
+    r"(?<![\w.])(?P<name>[A-Za-z][\w.]*)\s*=\s*(?P<value>[-+]?[\d.][\w.+-]*|TRUE|FALSE|\"[^\"]*\"|'[^']*')"
+    r"(?=\s*[,)#]|\s*$)",
+    re.MULTILINE,
+)
 _LINES[".bash"] = _LINES[".sh"]
 _TOML_TABLE = re.compile(r"^\s*\[(?P<name>[\w.\-\"]+)\]\s*(?:#.*)?$")
 _TOML_VALUE = re.compile(
@@ -96,6 +104,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
         constants = list(_of_toml(text))
     elif suffix in _LINES:
         constants = list(_of_lines(text, _LINES[suffix]))
+        if suffix == ".r":
+            constants += _of_r_lists(text)
     else:
         return []
     names = [constant.name for constant in constants]
@@ -353,6 +363,20 @@ def _of_toml(text: str) -> Iterator[Constant]:
                 start = place + match.start("value")
                 yield Constant(f"{table}{match['name']}", value, start, place + match.end("value"))
         place += len(line)
+
+
+def _of_r_lists(text: str) -> Iterator[Constant]:
+    """Yield the values in lists at the top of a script in R: `params <- list(eta = 0.1)`."""
+    for start in _R_LIST.finditer(text):
+        depth, end = 1, start.end()
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        for item in _R_ITEM.finditer(text, start.end(), end):
+            is_text = item["value"][0] in "\"'"
+            value = item["value"][1:-1] if is_text else _plain_value(item["value"])
+            name = f"{start['name']}.{item['name']}"
+            yield Constant(name, value, item.start("value"), item.end("value"))
 
 
 def _of_lines(text: str, form: re.Pattern[str]) -> Iterator[Constant]:
