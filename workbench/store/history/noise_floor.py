@@ -20,7 +20,10 @@ MAX_DEGREES = 400.0
 # half-normal distribution with this scale. Groups of one project differ by a factor of about 1.3.
 _SCALE_OF_DIFFERENCES = 0.35
 _DIFFERENCES = np.geomspace(0.03, 2.5, 28)
-_NUM_LEVELS = 81
+# The common level of the log variances is searched this far around their median, in steps of 0.05.
+# A wide grid in few steps would miss the level, which many groups determine to 0.1.
+_REACH = 6.0
+_NUM_LEVELS = 241
 # Prior standard deviation of the slope of log variance over log budget. A slope of -1 means that
 # twice the steps halve the variance, so most budgets change less.
 _SLOPE = 0.5
@@ -128,8 +131,7 @@ def _predict(logs: np.ndarray, degrees: np.ndarray) -> tuple[float, float]:
     """
     priors = np.array([2 * _inverse_trigamma(4 * width**2) for width in _DIFFERENCES])
     middle = float(np.median(logs))
-    reach = 4.0 + float(np.ptp(logs))
-    levels = np.linspace(middle - reach, middle + reach, _NUM_LEVELS)
+    levels = np.linspace(middle - _REACH, middle + _REACH, _NUM_LEVELS)
     # Shapes [differences, levels, groups]. The ratio of both variances has an F distribution.
     prior = priors[:, None, None]
     ratio = np.exp(logs[None, None, :] - levels[None, :, None]) * degrees / prior
