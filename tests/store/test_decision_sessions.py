@@ -8,10 +8,13 @@ import pytest
 
 from workbench.foundation.errors import ArgumentError, StoreError
 from workbench.store.decision_sessions import enter_proposal, sessions_folder, share_of_error
+from workbench.store.history.noise_floor import RepeatedTrainings
+
+NONE = RepeatedTrainings([])
 
 
 def enter(folder: Path, *results: str, name: str = "night") -> int:
-    return enter_proposal(name, results, error=0.05, max_runs=6, folder=folder).number
+    return enter_proposal(name, results, NONE, error=0.05, max_runs=6, folder=folder).number
 
 
 def test_the_shares_of_all_proposals_add_up_to_the_error() -> None:
@@ -24,6 +27,15 @@ def test_a_proposal_with_more_results_is_the_same(tmp_path: Path) -> None:
     assert enter(tmp_path, "c1", "b1", "c2") == 1
     assert enter(tmp_path, "b1", "c2") == 3  # a result was left out
     assert enter(tmp_path, "b1", "c1", name="morning") == 1
+
+
+def test_the_other_proposals_come_with_a_proposal(tmp_path: Path) -> None:
+    groups = [RepeatedTrainings([1.0, 2.0], 9.0), RepeatedTrainings([4.0], None)]
+    for number, group in enumerate(groups):
+        enter_proposal("night", [str(number)], group, error=0.1, max_runs=6, folder=tmp_path)
+    first = enter_proposal("night", ["0"], groups[0], error=0.1, max_runs=6, folder=tmp_path)
+    assert (first.number, first.error) == (1, 0.05)
+    assert first.others == (groups[1],)
 
 
 def test_a_proposal_without_results_is_not_kept(tmp_path: Path) -> None:

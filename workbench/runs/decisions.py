@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -78,19 +78,22 @@ class Limits:
     def __post_init__(self) -> None:
         check_limits(self.error, self.max_runs)
 
-    def enter(self, trainings: Iterable[Training]) -> Proposal:
+    def enter(
+        self, baseline: Sequence[Training], candidate: Sequence[Training], budget: float | None
+    ) -> Proposal:
         """Return the place of a proposal in the session, by the results of both sides."""
         results = [
             hashlib.sha256(
                 repr((training.name, training.result, sorted(training.curve.items()))).encode()
             ).hexdigest()
-            for training in trainings
+            for training in (*baseline, *candidate)
             if training.result is not None
         ]
         assert self.session is not None
         return enter_proposal(
             self.session,
             results,
+            RepeatedTrainings(_results(candidate, 1.0), budget),
             error=self.error,
             max_runs=self.max_runs,
             folder=sessions_folder(self.store),
@@ -204,9 +207,10 @@ def decide_from_files(
     budget = max(max(curve) for side in curves for curve in side.values())
     sides = [_trainings(side, budget) for side in curves]
     repeated = [] if floor is None else read_floor(floor)
-    known = noise_floor_of(repeated, budget)
-    judgement = compare_trainings(sides[0], sides[1], known, goal=goal, limits=limits)
-    if floor is None or known is not None:
+    judgement = compare_trainings(
+        sides[0], sides[1], repeated, budget=budget, goal=goal, limits=limits
+    )
+    if floor is None or noise_floor_of(repeated) is not None:
         return judgement
     note = f"{floor} is not used: no group has two finished runs with different results"
     return replace(judgement, notes=(note, *judgement.notes))
@@ -323,8 +327,9 @@ def _trainings(curves: Mapping[str, Mapping[int, float]], budget: int) -> list[T
 def compare_trainings(
     baseline: Sequence[Training],
     candidate: Sequence[Training],
-    floor: NoiseFloor | None,
+    repeated: Sequence[RepeatedTrainings],
     *,
+    budget: float | None,
     goal: Goal,
     limits: Limits | None = None,
 ) -> Judgement:
@@ -336,7 +341,8 @@ def compare_trainings(
     Args:
         baseline: Trainings of the baseline.
         candidate: Trainings of the candidate in the order in which they were started.
-        floor: What is known about their spread.
+        repeated: Trainings of other configurations for the noise floor.
+        budget: The length of the trainings, or None if it is unknown.
         goal: Whether smaller or larger values are better.
         limits: The error, the number of runs, and the session.
 
@@ -353,13 +359,15 @@ def compare_trainings(
     ended = ended[:max_runs]
     error = limits.error
     if limits.session is not None:
-        proposal = limits.enter([*baseline, *ended])
+        proposal = limits.enter(baseline, ended, budget)
         error = proposal.error
+        repeated = _with_others(repeated, proposal.others, [_results(baseline, 1.0)])
         notes.insert(
             0,
             f"proposal {proposal.number} of the session {limits.session} may spend"
             f" {format_number(error)} of its error {format_number(limits.error)}",
         )
+    floor = noise_floor_of(repeated, budget)
     values = [_results(side, sign) for side in (baseline, ended)]
     decision = decide(
         values[0],
@@ -378,6 +386,19 @@ def compare_trainings(
         floor=floor,
         notes=tuple(notes),
     )
+
+
+def _with_others(
+    repeated: Sequence[RepeatedTrainings],
+    others: Sequence[RepeatedTrainings],
+    compared: Sequence[Sequence[float]],
+) -> list[RepeatedTrainings]:
+    """Add the other proposals of a session to the floor, unless their results are known already."""
+    known = [set(group.values) for group in repeated] + [set(values) for values in compared]
+    return [
+        *repeated,
+        *(other for other in others if not any(set(other.values) <= values for values in known)),
+    ]
 
 
 def _results(trainings: Sequence[Training], sign: float) -> list[float]:

@@ -37,7 +37,7 @@ from workbench.runs.descriptions import find_trial
 from workbench.runs.run import Run, attach
 from workbench.store.database import Store
 from workbench.store.history import History, Trial
-from workbench.store.history.noise_floor import RepeatedTrainings, noise_floor_of
+from workbench.store.history.noise_floor import RepeatedTrainings
 from workbench.store.history.sequential_test import ERROR, MAX_RUNS
 
 _MAX_RUNS_READ = 50
@@ -226,7 +226,8 @@ def decide_from_runs(
     judgement = compare_trainings(
         trainings[0],
         trainings[1],
-        noise_floor_of(repeated, budget),
+        repeated,
+        budget=budget,
         goal=goal,
         limits=limits,
     )

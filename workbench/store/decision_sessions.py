@@ -2,7 +2,8 @@
 
 An assistant that tries many changes will be lucky with one. In a session, the first proposal gets
 half of the error, the next one a sixth, then a twelfth. Over any number of proposals, the
-probability of a wrong claim stays below the error of the session.
+probability of a wrong claim stays below the error of the session. The results of the other
+proposals belong to the noise floor.
 
 A session is a small file next to the store.
 """
@@ -14,12 +15,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
 
 from workbench.foundation.errors import ArgumentError, StoreError
 from workbench.foundation.files import write_atomically
 from workbench.store.database.urls import resolve_url, usual_artifacts
+from workbench.store.history.noise_floor import RepeatedTrainings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOCK_TIMEOUT_S = 10.0
@@ -32,12 +35,12 @@ class Proposal:
     Attributes:
         number: Its place in the session, counted from 1.
         error: The part of the error that it may spend.
-        session_error: The error of the whole session.
+        others: The results of the other proposals of the session, which show the noise.
     """
 
     number: int
     error: float
-    session_error: float
+    others: tuple[RepeatedTrainings, ...]
 
 
 def share_of_error(number: int) -> float:
@@ -63,7 +66,13 @@ def sessions_folder(address: str | None) -> Path:
 
 
 def enter_proposal(
-    name: str, results: Iterable[str], *, error: float, max_runs: int, folder: Path
+    name: str,
+    results: Iterable[str],
+    trainings: RepeatedTrainings,
+    *,
+    error: float,
+    max_runs: int,
+    folder: Path,
 ) -> Proposal:
     """Return the place of a proposal in a session. A new proposal is appended to it.
 
@@ -73,6 +82,7 @@ def enter_proposal(
     Args:
         name: The name of the session.
         results: Texts that identify the results of both sides, such as hashes of their runs.
+        trainings: The finite results of the candidate.
         error: The error of the whole session.
         max_runs: The limit for candidate runs, the same for the whole session.
         folder: The folder of sessions.
@@ -93,21 +103,26 @@ def enter_proposal(
         with filelock.FileLock(folder / f"{name}.lock", timeout=_LOCK_TIMEOUT_S):
             session = _read(path) or _Session(error, max_runs, [])
             session.check(name, error, max_runs)
-            number = session.enter(sorted(set(results)))
+            number = session.enter(sorted(set(results)), trainings)
             write_atomically(path, json.dumps(asdict(session), indent=1))
     except (OSError, filelock.Timeout) as problem:
         raise StoreError(
             f"the session {name} cannot be kept: {problem}", next_step=f"Check the file {path}."
         ) from problem
-    return Proposal(number, error * share_of_error(number), error)
+    others = tuple(
+        RepeatedTrainings(entry["values"], entry["budget"])
+        for place, entry in enumerate(session.proposals, 1)
+        if place != number
+    )
+    return Proposal(number, error * share_of_error(number), others)
 
 
 @dataclass
 class _Session:
     error: float
     max_runs: int
-    proposals: list[list[str]]
-    """The results of each proposal at its last look."""
+    proposals: list[dict[str, Any]]
+    """What identifies the results of each proposal at its last look, their values and budget."""
 
     def check(self, name: str, error: float, max_runs: int) -> None:
         """Raise an error if the settings changed, because the error would not be kept."""
@@ -123,15 +138,17 @@ class _Session:
                     next_step="To use another value, start a session with another name.",
                 )
 
-    def enter(self, results: list[str]) -> int:
+    def enter(self, results: list[str], trainings: RepeatedTrainings) -> int:
         """Return the number of a proposal, counted from 1, and keep its results."""
         if not results:
             return len(self.proposals) + 1
+        values = list(trainings.values)
+        entry = {"results": results, "values": values, "budget": trainings.budget}
         for place, earlier in enumerate(self.proposals):
-            if set(earlier) <= set(results):
-                self.proposals[place] = results
+            if set(earlier["results"]) <= set(results):
+                self.proposals[place] = entry
                 return place + 1
-        self.proposals.append(results)
+        self.proposals.append(entry)
         return len(self.proposals)
 
 
