@@ -141,6 +141,8 @@ def test_values_of_one_name_are_told_apart_by_the_word_before_them(
         ("Best: {'loss': 0.2}", {"best_loss": 0.2}),
         ("Best epoch: 3, loss=0.1", {"Best_epoch": 3, "loss": 0.1}),
         ("New best! loss: 0.2", {"loss": 0.2}),
+        ("Best val loss so far: 0.2 (epoch 3)", {"Best_val_loss": 0.2}),
+        ("New worst loss = 0.2", {"New_worst_loss": 0.2}),
         ("test loss: 0.2", {"test_loss": 0.2}),
     ],
 )

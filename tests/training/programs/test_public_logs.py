@@ -56,7 +56,8 @@ def excerpts_in(file: str) -> list[Excerpt]:
     return found
 
 
-EXCERPTS = excerpts_in("public_forms.txt") + excerpts_in("other_forms.txt")
+FILES = ("public_forms.txt", "other_forms.txt", "later_forms.txt")
+EXCERPTS = [excerpt for file in FILES for excerpt in excerpts_in(file)]
 
 
 def last_values(text: str, size: int = 50) -> dict[str, float]:

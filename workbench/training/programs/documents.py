@@ -16,6 +16,8 @@ from workbench.training.programs.metric_names import scoped, split_word
 from workbench.training.programs.printed_numbers import has_decimal_comma, number_of_text, word_of
 
 MAX_DEPTH = 4
+_KINDS = ("event", "phase", "type", "stage", "mode", "split", "kind", "msg", "message", "tag")
+"""Names of values that say what a document is about, such as `validation_end`."""
 _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
 """Cells of a CSV row that mean a missing value. They cannot be names of columns."""
 _MAX_WORD = 80
@@ -56,8 +58,17 @@ def read_json(line: bytes) -> Values:
         return Values()
     if not isinstance(document, dict):
         return Values()
+    return numbers_by_split(document)
+
+
+def numbers_by_split(document: Mapping[str, Any]) -> Values:
+    """Return the numbers of a document. If it names a part of the data, that is in their names.
+
+    Args:
+        document: What a program wrote at once, such as `{"split": "val", "loss": 0.5}`.
+    """
     values = numbers_of(document, MAX_DEPTH)
-    split = next((word for item in document.values() if (word := _split_in(item))), "")
+    split = next((word for item in document.items() if (word := _split_in(*item))), "")
     if not split:
         return values
     return Values(
@@ -66,9 +77,14 @@ def read_json(line: bytes) -> Values:
     )
 
 
-def _split_in(value: object) -> str:
+def _split_in(name: str, value: object) -> str:
     """Return the part of the data that a value of a document names, such as `valid`, or ""."""
-    return value if isinstance(value, str) and split_word(value) else ""
+    if not isinstance(value, str):
+        return ""
+    first = value
+    if name in _KINDS:
+        first = re.split(r"[\W_]", value, maxsplit=1)[0]
+    return first if split_word(first) else ""
 
 
 class Rows:

@@ -44,7 +44,7 @@ _TOKENS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SHARED = re.compile(r"(?:^|[_./ -])(?:lr|learning[_ ]?rate|eta|lr[_-]\w+|num_\w+|mfu)$", re.I)
 """Names of what is the same for all parts of the data."""
 _OF_ANOTHER = _words(
-    "baseline chance dummy highest initial lowest max maximum min minimum old prev previous "
+    "baseline chance dummy highest initial lowest worst max maximum min minimum old prev previous "
     "random target"
 )
 """Words before a value that is not the current value of a metric."""
@@ -62,7 +62,7 @@ _AFTER_SPLIT = (
 )
 _BEFORE_MARK = r"^|(?<=[|\u2502(\[{,;:>*#\t])|(?<=\s-)|(?<=\d)|(?<=[/\]\d]\s)|(?<=epoch)|(?<=Epoch)"
 _MARK = re.compile(
-    rf"(?:{_BEFORE_MARK})\s*(?P<split>(?:{'|'.join(_SPLITS)})(?:_[a-z]+)?)"
+    rf"(?:{_BEFORE_MARK})\s*(?P<split>(?:{'|'.join(_SPLITS)})(?:[_-]\w+)?)"
     rf"(?:\s+(?:{_AFTER_SPLIT}|{'|'.join(COUNTED)}))*"
     rf"\s*(?:[\]):;|\u2502\t]|-(?=\s)|,(?=\s)|$|(?=\s\s))(?!\s*[-+]?\d*\.?\d+(?!\s*[\[/]))"
     rf"|(?:^|\|)\s*(?P<phrase>{'|'.join(_SPLITS)})\s(?![^|]*(?:[=:]\s*\S|\d\.\d))[^|]*(?=\|)"
@@ -357,7 +357,7 @@ def can_be_name(words: list[str], *, is_apart: bool = False) -> bool:
 _MAX_TAG = 3
 """Maximum length of a word after the name of a metric, such as the `p50` of `error p50`."""
 _NOT_OBJECTIVES = re.compile(
-    r"time|runtime|second|duration|elapsed|eta\b|throughput|fps|sps|speed|memory|grad|norm\b|gnorm|"
+    r"time|runtime|second|duration|elapsed|eta\b|throughput|fps|sps|speed|memory|worst|grad|norm\b|gnorm|"
     r"init|samples|tokens|ups\b|wps\b|chance|dummy|old\b|best|lowest|highest|minimum|maximum|\bmin\b|\bmax\b|previous|prev\b"
     r"|baseline|initial|random|target|kl\b|entropy|std\b|support|len\b|length|p.value|statistic",
     re.IGNORECASE,

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Container, Iterator
 from typing import NamedTuple
 
 from workbench.foundation.formatting import without_escapes
-from workbench.training.programs.documents import MAX_DEPTH, Values, numbers_of, read_json
+from workbench.training.programs.documents import Values, numbers_by_split, numbers_of, read_json
 from workbench.training.programs.metric_names import (
     COUNTED,
     can_be_name,
@@ -131,7 +131,7 @@ _SPACED_PAIR = re.compile(
 )
 _NOISE = re.compile(
     r"^[IWEF]\d{4} [\d:.]+\s+\d+ \S+\]|(?<!\w)[a-z]\w{1,9}://\S+|\(\w{1,40}:\d+\)"
-    r"|(?<![^\s\[(])[^\s:]{1,200}\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
+    r"|(?<![^\s\[(:])[^\s:]{1,200}\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
     r"|(?<![\w.-])(?:localhost|\d+\.\d+\.\d+\.\d+"
     r"|[\w-]{1,60}(?:\.[\w-]{1,60}){0,4}\.(?:com|org|net|io|edu|local|internal)):\d+"
     r"|\b\d{4}[-/]\d\d[-/]\d\d[T ]|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b|^Signif\. codes:.*$"
@@ -141,7 +141,8 @@ _NOISE = re.compile(
 _LOGGED = re.compile(r"^\[[^\]]*\d\d:\d\d[^\]]*\]:?\s*(?:[A-Z]+\b:?\s*)?")
 """The time in front of a logged line."""
 _OF_MODEL = re.compile(
-    r"\s+of (?:the|this|our) (?:\w+ )?(?:model|network|classifier|regressor|net|agent|policy)\b",
+    r"\s+(?:of (?:the|this|our) (?:\w+ )?(?:model|network|classifier|regressor|net|agent|policy)"
+    r"|so far)\b",
     re.IGNORECASE,
 )
 _BAR = re.compile(
@@ -679,7 +680,7 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
             return text, Values()
     if not isinstance(document, dict):
         return text, Values()
-    return text[:start], _without_booleans(numbers_of(document, MAX_DEPTH), metrics)
+    return text[:start], _without_booleans(numbers_by_split(document), metrics)
 
 
 def _without_lists(pairs: list[_Pair], metrics: Container[str]) -> list[_Pair]:
