@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from workbench.data.category_targets import target_numbers
 from workbench.data.columns import learn_column, text_form_of
-from workbench.data.encoders import encode_train, learn_encoder
+from workbench.data.encoders import TableEncoder, encode_train, learn_encoder
 from workbench.foundation.errors import DataError
 
 CELLS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]), st.text(max_size=3))
@@ -169,6 +169,7 @@ def test_many_categories_are_encoded_by_their_count_and_their_mean_target():
     # An unknown town has never occurred, and counts as the mean of all.
     assert (encoded[40:, 0] < encoded[:40, 0].min()).all()
     np.testing.assert_allclose(encoded[40:, 1], 0.0, atol=0.05)
+    assert isinstance(encoder, TableEncoder)
     assert len(encoder.columns) == 1
     assert encoder.columns[0].width == 2
 
@@ -213,3 +214,14 @@ def test_few_categories_are_in_the_order_of_their_targets_and_rare_ones_hide_the
     np.testing.assert_array_equal(train[frequent], later[frequent])
     assert (np.diff([later[places == place][0] for place in range(5)]) > 0).all()
     assert (train[~frequent] != later[~frequent]).all()
+
+
+def test_an_encoder_says_whether_features_tell_the_targets_of_few_rows():
+    numbers = np.arange(120) % 40
+    table = pd.DataFrame({"shop": [f"shop {number}" for number in numbers], "x": numbers * 1.0})
+    table["grade"] = np.where(numbers % 2, "high", "low")
+    targets = target_numbers(numbers % 3, 3)
+    for names, expected in ((["x", "grade"], False), (["x", "shop"], True)):
+        encoder = learn_encoder("table", table[names], targets=targets)
+        assert isinstance(encoder, TableEncoder)
+        assert encoder.shows_few_rows is expected

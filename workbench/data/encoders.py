@@ -74,6 +74,14 @@ class TableEncoder:
         texts = [] if self.texts is None else [self.texts]
         return [part.width for part in (*self.columns, *self.pairs, *texts)]
 
+    @property
+    def shows_few_rows(self) -> bool:
+        """Whether some features tell the targets of a few rows, such as those of one shop."""
+        has_many = any(
+            column.target_scales and column.width < len(column.ranks) for column in self.columns
+        )
+        return has_many or bool(self.pairs) or self.texts is not None
+
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
         """Return rows as (rows, features). Columns that were not learnt are ignored."""
         return self.encode_read(ReadColumns(samples))

@@ -32,6 +32,8 @@ from workbench.models.calls import call_model, output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
 from workbench.models.pairing import MIN_PROBABILITY, Pairing
+from workbench.models.second_layer import MIN_PROBABILITY as LEAST_STACKED
+from workbench.models.second_layer import SecondLayer
 from workbench.models.trees import TreeEnsemble
 from workbench.training.loaders import as_tensors
 
@@ -131,8 +133,9 @@ def build(
     quantiles: Quantiles | None = None,
     error_size: Quantiles | None = None,
     are_shares: bool = False,
+    second: tuple[SecondLayer, Sequence[int]] | None = None,
 ) -> onnx.ModelProto:
-    """Return the weighted mean of models as one graph.
+    """Return the weighted mean of models, or a second layer on them, as one graph.
 
     Args:
         members: Models with their weights, which sum to 1. All read the same inputs.
@@ -147,6 +150,8 @@ def build(
         error_size: How the usual size of an error follows from a predicted number, if it is the
             second output.
         are_shares: Whether predicted numbers are kept between 0 and 1.
+        second: What answers from the probabilities of models in place of the weighted mean, and the
+            number of the input of each model. Models with the same number are averaged.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -165,7 +170,9 @@ def build(
         for (member, _), example in zip(members, examples, strict=True)
     ]
     total = parts[0]
-    if len(parts) > 1:
+    if second is not None:
+        total = along_second_layer(graph, parts, *second)
+    elif len(parts) > 1:
         weighted = [
             graph.add("Mul", part, graph.constant(np.float32(weight)))
             for part, (_, weight) in zip(parts, members, strict=True)
@@ -182,6 +189,40 @@ def build(
         column = graph.add("Reshape", total, graph.constant(np.array([-1, 1], dtype=np.int64)))
         more.append((_error_size(graph, column, error_size, given, terms), ERROR_SIZE, (1,)))
     return graph.model(total, output.name, _FLOAT, output.shape, more=more)
+
+
+def along_second_layer(
+    graph: Graph, parts: Sequence[str], layer: SecondLayer, numbers: Sequence[int]
+) -> str:
+    """Add a second layer on the probabilities of models, and return its probabilities.
+
+    Args:
+        graph: The graph.
+        parts: The probabilities of each model, (batch, classes).
+        layer: The second layer.
+        numbers: The number of the input of each model. Those with the same number are averaged.
+    """
+
+    def constant(values: Any) -> str:
+        return graph.constant(np.asarray(values, dtype=np.float32))
+
+    by_number: dict[int, list[str]] = {}
+    for number, part in zip(numbers, parts, strict=True):
+        by_number.setdefault(number, []).append(part)
+    means = [
+        graph.add("Mean", *same) if len(same) > 1 else same[0]
+        for _, same in sorted(by_number.items())
+    ]
+    joined = means[0] if len(means) == 1 else graph.add("Concat", *means, axis=1)
+    features = graph.add("Log", graph.add("Max", joined, constant(LEAST_STACKED)))
+    features = graph.add(
+        "Div", graph.add("Sub", features, constant(layer.mean)), constant(layer.scale)
+    )
+    features = graph.add(
+        "Min", graph.add("Max", features, constant(layer.low)), constant(layer.high)
+    )
+    scores = graph.add("MatMul", features, constant(layer.weights.T))
+    return graph.add("Softmax", graph.add("Add", scores, constant(layer.bias)), axis=-1)
 
 
 def calibrated(

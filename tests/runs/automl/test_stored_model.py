@@ -172,3 +172,37 @@ def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
         again.export(tmp_path / "best")
         answers = wb.load_bundle(tmp_path / "best").predict(rows)
         assert answers.values == pytest.approx(again.predict(rows), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_second_layer_answers_the_same_everywhere(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.normal(size=(2_600, 2)), columns=["x", "z"])
+    # A linear model knows the first class, and trees tell the others apart.
+    is_far = np.abs(table["z"]) > 0.7
+    table["y"] = np.where(table["x"] > 0.6, "first", np.where(is_far, "second", "third"))
+    rows = table.drop(columns="y").head(50)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        ended = end(created(store, table), TREES, LINEAR)
+        document: Any = ended.to_json()
+        assert document["model"] == "stack of 2"
+        board = ended.leaderboard()
+        assert board["val_log_loss"][0] < 0.98 * min(board["val_log_loss"][1:3])
+        made = ended._make_model()
+        expected = made.chosen.outputs(rows)
+        assert made.chosen.second is not None
+        again = wb.AutoML.attach(ended.run.run_id, store=store)
+        np.testing.assert_array_equal(again.predict_proba(rows), expected)
+        again.export(tmp_path / "stack")
+        answers: Any = wb.load_bundle(tmp_path / "stack").predict(rows)
+        np.testing.assert_allclose(answers.probabilities, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_that_belong_together_get_no_second_layer(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        independent = created(store, TABLE.drop(columns="when"))
+        grouped = launch.create(
+            TABLE, "y", time="20s", families="linear", group_column="town", store=store
+        )
+        assert independent._are_independent
+        assert not grouped._are_independent

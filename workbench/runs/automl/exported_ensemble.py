@@ -17,7 +17,9 @@ from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.distributions import needs
 from workbench.foundation.errors import RunError
+from workbench.models.second_layer import SecondLayer
 from workbench.runs.automl.given_data import take
+from workbench.runs.automl.model_selection import ChosenModel
 from workbench.runs.automl.preparation import HeldOut
 from workbench.runs.automl.stored_model import StoredModel
 from workbench.runs.bundles.ensemble import write_ensemble_bundle
@@ -117,6 +119,7 @@ def write_ensemble(
         quantiles=quantiles,
         error_size=error_size,
         are_shares=interpreter.are_labels,
+        second=_second_of(chosen),
     )
 
     def expected(places: np.ndarray) -> np.ndarray:
@@ -216,6 +219,16 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
             members.append((member, weight / len(candidate.models)))
             examples.append(model.examples[number])
     return members, examples
+
+
+def _second_of(chosen: ChosenModel) -> tuple[SecondLayer, list[int]] | None:
+    """Return the second layer, and the number of the candidate of each model."""
+    if chosen.second is None:
+        return None
+    numbers = [
+        number for number, (candidate, _) in enumerate(chosen.used) for _ in candidate.models
+    ]
+    return chosen.second, numbers
 
 
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from workbench.experiment.actions import suggest
 from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
+from workbench.models.second_layer import SecondLayer, learn_second_layer
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions
 from workbench.runs.automl.latency import is_within, limit_of, within
@@ -50,6 +51,8 @@ _NUM_TIMED = 1_000
 PUPIL = "boosted_trees"
 """The family of the small model that is taught by others."""
 _FEWEST_TAUGHT = 1_000
+# A second layer needs many rows, and must be better by a share of the loss that is not luck.
+_FEWEST_STACKED, _MOST_STACKED, _STACKING_GAIN = 2_000, 8, 0.02
 
 # Of the time that is left to fit to all rows. The test comes before.
 _FIT_PART = 0.8
@@ -100,6 +103,9 @@ class ChosenModel:
         interpreter: Reads samples.
         guess: The simplest guess, which is used where no candidate was ready in time.
         decisions: How probabilities are corrected, and which class follows from them.
+        second: What answers from the probabilities of all used candidates, or None for the weighted
+            mean.
+        stacked: Its probabilities for the validation samples, which it has not learned from.
     """
 
     candidates: tuple[Candidate, ...]
@@ -108,6 +114,8 @@ class ChosenModel:
     interpreter: Interpreter = field(repr=False)
     guess: np.ndarray = field(repr=False)
     decisions: Decisions = field(default_factory=Decisions)
+    second: SecondLayer | None = None
+    stacked: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def used(self) -> list[tuple[Candidate, float]]:
@@ -120,6 +128,8 @@ class ChosenModel:
         """Predictions for the validation samples."""
         if not self.used:
             return self._guessed(len(self.targets))
+        if self.stacked is not None:
+            return self._answers(self.stacked)
         mean = weighted_mean(
             [candidate.predicted for candidate, _ in self.used], [weight for _, weight in self.used]
         )
@@ -160,6 +170,8 @@ class ChosenModel:
             )
             for candidate, _ in self.used
         ]
+        if self.second is not None:
+            return self._answers(self.second.answers(predictions))
         mean = weighted_mean(predictions, [weight for _, weight in self.used])
         return self._answers(mean)
 
@@ -179,6 +191,7 @@ def choose(
     num_rows: int = 0,
     quantiles: Sequence[float] = (),
     examples: Any = None,
+    are_independent: bool = False,
 ) -> ChosenModel:
     """Choose among the configurations of a run by their predictions for the validation samples.
 
@@ -195,6 +208,8 @@ def choose(
         num_rows: How many rows that will be.
         quantiles: The quantiles that the user wants, for the pinball loss.
         examples: Some samples that were learned from, to time the prediction of one row, or None.
+        are_independent: Whether no sample belongs to another one, by group, time or weight. A
+            second layer needs it to be judged fairly.
 
     Raises:
         RunError: If models failed, and none was trained.
@@ -260,6 +275,13 @@ def choose(
     teach = functools.partial(
         _taught, learning=learning, loss=loss, seed=run.experiment.seed or 0, until_s=until_s
     )
+    stack = None
+    has_log_loss = metric_of(run.experiment) in (None, "log_loss")
+    has_time = preset.max_members > 1 and time.monotonic() < until_s
+    if are_independent and has_log_loss and has_time:
+        stack = functools.partial(
+            _second_layer, [candidate for candidate, _ in pairs], chosen, learning, loss=loss
+        )
     return _combined(
         run,
         pairs,
@@ -270,7 +292,59 @@ def choose(
         examples=examples,
         loss=loss,
         teach=teach,
+        stack=stack,
     )
+
+
+def _second_layer(
+    candidates: Sequence[Candidate],
+    nothing: ChosenModel,
+    learning: LearningData,
+    weights: Sequence[float],
+    *,
+    loss: Callable[[np.ndarray], float],
+) -> tuple[list[float], SecondLayer, np.ndarray] | None:
+    """Return a second layer on some candidates if it is clearly better than their weighted mean.
+
+    Where features tell the targets of a few rows, predictions for other rows do so, too. A second
+    layer then looks better than it is: on restaurants, it was 12 % better on validation and 5 %
+    worse on test rows.
+
+    Args:
+        candidates: The candidates, the best one first.
+        nothing: A model without any of them.
+        learning: The data that they learnt from.
+        weights: The weight of each candidate in the mean.
+        loss: The loss of predictions for the validation samples.
+
+    Returns:
+        Equal weights of its members, the second layer, and its predictions for the validation
+        samples. None if the weighted mean is better.
+    """
+    interpreter, targets = nothing.interpreter, nothing.targets
+    encoders: list[Any] = [reader.encoder for reader in interpreter.readers]
+    if interpreter.task != "classification" or interpreter.kind != "table":
+        return None
+    is_small = len(learning.folds) == 1 or len(targets) < _FEWEST_STACKED
+    if is_small or any(encoder.shows_few_rows for encoder in encoders):
+        return None
+    families: set[str] = set()
+    members = []
+    for number, candidate in enumerate(candidates):
+        if weights[number] > 0.0 or candidate.family not in families:
+            members.append(number)
+        families.add(candidate.family)
+    members = members[:_MOST_STACKED]
+    if len(members) < 2:
+        return None
+    predictions = [candidates[number].predicted for number in members]
+    layer, unseen = learn_second_layer(predictions, targets, loss=loss, seed=0)
+    used = [(candidates[n].predicted, weight) for n, weight in enumerate(weights) if weight > 0.0]
+    mean = weighted_mean(*zip(*used, strict=True))
+    if loss(unseen) > (1.0 - _STACKING_GAIN) * loss(mean):
+        return None
+    equal = [1.0 / len(members) if n in members else 0.0 for n in range(len(candidates))]
+    return equal, layer, unseen
 
 
 def _combined(
@@ -284,6 +358,7 @@ def _combined(
     examples: Any,
     loss: Callable[[np.ndarray], float],
     teach: Callable[[ChosenModel], ChosenModel | None],
+    stack: Callable[[Sequence[float]], tuple[list[float], SecondLayer, np.ndarray] | None] | None,
 ) -> ChosenModel:
     """Combine candidates, the best one first, and keep the limit on the time to predict a row.
 
@@ -306,7 +381,11 @@ def _combined(
     weights = selected(range(len(pairs)))
     limit_s = limit_of(run.experiment)
     if limit_s is None or not pairs or examples is None:
-        return made(weights, True)
+        stacked = stack(weights) if stack is not None and pairs else None
+        if stacked is None:
+            return made(weights, True)
+        equal, layer, unseen = stacked
+        return dataclasses.replace(made(equal, True), second=layer, stacked=unseen)
     kept = within(limit_s, weights, make=made, select=selected, rows=examples)
     if kept.weights == tuple(weights):
         return kept

@@ -786,7 +786,8 @@ class AutoML:
             return SIMPLEST[self._task]
         if len(used) == 1:
             return used[0][0].title
-        return f"ensemble of {len(used)}"
+        kind = "ensemble" if self._model.chosen.second is None else "stack"
+        return f"{kind} of {len(used)}"
 
     @property
     def _chosen(self) -> ChosenModel:
@@ -855,6 +856,7 @@ class AutoML:
                 num_rows=sum(self._held_out.num_samples),
                 quantiles=self._held_out.quantiles,
                 examples=self._held_out.examples,
+                are_independent=self._are_independent,
             )
             chosen = replace(chosen, decisions=self._learn_decisions(chosen))
             samples = self._held_out.samples
@@ -862,6 +864,12 @@ class AutoML:
             self._ended = (last_seq, chosen, predicted := chosen.outputs(samples))
             self._ended = (last_seq, chosen, self._with_quantiles(predicted, samples))
         return self._ended[1], self._ended[2]
+
+    @property
+    def _are_independent(self) -> bool:
+        """Whether no sample belongs to another one, by group, time or weight."""
+        roles = self._held_out.roles
+        return roles.group is None and roles.time is None and self._held_out.weights is None
 
     def _end(self) -> int:
         """Return the number of the last event of the run, which must have ended."""

@@ -16,6 +16,7 @@ import cloudpickle
 import numpy as np
 
 from workbench.foundation.errors import RunError
+from workbench.models.second_layer import SecondLayer
 from workbench.runs.automl.decisions import Decisions
 from workbench.runs.automl.error_bands import ErrorBands
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
@@ -103,6 +104,7 @@ class _Content:
     bands: ErrorBands | None
     quantiles: tuple[float, ...]
     guess_with_quantiles: np.ndarray
+    second: SecondLayer | None
 
 
 def without_unused(
@@ -144,6 +146,7 @@ def without_unused(
         replace(chosen.interpreter, readers=readers),
         chosen.guess,
         chosen.decisions,
+        chosen.second,
     )
     examples = tuple(_example(place, learning, held_out) for place in places)
     guess = chosen.guess if guess is None else guess
@@ -200,6 +203,7 @@ def write(run: Run, model: StoredModel) -> str:
         model.bands,
         model.quantiles,
         model.guess,
+        chosen.second,
     )
     sha256 = kept(cloudpickle.dumps(content))
     write_objects(run.store.artifacts_of(run.run_id), payloads)
@@ -256,6 +260,7 @@ def read(run: Run, sha256: str) -> StoredModel:
         content.interpreter,
         content.guess,
         content.decisions,
+        content.second,
     )
     return StoredModel(
         chosen,
