@@ -68,7 +68,7 @@ MakeView: TypeAlias = "Callable[[History, bool], View]"
 _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
-_DRIVER_PATIENCE_S = 120.0
+_DRIVER_PATIENCE_S = 300.0
 _HEAD_EVERY_S = 1.0
 _MAX_FAILURES = 3
 
@@ -95,7 +95,7 @@ def follow_to_end(
         Its history and its last state.
 
     Raises:
-        RunError: If the new driver does not start within two minutes.
+        RunError: If the new driver does not start within five minutes.
         StoreUnavailableError: If the store cannot be read for more than a minute.
     """
     history = History(run.experiment)

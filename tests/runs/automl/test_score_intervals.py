@@ -217,3 +217,37 @@ def test_copies_of_a_sample_do_not_make_a_score_more_certain() -> None:
     )
     for name in ("f1", "recall", "balanced_accuracy", "accuracy"):
         assert copied[name] == pytest.approx(alone[name], abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["heavy rows are noisy", "many are light"])
+def test_intervals_of_rows_with_weights_hold_the_score_of_their_population(kind: str) -> None:
+    """Large weights are no sign of small errors: a few rows may decide the score."""
+
+    def drawn_rows(random: np.random.Generator, num: int) -> Judged:
+        if kind == "many are light":
+            weights, size = random.gamma(0.5, 1.0, num) + 1e-3, np.ones(num)
+        else:
+            weights = random.choice([1.0, 10.0], num, p=[0.9, 0.1])
+            size = np.where(weights > 1.0, 3.0, 1.0)
+        errors = size * random.normal(size=num)
+        weights /= weights.mean()
+        return Judged(errors[:, None], np.zeros(num), RowBlocks(), weights)
+
+    score = METRICS["regression"]["mae"].score
+    population = drawn_rows(np.random.default_rng(0), 400_000)
+    truth = np.average(np.abs(population.predicted[:, 0]), weights=population.weights)
+    held = 0
+    for seed in range(150):
+        random = np.random.default_rng(seed + 1)
+        test, validation = drawn_rows(random, 40), drawn_rows(random, 160)
+        ends = interval_of(
+            score,
+            *test[:2],
+            scale="error",
+            parts=parts_of(40, RowBlocks()),
+            more=with_more_rows(test, validation),
+            weights=test.weights,
+        )
+        assert ends is not None
+        held += int(ends[0] <= truth <= ends[1])
+    assert 0.82 <= held / 150 <= 0.99

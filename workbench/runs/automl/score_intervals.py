@@ -179,14 +179,19 @@ def _spread_of(
         # A median hardly moves when a few samples are left out: parts must be large.
         # Source: Shao and Wu (1989), who show that more than the root of all samples is needed.
         parts = parts % _NUM_PARTS_OF_MEDIAN
-    sizes = np.bincount(parts, weights=weights).astype(float)
+    sizes = np.bincount(parts).astype(float)
     without = [
         forward(score(predicted[kept], targets[kept], None if weights is None else weights[kept]))
         for kept in (parts != number for number in range(len(sizes)))
     ]
     value = score(predicted, targets, weights)
-    error, num_parts = _error_of(forward(value), np.array(without), sizes)
-    return _Spread(value, error, num_parts)
+    if weights is None:
+        error, num_parts = _error_of(forward(value), np.array(without), sizes)
+        return _Spread(value, error, num_parts)
+    # A large weight is no sign of a small error. Parts have about as many rows or groups each.
+    error, _ = _error_of(forward(value), np.array(without), np.ones(len(sizes)))
+    weighed = np.bincount(parts, weights=weights)
+    return _Spread(value, error, float(weighed.sum() ** 2 / (weighed**2).sum()))
 
 
 def _ends(value: float, spread: _Spread, scale: Scale, num: float) -> tuple[float, float]:
@@ -226,10 +231,12 @@ def with_more_rows(test: Judged, other: Judged) -> MoreRows | None:
     if test.weights is not None or other.weights is not None:
         weights = np.concatenate([_weights_of(test), _weights_of(other)])
     ratio = 1.0 + _weights_of(other).sum() / _weights_of(test).sum()
-    if times is None and (groups is not None or weights is not None):
-        joined = np.arange(len(targets)) if groups is None else groups
-        ratio = _num_independent(joined, weights)
-        ratio /= _num_independent(test.groups, test.weights)
+    if times is None and weights is not None:
+        # A test without one of the rare heavy rows looks like more evidence than it is, so weights
+        # do not count here.
+        ratio = 1.0 + len(np.unique(other.groups)) / len(np.unique(test.groups))
+    elif times is None and groups is not None:
+        ratio = _num_independent(groups) / _num_independent(test.groups)
     blocks = RowBlocks(groups, times)
     parts = parts_of(len(targets), blocks, most_stretches=round(_NUM_STRETCHES * ratio))
     if parts is None:
@@ -241,13 +248,9 @@ def _weights_of(rows: Judged) -> np.ndarray:
     return np.ones(len(rows.targets)) if rows.weights is None else rows.weights
 
 
-def _num_independent(groups: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return how many groups of one size are as much evidence as these.
-
-    Source: the effective number of samples of Kish (1965), with groups as samples.
-    """
-    numbers = np.unique(groups, return_inverse=True)[1]
-    sizes = np.bincount(numbers, weights=weights).astype(float)
+def _num_independent(groups: np.ndarray) -> float:
+    """Return how many groups of one size are as much evidence as these."""
+    sizes = np.unique(groups, return_counts=True)[1].astype(float)
     return float(sizes.sum() ** 2 / (sizes**2).sum())
 
 
