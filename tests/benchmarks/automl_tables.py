@@ -2,7 +2,8 @@
 
 Run `python -m tests.benchmarks.automl_tables [--seconds S] [--table NAME] [--system NAME]`. With
 all tables, systems and budgets it takes about nine hours, so each result is stored when it is
-there, and the next call goes on from the results that it finds.
+there, and the next call goes on from the results that it finds. `--failed` repeats cells that
+failed, and `--again --system ours` those of an earlier version.
 
 Every system gets the same train rows and the same wall time on one processor, and predicts the same
 test rows, which nobody may learn from. LightGBM and CatBoost with their defaults need no budget and
@@ -41,6 +42,8 @@ SAME = 1e-3
 PATIENCE = 4.0
 """A system that needs so many times its budget is ended, and counts as failed."""
 LEAST_PATIENCE_S = 600.0
+SILENT = 0.5
+"""A machine with a larger load average makes every system look worse than it is."""
 _LEAST_PROBABILITY = 1e-15
 
 
@@ -166,6 +169,14 @@ def summarise(results: dict[str, Any], seconds: int) -> None:
         print(f"{name:<14}" + "".join(f"{values.get(s, np.nan):>16.3f}" for s in SYSTEMS))
 
 
+def store(report: dict[str, Any], path: Path) -> None:
+    """Replace the stored results at once, so that an interrupted run leaves whole ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(".part")
+    written.write_text(json.dumps(report, indent=1) + "\n")
+    written.replace(path)
+
+
 def main() -> None:
     """Measure what is missing, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,6 +185,7 @@ def main() -> None:
     parser.add_argument("--system", action="append", choices=SYSTEMS)
     parser.add_argument("--processor", type=int, default=0, help="which one to use")
     parser.add_argument("--again", action="store_true", help="measure what is stored once more")
+    parser.add_argument("--failed", action="store_true", help="measure cells that failed once more")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--tables", type=Path, default=HERE.parents[1] / ".tables" / "tables")
     arguments = parser.parse_args()
@@ -182,14 +194,20 @@ def main() -> None:
         report = json.loads(arguments.results.read_text())
     for table, system, seconds in cells(arguments):
         name = f"{table}, {system}, {seconds} s"
-        if name in report["cells"] and not arguments.again:
+        known = report["cells"].get(name, {})
+        is_done = "loss" in known or (bool(known) and not arguments.failed)
+        if is_done and not arguments.again:
             continue
+        load = os.getloadavg()[0]
+        if load > SILENT:
+            print(f"the load of this machine is {load:.1f}: other programs slow this cell down")
         about = prepare(table, arguments.tables / table)
         measured = measure(system, arguments.tables / table, seconds, processor=arguments.processor)
         print(name, measured, flush=True)
         report["cells"][name] = {"table": table, "system": system, "seconds": seconds} | measured
         report["cells"][name] |= {"num_train": about["num_train"], "task": about["task"]}
-        arguments.results.write_text(json.dumps(report, indent=1) + "\n")
+        report["cells"][name] |= {"load_before": load}
+        store(report, arguments.results)
     for seconds in arguments.seconds or (SECONDS, *OTHER_SECONDS):
         summarise(report["cells"], seconds)
 
