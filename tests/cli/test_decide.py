@@ -81,6 +81,15 @@ def test_two_trials_of_the_store_are_compared(shell: Shell) -> None:
     assert answer["decision"] == "more"
 
 
+def test_constraints_are_reported(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    words = ("decide", f"{run_id}/0", f"{run_id}/2")
+    assert shell.json(*words, "--constraint", "slower=5%")["broken"] == []
+    code, _, err = shell(*words, "--constraint", "slower=5")
+    assert code == 2
+    assert "constraints.slower: '5' is not valid; allowed: a share such as 5%" in err
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -254,12 +254,12 @@ def _check(name: str, text: str, trials: Sequence[Sequence[Trial]]) -> str | Non
     field = f"constraints.{name}"
     if name not in _COSTS:
         raise ArgumentError("this is not a limit", field=field, allowed=_COSTS)
-    allowed = _COSTS[name](text, field)
+    allowed = _COSTS[name](str(text), field)
+    trials = [[trial for trial in side if trial.state == "complete"] for side in trials]
+    if not all(trials):  # there is no decision yet either
+        return None
     if name == "slower":
-        speeds = [
-            _median([trial.samples_per_s for trial in side if trial.state == "complete"], field)
-            for side in trials
-        ]
+        speeds = [_median([trial.samples_per_s for trial in side], field) for side in trials]
         slower = speeds[0] / speeds[1] - 1
         if slower <= allowed:
             return None
