@@ -373,14 +373,22 @@ def test_another_language_is_refused_with_what_to_write(tmp_path: Path) -> None:
     assert "command: ./program" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "'-c', '--config', default=None",
+        "'--fname', dest='config', default='config.json'",
+        "'--spec', dest='config', help='path of the configuration file'",
+    ],
+)
 def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text('{"optimizer": {"lr": 0.1, "weight_decay": 0}, "n_gpu": 1}')
     Path("train.py").write_text(
         "import argparse, json\np = argparse.ArgumentParser()\n"
-        "p.add_argument('-c', '--config', default=None)\n"
+        f"p.add_argument({option})\n"
         "print(json.load(open(p.parse_args().config))['optimizer'])\n"
     )
     experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)

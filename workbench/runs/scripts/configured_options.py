@@ -365,11 +365,23 @@ def _of_yacs(program: ProgramSource, declared: list[ScriptOption]) -> Configured
     return Configured(list(options.values()), words, pairs=word)
 
 
+def _names_file(option: ScriptOption) -> bool:
+    """Return whether an option names a configuration file, by its name, its default or its help."""
+    if option.is_flag or option.kind in ("int", "float"):
+        return False
+    if isinstance(option.default, str) and option.default.endswith(_SUFFIXES):
+        return True
+    if _CONFIG_OPTION.match(option.name):
+        return True
+    says_so = re.search(r"\bconfig(?:uration)? file\b|\.ya?ml\b", option.text, re.IGNORECASE)
+    return says_so is not None and option.default in (None, "")
+
+
 def _file_words(
     program: ProgramSource, declared: list[ScriptOption], otherwise: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the words that name a required configuration file, if one is there."""
-    option = next((o for o in declared if _CONFIG_OPTION.match(o.name) and o.is_required), None)
+    option = next((o for o in declared if _names_file(o) and o.is_required), None)
     if option is None:
         return otherwise
     files = _files_near(program.path)
@@ -399,7 +411,7 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
     files = _files_near(program.path)
     if not files:
         return None
-    option = next((o for o in declared if _CONFIG_OPTION.match(o.name)), None)
+    option = next((o for o in declared if _names_file(o)), None)
     if is_torchtune or option is not None:
         name = option.name if option is not None else "config"
         return Configured(_options_in_file(files[0], "assigned"), (f"--{name}", str(files[0])))
@@ -410,7 +422,7 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
 
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the values of a configuration file that the program reads and cannot override."""
-    option = next((o for o in declared if _CONFIG_OPTION.match(o.name)), None)
+    option = next((o for o in declared if _names_file(o)), None)
     if option is not None:
         file = _file_of_option(program, option)
         if file is not None:
