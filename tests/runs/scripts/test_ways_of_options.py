@@ -436,6 +436,18 @@ def test_a_flag_that_not_all_values_go_with_is_left_alone(tmp_path: Path) -> Non
     assert list(experiment.search.root) == ["nhid", "emsize", "nesterov"]
 
 
+def test_a_trainer_of_hugging_face_is_told_to_evaluate(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "args = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()[0]\n"
+        "trainer = Trainer(m, args, eval_dataset=data)\nif args.do_train:\n    trainer.train()\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert "--do_train --eval_strategy=epoch --output_dir {folder}" in (experiment.command or "")
+    assert experiment.objectives[0].metric == "eval_loss"
+
+
 def test_at_most_ten_are_searched_and_the_usual_ones_come_first(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     lines = [f"p.add_argument('--x{n}-layers', type=int, default=4)" for n in range(12)]

@@ -16,7 +16,7 @@ from typing import Any
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import WorkbenchError
 from workbench.runs.scripts.option_domains import kind_of_value, searched_domains
-from workbench.runs.scripts.program_source import NOTEBOOK_CELLS, Module, ProgramSource
+from workbench.runs.scripts.program_source import NOTEBOOK_CELLS, Module, ProgramSource, files_below
 from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, words_of
 from workbench.runs.scripts.static_values import (
     StaticValues,
@@ -42,6 +42,8 @@ _OF_OTHERS = re.compile(
 _SETTINGS = frozenset(("config", "settings", "constants", "hparams", "params"))
 """Words of the names of modules that hold constants."""
 _MAX_CONFIG_BYTES = 200_000
+_MAX_FILES = 300
+"""Maximum number of files that may be the configuration of a program."""
 
 
 @dataclass(frozen=True)
@@ -469,14 +471,21 @@ def _files_near(path: Path) -> list[Path]:
     """Return configuration files near a script, the most likely one for it first."""
     folder = path.parent
     found: list[Path] = []
-    for pattern in ("*", "config*/**/*", "conf/**/*", "examples/**/*", "../config*/**/*"):
-        found += [
-            file
-            for file in sorted(folder.glob(pattern))
-            if file.suffix in _SUFFIXES
-            and file.stat().st_size < _MAX_CONFIG_BYTES
-            and not file.name.startswith((".", "package", "pyproject", "tsconfig"))
+    places = [folder.iterdir()]
+    for pattern in ("config*", "conf", "cfgs", "examples", "../config*"):
+        places += [
+            iter(files_below(place, _SUFFIXES, _MAX_FILES))
+            for place in sorted(folder.glob(pattern))
         ]
+    found += [
+        file
+        for place in places
+        for file in sorted(place)
+        if file.suffix in _SUFFIXES
+        and file.is_file()
+        and file.stat().st_size < _MAX_CONFIG_BYTES
+        and not file.name.startswith((".", "package", "pyproject", "tsconfig"))
+    ]
     words = words_of(path.stem)
 
     def likeness(file: Path) -> tuple[int, int, int]:
@@ -485,7 +494,7 @@ def _files_near(path: Path) -> list[Path]:
         num_searched = len(searched_domains(_options_in_file(file, "constant")))
         return -int(num_searched > 1), -len(words & named), -int(usual)
 
-    return sorted(dict.fromkeys(found), key=likeness)[:20] if len(found) < 500 else found[:1]
+    return sorted(dict.fromkeys(found[:_MAX_FILES]), key=likeness)[:20]
 
 
 def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:

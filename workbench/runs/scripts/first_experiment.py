@@ -79,7 +79,9 @@ def experiment_for(path: Path) -> FirstExperiment:
     """
     program = read_program(path)
     found = _options_of(program)
-    return _first_experiment(program, found, objective_of(program, found.options))
+    objective = objective_of(program, found.options)
+    found = replace(found, words=(*found.words, *_evaluation_words(program, found, objective)))
+    return _first_experiment(program, found, objective)
 
 
 def _options_of(program: ProgramSource) -> _Found:
@@ -101,6 +103,23 @@ def _options_of(program: ProgramSource) -> _Found:
         own = [option for option in found.options if option.name not in _named(configured)]
         found = _Found([*own, *configured.options], found.words, configured)
     return _with_others(program, found)
+
+
+def _evaluation_words(
+    program: ProgramSource, found: _Found, objective: Objective
+) -> tuple[str, ...]:
+    """Return the words with which a Trainer of Hugging Face trains and evaluates."""
+    has_arguments = any(
+        option.name == "per_device_train_batch_size" and not option.is_own
+        for option in found.options
+    )
+    if not has_arguments:
+        return ()
+    words = [f"--{word}" for word in ("do_train", "do_eval") if f".{word}" in program.text]
+    if objective.metric.startswith("eval_"):
+        is_old = "evaluation_strategy" in program.text
+        words.append(f"--{'evaluation_strategy' if is_old else 'eval_strategy'}=epoch")
+    return tuple(words)
 
 
 def _of_language(program: ProgramSource) -> _Found:

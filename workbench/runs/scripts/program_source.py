@@ -21,6 +21,8 @@ from workbench.foundation.errors import DataError
 _MAX_MODULES = 80
 """Maximum number of imported files that are read."""
 _MAX_BYTES = 1_000_000
+_FOREIGN = frozenset(("node_modules", "site-packages", "venv", "env", "__pycache__", "wandb"))
+"""Folders whose files are not those of a program."""
 _INTERPRETERS = {
     ".py": "python",
     ".r": "Rscript",
@@ -310,6 +312,27 @@ def _file_of(root: Path, parts: list[str]) -> Path | None:
         if path.is_file():
             return path
     return None
+
+
+def files_below(folder: Path, suffixes: tuple[str, ...], max_files: int) -> list[Path]:
+    """Return files of some kinds below a folder, in their order, without those of environments.
+
+    Args:
+        folder: The folder.
+        suffixes: The ends of their names.
+        max_files: How many files are looked at.
+    """
+    files: list[Path] = []
+    num_seen = 0
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders if name not in _FOREIGN and not name.startswith(".")
+        )
+        num_seen += len(names)
+        files += [Path(parent, name) for name in sorted(names) if name.endswith(suffixes)]
+        if num_seen > max_files:
+            break
+    return files
 
 
 def read_module(path: Path) -> Module | None:

@@ -20,6 +20,7 @@ from workbench.runs.scripts.program_source import (
     PROJECT_FILES,
     Module,
     ProgramSource,
+    files_below,
     read_module,
 )
 from workbench.runs.scripts.script_metrics import metrics_of, printed_names
@@ -111,7 +112,7 @@ _SAME = {
 _MAX_MODULES = 25
 _NUM_FIRST = 5
 """The number of ranks that matter more than how many modules report a metric."""
-_MAX_FILES = 200
+_MAX_FILES = 1000
 _LAST = 10_000
 """The place of what only a configuration names."""
 
@@ -224,7 +225,7 @@ def _trained_modules(program: ProgramSource) -> list[Module]:
     )
     known = {module.path.absolute() for module in program.modules}
     modules: list[Module] = []
-    for path in sorted(root.rglob("*.py"))[:_MAX_FILES]:
+    for path in files_below(root, (".py",), _MAX_FILES):
         module = None if path in known else read_module(path)
         if module is not None and "def validation_step" in module.text:
             modules.append(module)
