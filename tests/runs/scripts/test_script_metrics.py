@@ -68,6 +68,10 @@ trainer.train()
         ),
         ("print(json.dumps({'loss': loss, 'scores': [1, 2]}))", ["loss"]),
         (
+            "print(json.dumps({'split': 'train', 'loss': a}))\nprint({'split': 'val', 'loss': b})",
+            ["val_loss", "train_loss"],
+        ),
+        (
             "logs = dict(loss=loss)\nlogs['val_loss'] = b\nprint(f'epoch {e}: {logs}')",
             ["val_loss", "loss"],
         ),

@@ -13,7 +13,13 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 
 from workbench.runs.scripts.script_options import called_name
-from workbench.training.programs.metric_names import data_rank, is_score, objectives_in
+from workbench.training.programs.metric_names import (
+    data_rank,
+    is_score,
+    objectives_in,
+    scoped,
+    split_word,
+)
 from workbench.training.programs.printed_metrics import PrintedMetrics
 
 _VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
@@ -341,11 +347,13 @@ class _Dicts:
         return self._of_functions.get(name, [])
 
     def _keys_in(self, node: ast.Dict) -> Iterator[str]:
+        words = [value.value for value in node.values if isinstance(value, ast.Constant)]
+        split = next((word for word in words if isinstance(word, str) and split_word(word)), "")
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
                 yield from self.keys_of(value)
             elif isinstance(key, ast.Constant) and not self._holds_several(value):
-                yield str(key.value)
+                yield scoped(str(key.value), split)
 
     def _learn(self, node: ast.AST) -> None:
         match node:
