@@ -85,7 +85,17 @@ def runs_of(tmp_path: Path) -> list[Run]:
 
 
 def test_there_are_stories() -> None:
-    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07", "08"]
+    assert [path.name[:2] for path in NOTEBOOKS] == [
+        "01",
+        "02",
+        "03",
+        "04",
+        "05",
+        "06",
+        "07",
+        "08",
+        "09",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -129,6 +139,19 @@ def test_a_changed_cell_is_another_version_of_the_model(tell: Tell, tmp_path: Pa
     assert first.model.name.startswith("embedded:Taster@")
     assert first.model.name != second.model.name
     assert first.data == second.data
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_clones_begin_with_the_weights_of_a_running_trial(tell: Tell, tmp_path: Path) -> None:
+    tell("09_cloning")
+
+    [run] = runs_of(tmp_path)
+    trials = [run.history.trials[number] for number in range(3)]
+    assert [trial.continued for trial in trials] == [None, 0, 0]
+    assert [trial.state for trial in trials] == ["complete"] * 3
+    assert trials[1].clone is not None
+    assert (trials[1].clone.epoch or 0) >= 8
 
 
 @pytest.mark.ray
