@@ -15,6 +15,7 @@ from statistics import fmean
 from workbench.cluster.workers.admission import Request
 from workbench.experiment import Experiment
 from workbench.experiment.goals import sign_of
+from workbench.experiment.plan import PartialPlan
 from workbench.experiment.trainings import turn_ends
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ExperimentError
@@ -61,6 +62,7 @@ class Orders:
         self._alerting = alerting
         self._program = program
         self._written: tuple[object, str] | None = None
+        self._known: dict[int, tuple[PartialPlan, PartialPlan]] = {}
 
     def order(self, trial: Trial, request: Request) -> Order:
         """Return the order that starts the next attempt of a trial.
@@ -97,7 +99,7 @@ class Orders:
                 continued = self._artifacts.below(trial_folder(before)).url
             task = dataclasses.replace(task, segment=trial.segment, continued=continued)
         limit_s, version = settings.trial_time, self._program.version_of(trial)
-        plan = known_plan(experiment, trial.params, decided)
+        plan = self._known_plan(trial, decided)
         return Order(
             task=task,
             request=self._alerting.allowed(
@@ -122,6 +124,17 @@ class Orders:
             return task
         parent = self._artifacts.below(trial_folder(clone.of))
         return dataclasses.replace(task, clone=clone, continued=branch_at(parent, clone.branch).url)
+
+    def _known_plan(self, trial: Trial, decided: PartialPlan) -> PartialPlan:
+        """Return what is certain about the plan of a trial. It is the same in all of its turns."""
+        known = self._known.get(trial.number)
+        if known is not None and known[0] == decided:
+            return known[1]
+        experiment = self._ledger.experiment
+        plan = known_plan(experiment, trial.params, decided)
+        if experiment.early_stop.turns is not None:
+            self._known[trial.number] = decided, plan
+        return plan
 
     def _experiment_json(self) -> str:
         """Return the experiment for the workers, with the number of trials that share a GPU."""

@@ -9,6 +9,7 @@ import pytest
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
+    Clone,
     DriverStarted,
     TrialEnded,
     TrialProposed,
@@ -251,6 +252,23 @@ def test_the_curve_of_a_continuation_begins_on_that_of_the_stopped_trial():
     )
     assert {line.trial: line.x for line in data.lines} == {0: (1.0, 2.0, 3.0), 1: (2.0, 3.0, 4.0)}
     assert next(line.y for line in data.lines if line.trial == 1) == (0.2, 0.4, 0.5)
+
+
+def test_the_curve_of_a_clone_begins_where_it_leaves_its_parent():
+    parent = list(trial_events(0, {"rate": 0.1}, [0.1, 0.2, 0.3, 0.4], "complete"))
+    proposed, started, *reports = trial_events(
+        1, {"rate": 0.5}, [0.0, 0.0, 0.0, 0.6], "complete", at_s=100
+    )
+    lines = {}
+    for begins_from in ("weights", "start"):
+        clone = Clone(of=0, begins_from=begins_from, step=2)
+        cloned = proposed.model_copy(update={"clone": clone})
+        data = prepare_convergence(
+            RunData.of(EXPERIMENT, [*parent, cloned, started, *reports[3:]]), axis="step"
+        )
+        [lines[begins_from]] = [(line.x, line.y) for line in data.lines if line.trial == 1]
+    assert lines["weights"] == ((2.0, 4.0), (0.2, 0.6)), "not at the last step of its parent"
+    assert lines["start"] == ((4.0,), (0.6,))
 
 
 def test_the_timeline_runs_from_start_to_end(small_run):

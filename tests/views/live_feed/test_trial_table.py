@@ -260,6 +260,26 @@ def test_errors_of_automl_have_their_short_names(tmp_path: Path) -> None:
     assert all(in_table[key] == value.label for key, value in course.items())
 
 
+def test_a_clone_is_offered_with_the_values_of_its_trial_while_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        tail = RunTail(store, record_run(tmp_path))
+        tail.catch_up()
+    history = tail.data.history
+    trial = history.trials[1]
+    offers = {offer.kind: offer for offer in offers_of_trial("r-1", "running", history, trial)}
+    clone = offers["clone"]
+    assert clone.arguments == {"trial": 1}
+    fields = {field.name: (field.part_of, field.value) for field in clone.fields}
+    assert fields == {name: ("set", str(value)) for name, value in trial.params.items()} | {
+        "from_": (None, "weights")
+    }
+    assert clone.python.startswith('wb.attach("r-1").clone(1, set={"lr": ')
+    ended = [offer.kind for offer in offers_of_trial("r-1", "complete", history, trial)]
+    assert "clone" not in ended
+
+
 def test_a_choice_is_offered_marked_and_taken_back(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         tail = RunTail(store, record_run(tmp_path))

@@ -422,6 +422,8 @@ class TestAsking:
             ({"kind": "set", "run": "last", "arguments": {"lr": 1}}, "lr"),
             ({"kind": "stop_trial", "run": "last", "arguments": {"trial": "0; rm"}}, "trial"),
             ({"kind": "enqueue", "run": "last", "arguments": {"params": 3}}, "params"),
+            ({"kind": "clone", "run": "last", "arguments": {"set": {"lr": 1}}}, "trial"),
+            ({"kind": "clone", "run": "last", "arguments": {"trial": 0, "from_": "end"}}, "from_"),
             ({"kind": "start", "arguments": {"path": "../../../etc/passwd"}}, "path"),
             ({"kind": "start", "arguments": {"path": "/etc/passwd"}}, "path"),
             ({"kind": "start", "arguments": {"path": "a\u0000b"}}, "path"),

@@ -87,6 +87,8 @@ class ReportFigures:
             axis = default_axis(curves)
             is_continued = not run.experiment.fidelity and describe_continued(run.history)
             joins = " A continuation joins the stopped trial." * bool(is_continued)
+            if any(trial.inherits for trial in run.history.trials.values()):
+                joins += " A clone starts where it leaves its parent."
             parts += [
                 "<h2>How the trials converged</h2>",
                 self._figure(
