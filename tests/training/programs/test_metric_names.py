@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.training.programs.metric_names import is_metric, is_option, objectives_in
 from workbench.training.programs.printed_metrics import may_have_metrics, read_line
 
 METRICS = (
@@ -105,6 +106,17 @@ def test_lines_of_training_loops(line: str, values: dict[str, float]) -> None:
 )
 def test_prose_versions_and_dates_are_not_metrics(line: str) -> None:
     assert read_line(line.encode()) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["success_rate", "win_rate", "f1_macro", "f1_weighted", "error_rate", "P@1", "val_hit_rate"],
+)
+def test_a_rate_of_successes_and_an_averaged_score_are_no_options(name: str) -> None:
+    assert is_metric(name)
+    assert not is_option(name)
+    assert read_line(f"{name}: 0.5".encode()) == {name: 0.5}
+    assert objectives_in([name]) == [name]
 
 
 def test_what_diverges_is_read() -> None:

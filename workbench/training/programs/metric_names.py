@@ -37,6 +37,7 @@ COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _COUNTS = frozenset((*COUNTED, "timesteps", "updates", "it", "ep"))
 _LIMITS = ("max", "min", "num", "total", "n", "best", "last", "warmup")
 """Words before a count that make it something else than the place where a program is."""
+_RATE_OF = re.compile(r"(?:success|win|hit|pass|solve|error|miss)[ _]?rate$", re.IGNORECASE)
 _AT_RANK = re.compile(r"[^\W\d]@\d+(?![\w@])")
 """The end of a metric of the first so many results, such as `P@1`."""
 _WORDS = re.compile(r"[a-z]*(?:f1|r2|map50)(?![a-z])|[a-z]+")
@@ -55,7 +56,13 @@ _QUALIFIERS = frozenset(
         *_words("mean avg average best final total running learning step nll"),
     )
 )
-_ENDINGS = frozenset((*_SPLITS, *_OF_ANOTHER, *_words("mean avg average best final total value")))
+_ENDINGS = frozenset(
+    (
+        *_SPLITS,
+        *_OF_ANOTHER,
+        *_words("mean avg average best final total value macro micro weighted binary"),
+    )
+)
 _AFTER_SPLIT = (
     r"set|data|dataset|phase|results?|metrics?|stats|statistics|summary|scores?|split|loop|step|"
     r"errors?|losses|performance"
@@ -111,10 +118,11 @@ _OPTION = re.compile(
     r"warmup|decay|weight_decay|batch|port|pid|rank|world|device|gpus?|cpus?|workers?|threads?|"
     r"version|epochs|iters|layers?|heads?|depth|width|hidden|embed|dims?|sizes?|params?|parameters?|"
     r"tensors|vocab|vocabulary|words|labels|classes|features|samples|examples|images|rows|files|"
-    r"tokens|trees|bins|length|patience|tol|tolerance|accum\w*|clip\w*|weights?|temperature|rate|"
+    r"tokens|trees|bins|length|patience|tol|tolerance|accum\w*|clip\w*|weights?|temperature|"
     r"positive|negative|devices|params_m|codes|steps|interval|freq|frequency|buffer|capacity|"
     r"memory|allocated|reserved|total|nodes?|edges|channels?|filters?|kernel|stride|padding|"
     r"threshold|factor|ratio|scale|std|sigma|mu|margin|split|fold|folds|shards?|id)(?:_[a-z]{1,2})?$"
+    r"|(?:^|_)(?:learn|dropout|drop|decay|sampling|sample|masking|mask|mutation|frame)_rate$|^rate$"
     r"|^(?:num|n|max|min|no|number|use|is|initial|total|count|block|context|vocab|batch|hidden)_"
     r"|^(?:in|out)_",
 )
@@ -149,6 +157,7 @@ def is_metric(name: str) -> bool:
         name.endswith("mAP")
         or (bool(words) and words[-1] in _NAMES)
         or _AT_RANK.search(name) is not None
+        or _RATE_OF.search(name) is not None
     )
 
 
