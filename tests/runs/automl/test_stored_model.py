@@ -187,6 +187,8 @@ def test_a_second_layer_answers_the_same_everywhere(tmp_path: Path) -> None:
         document: Any = ended.to_json()
         assert document["model"] == "stack of 2"
         board = ended.leaderboard()
+        assert [used["weight"] for used in document["used"]] == [None, None]
+        assert "in a second layer" in ended.model_card()
         assert board["val_log_loss"][0] < 0.98 * min(board["val_log_loss"][1:3])
         made = ended._make_model()
         expected = made.chosen.outputs(rows)

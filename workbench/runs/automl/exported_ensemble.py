@@ -146,7 +146,7 @@ def write_ensemble(
         {
             "trial": candidate.trial,
             "family": candidate.family,
-            "weight": weight,
+            "weight": chosen.shown_weight(weight),
             "params": candidate.params,
         }
         for candidate, weight in chosen.used

@@ -60,7 +60,7 @@ def _is_on_license(note: str) -> bool:
 def _model(result: Mapping[str, Any]) -> list[str]:
     lines = [f"- Run: `{result['run_id']}`", f"- Task: {result['task']}"]
     lines.append(f"- Model: {result['model']}")
-    lines += [f"  - {used['family']}, weight {used['weight']:.2f}" for used in result["used"]]
+    lines += [f"  - {_member(used)}" for used in result["used"]]
     if result.get("metric"):
         lines.append(f"- Optimised for: {result['metric']}")
     if result["task"] == "classification":
@@ -70,6 +70,12 @@ def _model(result: Mapping[str, Any]) -> list[str]:
     if result.get("refit"):
         lines.append("- After the test, trees were fitted to all rows, also to those of the test")
     return lines
+
+
+def _member(used: Mapping[str, Any]) -> str:
+    if used["weight"] is None:
+        return f"{used['family']}, in a second layer that decides whom to believe about each class"
+    return f"{used['family']}, weight {used['weight']:.2f}"
 
 
 def _calibration(decisions: Mapping[str, Any]) -> str:

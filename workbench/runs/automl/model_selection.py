@@ -123,6 +123,14 @@ class ChosenModel:
         pairs = [pair for pair in zip(self.candidates, self.weights, strict=True) if pair[1] > 0.0]
         return sorted(pairs, key=lambda pair: -pair[1])
 
+    def shown_weight(self, weight: float) -> float | None:
+        """Return the weight of a candidate, or None if a second layer decides whom to believe.
+
+        Args:
+            weight: Its weight in `weights`. The members of a second layer have equal ones there.
+        """
+        return None if weight > 0.0 and self.second is not None else weight
+
     @property
     def predicted(self) -> np.ndarray:
         """Predictions for the validation samples."""

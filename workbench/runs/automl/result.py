@@ -209,7 +209,8 @@ class AutoML:
     def leaderboard(self) -> pd.DataFrame:
         """Return one row for the result, each trained model, and the simplest guess.
 
-        The result comes first, then the models from the best on, then the guess.
+        The result comes first, then the models from the best on, then the guess. Models below a
+        second layer have no weight, as it decides for each class whom to believe.
 
         `fit_s` is the time of training on all folds in seconds, `predict_s` the time to predict
         1,000 rows with the models of all folds, `row_s` the time in which the result reads and
@@ -241,7 +242,8 @@ class AutoML:
             tested = {}
             if weight == 1.0 and not is_joined:
                 tested = self._test | row_time
-            row = {"model": candidate.title, "trial": candidate.trial, "weight": weight}
+            shown = chosen.shown_weight(weight)
+            row = {"model": candidate.title, "trial": candidate.trial, "weight": shown}
             row |= {
                 **self._validated(candidate.predicted),
                 **tested,
@@ -654,7 +656,7 @@ class AutoML:
                 {
                     "trial": candidate.trial,
                     "family": candidate.family,
-                    "weight": weight,
+                    "weight": chosen.shown_weight(weight),
                     "params": candidate.params,
                     "num_folds": len(candidate.models),
                     "is_taught": candidate.is_taught,
