@@ -123,6 +123,23 @@ CASES = [
         ["--no-anneal_lr", "--opt.lr=0.5", "--batch_size=4"],
     ),
     Case(
+        "a nested configuration that there is not by default",
+        "from dataclasses import dataclass\nimport draccus\n@dataclass\nclass Optim:\n"
+        "    clip: float\n    dropout: float = 0.1\n@dataclass\nclass Config:\n"
+        "    lr: float = 0.1\n    optim: Optim | None = None\n@draccus.wrap()\n"
+        "def main(cfg: Config): ...\n",
+        {"lr": 0.5},
+        ["--lr=0.5"],
+    ),
+    Case(
+        "a parser that may be the subcommand of another program",
+        "import argparse\ndef make(sub=None):\n    if sub is not None:\n"
+        "        p = sub.add_parser('sft')\n    else:\n        p = argparse.ArgumentParser()\n"
+        "    p.add_argument('--lr', type=float, default=0.1)\n    return p\nmake().parse_args()\n",
+        {"lr": 0.5},
+        ["--lr=0.5"],
+    ),
+    Case(
         "HfArgumentParser",
         "from dataclasses import dataclass, field\n"
         "from transformers import HfArgumentParser, TrainingArguments\n@dataclass\n"

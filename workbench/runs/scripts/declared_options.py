@@ -210,7 +210,9 @@ class _Calls:
             if isinstance(node, ast.FunctionDef)
             and any(called_or_named(decorator) == "group" for decorator in node.decorator_list)
         ]
-        if self._parsers or (groups and self._commands):
+        # A parser that another program passes is no subcommand of this one.
+        has_parsers = self._parsers and "add_subparsers" in self._text
+        if has_parsers or (groups and self._commands):
             self.subcommand = [chosen_command(words)]
         else:
             self._commands = {}
@@ -304,7 +306,7 @@ class _Calls:
         if name in _DECLARE:
             receiver = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
             command = self._parsers.get(receiver)
-            if command is not None and command != self.subcommand[0]:
+            if command is not None and command not in (self.subcommand or [command]):
                 return
             option = self._of_argparse(call)
         elif name in ("option", "argument") and _is_click(call):

@@ -608,6 +608,8 @@ class _Types:
                 depth=place.depth + 1,
                 join=place.join,
             )
+            if isinstance(default_node, ast.Constant):  # there is none unless it is asked for
+                return [replace(option, way="fixed", is_required=False) for option in nested]
             return self._with_given(nested, default_node, place.module, f"{full}{place.join}")
         values = self._values_of(place.module)
         default = values.get(default_node)
