@@ -181,6 +181,8 @@ def test_a_part_of_a_date_or_of_another_script_is_not_a_number(value: str) -> No
     ("line", "values"),
     [
         ("Train Epoch: 12 [640/6000 (1%)]\tLoss: 0.3", {"Epoch": 12, "Train_Loss": 0.3}),
+        ("[eval @ step 30] loss: 0.3", {"step": 30, "eval_loss": 0.3}),
+        ("1|10|Loss: 0.3: 100%|###| 10/10 [00:21<00:00,  2.1s/it]", {"Loss": 0.3}),
         ("Test: 12 [30/40] Loss: 0.3", {"Test_Loss": 0.3}),
         ("Train: loss=0.3 acc=0.5 lr=0.1", {"Train_loss": 0.3, "Train_acc": 0.5, "lr": 0.1}),
         ("train | loss: 0.3 | acc 0.5", {"train_loss": 0.3, "train_acc": 0.5}),

@@ -73,6 +73,7 @@ _MARK = re.compile(
     rf"(?:\s+(?:{_AFTER_SPLIT}|{'|'.join(COUNTED)}))*"
     rf"\s*(?:[\]):;|\u2502\t]|-(?=\s)|,(?=\s)|$|(?=\s\s))(?!\s*[-+]?\d*\.?\d+(?![\d.]|\s*[\[/]))"
     rf"|(?:^|\|)\s*(?P<phrase>{'|'.join(_SPLITS)})\s(?![^|]*(?:[=:]\s*\S|\d\.\d))[^|]*(?=\|)"
+    rf"|[\[(]\s*(?P<tag>{'|'.join(_SPLITS)})(?=[\s,@])(?![^\])]*\d\.\d)[^\])=:]{{0,30}}[\])]"
     rf"|^(?P<first>{'|'.join(_SPLITS)})\s+(?=[\w./]+=\S)",
     re.IGNORECASE,
 )
@@ -217,7 +218,7 @@ def scopes_in(text: str) -> list[tuple[int, str]]:
     if _MAY_BE_SPLIT.search(text) is None:  # a quick check, because most lines have none
         return []
     return [
-        (match.end(), match["split"] or match["phrase"] or match["first"])
+        (match.end(), match["split"] or match["phrase"] or match["tag"] or match["first"])
         for match in _MARK.finditer(text)
     ]
 

@@ -507,7 +507,7 @@ def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
             "_"
         )
         return Values({re.sub(r"=_+", "=", at): float(noted["number"])})
-    text = _OF_MODEL.sub("", _BAR.sub(": | ", _NOISE.sub("|", text)))
+    text = _OF_MODEL.sub("", _BAR.sub(_after_bar, _NOISE.sub("|", text)))
     text = _without_options(text)
     signed = list(_signed_pairs(text))
     rest = _blanked(text, signed)
@@ -525,6 +525,11 @@ def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
         if name not in values:
             values.words[name] = word
     return values
+
+
+def _after_bar(match: re.Match[str]) -> str:
+    """Return what replaces a progress bar: the end of its title, or of a number."""
+    return " | " if match.string[match.start() - 1 : match.start()].isdigit() else ": | "
 
 
 def _named(text: str, pairs: list[_Pair], metrics: Container[str], *, has_others: bool) -> Values:
