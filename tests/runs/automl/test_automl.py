@@ -243,6 +243,33 @@ def test_who_ends_the_command_leaves_the_run_alive(folder: Path, ended_by: signa
 
 
 @pytest.mark.slow
+def test_a_killed_command_continues_with_the_next_call(folder: Path) -> None:
+    customers().to_csv(folder / "customers.csv", index=False)
+    command = [sys.executable, "-m", "workbench", "automl", "customers.csv", "--target", "stays"]
+    process = subprocess.Popen([*command, "--time", "5m"], cwd=folder, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert b"candidate" in process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=60)
+
+    first = wb.AutoML.attach()
+    again = wb.automl(folder / "customers.csv", "stays", time="5m")
+    assert again.run.run_id == first.run.run_id
+    assert not again.has_new_driver, "it has worked on"
+    num_complete = len(again.run.history.in_state("complete"))
+    again.stop().wait(timeout_s=120)
+
+    more = wb.automl(folder / "customers.csv", "stays", time="6m")
+    assert more.run.run_id == first.run.run_id
+    assert more.has_new_driver
+    end_after(more, num_complete + 1)
+    assert more.has_result
+    assert more.score()["accuracy"] > more.baseline["accuracy"]
+    assert wb.automl(folder / "customers.csv", "stays", time="6m", metric="f1").continued is None
+    wb.AutoML.attach().stop().wait(timeout_s=120)
+
+
+@pytest.mark.slow
 def test_the_command_line_tests_a_regression(folder: Path) -> None:
     rng = np.random.default_rng(1)
     rooms, size = rng.integers(1, 8, 250), rng.normal(100, 20, 250)
