@@ -171,7 +171,7 @@ def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
         np.testing.assert_allclose(again.predict(rows), model.outputs(rows)[:, 0], rtol=1e-6)
         again.export(tmp_path / "best")
         answers = wb.load_bundle(tmp_path / "best").predict(rows)
-        assert answers.values == pytest.approx(again.predict(rows), rel=1e-5)
+        assert answers.values == pytest.approx(again.predict(rows), rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.slow
