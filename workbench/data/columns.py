@@ -254,9 +254,9 @@ def learn_categories(values: pd.Series, targets: np.ndarray, *, max_categories: 
     their targets.
 
     The mean tells models in which order few categories are. It is added if there is one target, and
-    if most categories have many rows: on six tables of 4,000 rows, the squared error was 2 % less
-    than with the means of all, and 2 % less than without any. For several classes, means made the
-    log loss up to 1.7 % worse.
+    if most categories have many rows. On six tables of 4,000 rows, means lowered the squared error
+    of ordered categories by several percent, and changed that of others little. For several
+    classes, they made the log loss up to 1.7 % worse.
 
     Args:
         values: The train rows.
