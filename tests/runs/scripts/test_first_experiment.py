@@ -421,3 +421,90 @@ def test_the_goal_of_a_loss_is_not_that_of_the_score_in_its_name(
     text = experiment_for(script).text
     assert f"objectives: [{{metric: {metric}, goal: {goal}}}]" in text
     assert "No option was found" in text
+
+
+def _searched(folder: Path, *declared: str, rest: str = "") -> dict[str, str]:
+    """Return the domains of options of argparse in YAML, and the command as `command`."""
+    script = folder / "train.py"
+    lines = [f"parser.add_argument({arguments})" for arguments in declared]
+    source = "\n".join(["import argparse", "parser = argparse.ArgumentParser()", *lines, rest])
+    script.write_text(source)
+    text = experiment_for(script).text
+    found = Experiment.from_yaml(text)
+    domains = {
+        line.strip().partition(": ")[0]: line.partition(": ")[2]
+        for line in text.split("search:")[1].splitlines()
+        if line.startswith("  ") and not line.startswith("  #")
+    }
+    return {**domains, "command": found.command or ""}
+
+
+@pytest.mark.parametrize(
+    ("declared", "rest"),
+    [
+        ("'--checkpoint_path', default='./ckpts'", ""),
+        ("'--model_dir'", "os.makedirs(args.model_dir, exist_ok=True)"),
+        ("'--store_folder'", "place = Path(args.store_folder) / 'tb'\nSummaryWriter(place)"),
+        ("'--model', required=True", "d = os.path.join('logs', args.model)\nos.makedirs(d)"),
+    ],
+)
+def test_places_that_trials_would_share_become_the_folder_of_a_trial(
+    tmp_path: Path, declared: str, rest: str
+) -> None:
+    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert "{folder}" in found["command"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "rest"),
+    [
+        ("'--data_dir', default='data'", "os.makedirs(args.data_dir)"),
+        ("'--checkpoint', default='bert-base'", "load(args.checkpoint)"),
+        ("'--ckpt'", "torch.load(args.ckpt)"),
+        (
+            "'--model', default='resnet'",
+            "os.makedirs(os.path.join('x', args.model)); net(args.model)",
+        ),
+    ],
+)
+def test_what_a_program_reads_is_no_folder_of_a_trial(
+    tmp_path: Path, declared: str, rest: str
+) -> None:
+    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert "{folder}" not in found["command"]
+
+
+def test_what_a_switch_turns_on_is_not_searched_while_it_is_off(tmp_path: Path) -> None:
+    found = _searched(
+        tmp_path,
+        "'--pose_opt', action='store_true'",
+        "'--pose_opt_lr', type=float, default=1e-5",
+        "'--use-lora', action='store_true'",
+        "'--lora-rank', type=int, default=8",
+        "'--e2e_ttt', action='store_true'",
+        "'--ttt_lr', type=float, default=1e-3",
+        "'--do_train', action='store_true'",
+        "'--train_batch_size', type=int, default=8",
+    )
+    assert list(found) == ["train_batch_size", "command"]
+
+
+def test_shares_stay_valid_and_clipping_is_never_zero(tmp_path: Path) -> None:
+    found = _searched(
+        tmp_path,
+        "'--scale', type=float, default=0.5",
+        "'--ssim_lambda', type=float, default=0.2",
+        "'--momentum', type=float, default=0.6",
+        "'--max_grad_norm', type=float, default=0.5",
+        "'--grad_clip', type=float, default=0.0",
+        "'--resnet_depth', type=int, default=50",
+        "'-b', type=int, default=128, help='batch size for dataloader'",
+    )
+    assert found["scale"] == "{low: 0.05, high: 1, log: true}"
+    assert found["ssim_lambda"] == "{low: 0.02, high: 1, log: true}"
+    assert found["momentum"] == "{low: 0.3, high: 0.92}"
+    assert found["max_grad_norm"] == "{low: 0.05, high: 5, log: true}"
+    assert found["grad_clip"] == "{low: 0.1, high: 10, log: true}"
+    assert found["b"] == "{choices: [64, 128, 256]}"
+    assert "-b {b}" in found["command"]
+    assert "resnet_depth" not in found

@@ -55,6 +55,12 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "maximize",
         ),
         (
+            "if a.resume:\n    best_acc = test()\n    print(f'best acc is {best_acc:.2f}')\n"
+            "print(f'Test set: Accuracy: {acc:.4f}')\nif best_acc < acc: save()\n",
+            "Test_Accuracy",
+            "maximize",
+        ),
+        (
             "log(Epoch=e, Loss=a, Val=val_acc, Test=b)\nbest = max(best, val_acc)",
             "Val",
             "maximize",

@@ -30,7 +30,12 @@ from workbench.runs.scripts.other_languages import options_of_language
 from workbench.runs.scripts.program_source import ProgramSource, read_program
 from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
 from workbench.runs.scripts.script_objective import Objective, objective_of
-from workbench.runs.scripts.script_options import ScriptOption, place_for_trial, words_of
+from workbench.runs.scripts.script_options import (
+    ScriptOption,
+    place_for_trial,
+    places_in_source,
+    words_of,
+)
 from workbench.runs.scripts.typed_options import typed_options
 from workbench.training.programs.constants import MODULE
 
@@ -180,6 +185,9 @@ def _first_experiment(
     for option in options:
         if option.way != "constant" and (place := place_for_trial(option)) is not None:
             places[option.name] = place
+    trees = [module.tree for module in program.modules]
+    for name in places_in_source(trees, options):
+        places.setdefault(name, "{folder}")
     required = [option for option in options if _must_be_given(option)]
     passed = {option.name for option in required} | places.keys()
     others = [option for option in options if option.name not in {*searched, *passed}]

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from workbench.runs.scripts.script_options import ScriptOption, name_words, words_of
@@ -186,6 +187,31 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("scheduler",),
     ("sched",),
 )
+_TURNS_ON = _table("use enable enabled do with is apply add active on opt")
+"""What a switch has besides the name of what it turns on."""
+_GENERAL = _table(
+    "train training test eval val model data batch learning lr log save gpu cuda wandb max min num"
+    " n loss optimizer weight step size image input output layer"
+)
+"""Words that name no part of a program that may be off: `train_batch_size` is not about
+`--do-train`.
+"""
+_SAID = re.compile(
+    r"\b(?:learning rate|batch ?size|weight decay|momentum|dropout|warm ?up|optimizer|temperature"
+    r"|hidden (?:size|dim|units)|(?:number of|num) (?:hidden )?(?:layers|heads|units)"
+    r"|label smoothing)\b"
+)
+"""What the help of an option of a single letter may say that it is."""
+_FAMILY = _table("resnet wrn wideresnet preresnet resnext densenet vgg efficientnet dla")
+_DEPTHS = frozenset((18, 34, 50, 56, 101, 110, 121, 152, 164))
+"""Depths of families of models. Of other depths there is usually no model."""
+_FREE = _table("temp temperature c lr rate noise sigma penalty cost eta")
+"""What is searched by its order of magnitude, and may be above 1."""
+_OF_ALL = _table(
+    "subsample colsample bytree bylevel bynode bagging fraction frac feature features mixup cutmix"
+    " decay"
+)
+"""What may be 1: the share of all rows and columns, the parameter of a distribution, no decay."""
 _NEUTRAL = _table(
     "per gpu device train training max total size rate ratio prob p dim dims coef coefficient"
     " value num steps type name factor norm layers channels units 1 2 3 iters epochs fraction"
@@ -205,8 +231,11 @@ def searched_domains(
             another option is not searched, because not all pairs of values would be accepted.
     """
     options = list(options)
+    off = _switched_off(options)
     domains = {
-        option.name: domain for option in options if (domain := domain_of(option)) is not None
+        option.name: domain
+        for option in options
+        if option.name not in off and (domain := domain_of(_meant(option))) is not None
     }
     for option in options:
         if option.name in domains and _is_replaced(option, options):
@@ -219,11 +248,56 @@ def searched_domains(
         if len(mentioned) > 1:
             domains = {name: domain for name, domain in domains.items() if name not in flags}
     order = {option.name: place for place, option in enumerate(options)}
+    meant = {option.name: _meant(option).name for option in options}
     flags = {option.name for option in options if option.is_flag}
-    ranked = sorted(domains, key=lambda name: (_rank(name, is_flag=name in flags), order[name]))[
-        :MAX_SEARCHED
-    ]
+    ranked = sorted(
+        domains, key=lambda name: (_rank(meant[name], is_flag=name in flags), order[name])
+    )[:MAX_SEARCHED]
     return {name: domains[name] for name in domains if name in ranked}
+
+
+def _meant(option: ScriptOption) -> ScriptOption:
+    """Return an option of a single letter by the name that its help gives: `-b`, the batch size."""
+    if len(option.name) > 1:
+        return option
+    said = _SAID.search(option.text.lower().replace("_", " ").replace("-", " "))
+    return option if said is None else replace(option, name=said[0].replace(" ", "_"))
+
+
+def _switched_off(options: list[ScriptOption]) -> set[str]:
+    """Return the options that have no effect, because what they are about is off.
+
+    `ema_decay` is about `--ema`, `lora_rank` about `--use-lora`, and `ema.decay` about
+    `ema.enabled`.
+    """
+    off: set[str] = set()
+    for flag in options:
+        if not flag.is_flag or flag.default is not False:
+            continue
+        group, _, last = flag.name.rpartition(".")
+        words = list(name_words(last))
+        if group and len(words) == 1 and words[0] in _TURNS_ON:
+            off |= {o.name for o in options if o.name.startswith(f"{group}.")} - {flag.name}
+            continue
+        stem = [word for word in words if word not in _TURNS_ON]
+        if not stem or set(stem) <= _GENERAL:
+            continue
+        # Of `e2e_ttt` and the like, the last word is what the others are named after.
+        ends = [stem[-1:]] if len(stem) > 1 and not _is_known(stem[-1]) else []
+        for other in options:
+            other_group, _, name = other.name.rpartition(".")
+            own = [word for word in name_words(name) if word not in ("num", "n")]
+            if other is flag or other.is_flag or other_group != group:
+                continue
+            if any(own[: len(part)] == part and len(own) > len(part) for part in (stem, *ends)):
+                off.add(other.name)
+    return off
+
+
+def _is_known(word: str) -> bool:
+    tables = (_NEVER, _RATE_WORDS, _PART_WORDS, _SIZE_WORDS, _SWITCH_WORDS, _CLIPS, _NEUTRAL)
+    usual = {part for words in _USUAL for part in words}
+    return any(word in table for table in (*tables, _GENERAL, usual))
 
 
 def _is_replaced(option: ScriptOption, options: list[ScriptOption]) -> bool:
@@ -304,6 +378,9 @@ def domain_of(option: ScriptOption) -> str | None:
         return None
     if option.kind in ("int", "any") or (isinstance(default, int) and option.kind != "float"):
         return _of_integer(words, list(own), default)
+    is_clip = bool(set(own) & {"clip", "clipping"}) or _contains(list(own), ("grad", "norm"))
+    if default == 0 and is_clip:  # 0 is no clipping, which is no lowest value of a range
+        return "{low: 0.1, high: 10, log: true}"
     return _range(list(own), float(default))
 
 
@@ -365,6 +442,8 @@ def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
     if default < 1 or not is_size or (default == 1 and "rank" in own):
         return None
     number = int(default)
+    if set(own) & {"depth", "layers"} and (set(own) & _FAMILY or number in _DEPTHS):
+        return None
     return f"{{choices: {json.dumps(sorted({max(1, number // 2), number, number * 2}))}}}"
 
 
@@ -407,7 +486,8 @@ def _range(words: list[str], default: float) -> str | None:
     if is_rate and default > 1 and _LEARNING_RATE.match("_".join(words)):
         return f"{{low: {_number(default / 10)}, high: {_number(default * 2)}, log: true}}"
     if is_part and default > 0.5 and ("decay" in named or not is_rate):
-        return f"{{low: {_number(default / 2)}, high: 1.0}}"
+        high = 1.0 if named & _OF_ALL else 1 - (1 - default) / 5
+        return f"{{low: {_number(default / 2)}, high: {_number(high)}}}"
     if is_part and (named & _PART_WORDS or (not is_rate and not 0 < default < _SMALL)):
         return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
     if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
@@ -415,7 +495,10 @@ def _range(words: list[str], default: float) -> str | None:
     if is_rate and default == 0:
         return "{choices: [0.0, 0.0001, 0.01]}"
     if default > 0 and (is_rate or default < _SMALL):
-        return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
+        # A share or a weight between two terms, as `scale=0.5`, must not be above 1.
+        is_share = default < 1 and not named & _FREE
+        high = min(1.0, default * 10) if is_share else default * 10
+        return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
     return None
 
 

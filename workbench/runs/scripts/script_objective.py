@@ -82,6 +82,9 @@ _NO_METRIC = frozenset(
             "len",
             "std",
             "seed",
+            "file",
+            "path",
+            "folder",
         ),
     )
 )
@@ -358,13 +361,14 @@ def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
     is_plain_loss = not is_measure and any(_LOSS.match(word) for word in words)
     split = {"validation": 0, "test": 2, "": 3 if is_measure else 4, "train": 5}[metric.split]
     agrees = any(_agrees(metric, criterion) for criterion in criteria)
-    if metric.split == "" and any(
+    of_best = bool(set(words) & _OF_BEST)
+    is_criterion = any(
         _agrees(metric, criterion) and not criterion.words & _SPLITS for criterion in criteria
-    ):
+    )
+    if metric.split == "" and is_criterion and not of_best:
         split = 1
     if metric.split == "" and any(word in ("reward", "return", "returns") for word in words):
         split = 1
-    of_best = bool(set(words) & _OF_BEST)
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
     return (
         split,

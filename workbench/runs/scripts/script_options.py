@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -55,6 +56,20 @@ _OFTEN_READ = frozenset(
     ("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "run", "exp", "experiment")
 )
 """Words of paths that a script is more likely to read, such as `--checkpoint-path`."""
+_KEPT = frozenset((*_OFTEN_READ, "logs", "outputs", "output", "runs", "results", "snapshots"))
+"""Names of folders that a program writes: `./ckpts`. A file that it reads has an ending."""
+_NAMES = frozenset(("args", "opt", "opts", "FLAGS", "flags", "arguments", "parsed"))
+"""What programs call their options."""
+_WRITERS = frozenset(
+    (
+        *("makedirs", "mkdir", "SummaryWriter", "create_file_writer", "FileWriter", "FileHandler"),
+        *("CheckpointManager", "Checkpointer", "PyTreeCheckpointer", "TensorBoardLogger"),
+        *("CSVLogger", "RunConfig", "save_pretrained", "save_checkpoint", "save_weights"),
+    )
+)
+"""Functions that write below the folder that they are given."""
+_PATHS = frozenset(("join", "Path", "expanduser", "abspath", "realpath", "str"))
+"""Functions whose result is a path of a path."""
 _SAYS_FOLDER = re.compile(r"\b(?:folder|directory|dir)\b", re.IGNORECASE)
 _OF_LIGHTNING = frozenset(("default", "root", "dir"))
 _JOINED = re.compile(
@@ -164,7 +179,7 @@ def place_for_trial(option: ScriptOption) -> str | None:
     words = words_of(option.name.rpartition(".")[2])
     if option.name.endswith("default_root_dir"):
         words = _OF_LIGHTNING
-    if not _is_written(words):
+    if not _is_written(words) and not _keeps_checkpoints(words, option.default):
         return None
     if words & _FOLDER:
         return "{folder}"
@@ -218,3 +233,109 @@ def _is_written(words: frozenset[str]) -> bool:
     if not words & _WRITTEN or not words & _PLACE:
         return False
     return bool(words & _FOLDER or "save" in words) or not words & _OFTEN_READ
+
+
+def _keeps_checkpoints(words: frozenset[str], default: str | None) -> bool:
+    """Return whether a place of checkpoints is a folder to write: `--checkpoint-path ./ckpts`."""
+    if not default or words & _READ or not words & _OFTEN_READ:
+        return False
+    last = PurePosixPath(default)
+    own = frozenset(name_words(last.name))
+    return words <= _OFTEN_READ | _PLACE and not last.suffix and bool(own) and own <= _KEPT
+
+
+def places_in_source(trees: Iterable[ast.Module], options: Iterable[ScriptOption]) -> set[str]:
+    """Return the options that name a folder in which a program writes, as its source shows.
+
+    Trials that share such a folder overwrite the checkpoints of each other, or start from them.
+
+    Args:
+        trees: The parsed files of the program.
+        options: Its options.
+    """
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+    places: set[str] = set()
+    for option in options:
+        name = option.name.replace("-", "_")
+        if not _may_be_folder(option) or "." in name:
+            continue
+        is_folder = bool(words_of(name) & {*_FOLDER, "path"})
+        uses = [node for node in nodes if _is_use(node, name)]
+        joined = {
+            id(part)
+            for call in calls
+            if called_name(call) in _PATHS
+            for argument in call.args
+            for part in ast.walk(argument)
+        }
+        if not is_folder and not (uses and all(id(use) in joined for use in uses)):
+            continue
+        known = {name} if is_folder else _assigned_to(assigned, {id(use) for use in uses})
+        for _ in range(2):
+            known |= _derived_from(assigned, known)
+        if any(_writes_below(call, known) for call in calls):
+            places.add(option.name)
+    return places
+
+
+def _may_be_folder(option: ScriptOption) -> bool:
+    """Return whether the value of an option may be the name of a folder to write."""
+    if option.is_flag or option.choices or option.kind in ("int", "float", "bool"):
+        return False
+    if not isinstance(option.default, str | None) or option.way in ("constant", "wandb", "fixed"):
+        return False
+    words = words_of(option.name)
+    is_read = words & (_READ | {"cache", "dataset", "datasets", "config", "image", "images"})
+    return not is_read and not PurePosixPath(option.default or "").suffix
+
+
+def _is_use(node: ast.AST, name: str) -> bool:
+    if not isinstance(node, ast.Attribute) or node.attr != name:
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id in _NAMES
+
+
+def _assigned_to(assigned: list[ast.Assign], uses: set[int]) -> set[str]:
+    """Return the names of the paths that are made of an option."""
+    return {
+        _last(target)
+        for node in assigned
+        if _is_path(node.value) and any(id(part) in uses for part in ast.walk(node.value))
+        for target in node.targets
+    } - {""}
+
+
+def _derived_from(assigned: list[ast.Assign], known: set[str]) -> set[str]:
+    return {
+        _last(target)
+        for node in assigned
+        if _is_path(node.value) and _names_of(node.value) & known
+        for target in node.targets
+    } - {""}
+
+
+def _is_path(node: ast.expr) -> bool:
+    """Return whether an expression only makes a path."""
+    return all(called_name(part) in _PATHS for part in ast.walk(node) if isinstance(part, ast.Call))
+
+
+def _writes_below(call: ast.Call, known: set[str]) -> bool:
+    if called_name(call) not in _WRITERS:
+        return False
+    given = [*call.args, *(word.value for word in call.keywords)]
+    if called_name(call) == "mkdir" and isinstance(call.func, ast.Attribute):
+        given.append(call.func.value)
+    return any(_names_of(argument) & known for argument in given)
+
+
+def _names_of(node: ast.expr) -> set[str]:
+    return {_last(part) for part in ast.walk(node)} - {""}
+
+
+def _last(node: ast.AST) -> str:
+    """Return the last name of a variable or an attribute, "" of everything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
