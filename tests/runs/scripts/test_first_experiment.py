@@ -508,3 +508,45 @@ def test_shares_stay_valid_and_clipping_is_never_zero(tmp_path: Path) -> None:
     assert found["b"] == "{choices: [64, 128, 256]}"
     assert "-b {b}" in found["command"]
     assert "resnet_depth" not in found
+
+
+@pytest.mark.parametrize(
+    ("declared", "rest", "part"),
+    [
+        ("'--do_eval', action='store_true'", "print(f'eval_loss: {x:.3f}')", "--do_eval"),
+        ("'--use_wandb', action='store_true'", "wandb.log({'val/loss': x})", "--use_wandb"),
+        (
+            "'--mode', choices=['train', 'eval', 'train_then_eval'], default='train'",
+            "print(f'val_loss: {x:.3f}')",
+            "--mode=train_then_eval",
+        ),
+        ("'--mode', choices=['test', 'train'], required=True", "", "--mode=train"),
+        ("'--disable_viewer', action='store_true'", "", "--disable_viewer"),
+    ],
+)
+def test_what_the_objective_needs_is_set_in_the_command(
+    tmp_path: Path, declared: str, rest: str, part: str
+) -> None:
+    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert part in found["command"].split()
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "'--evaluate', action='store_true'",
+        "'--run_eval', action='store_true', help='only evaluate a checkpoint'",
+        "'--use_wandb', action='store_true'",
+        "'--mode', choices=['train', 'eval'], default='train'",
+    ],
+)
+def test_other_switches_stay_off(tmp_path: Path, declared: str) -> None:
+    rest = "print(f'val_loss: {x:.3f}')"
+    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert found["command"] == f"python {tmp_path}/train.py {{args}}"
+
+
+def test_the_temperature_of_sampling_is_not_searched(tmp_path: Path) -> None:
+    temperature = "'--temperature', type=float, default=1.0"
+    assert "temperature" in _searched(tmp_path, temperature)
+    assert "temperature" not in _searched(tmp_path, temperature, "'--top-k', type=int, default=5")

@@ -483,3 +483,35 @@ def test_a_missing_library_is_named_if_the_help_is_needed(tmp_path: Path) -> Non
     first = experiment_for(script)
     assert "it needs the library surely_missing_parser" in first.notes[0]
     assert "No option was found in the script: add what it takes" in first.text
+
+
+def test_a_function_that_only_shares_its_name_with_that_of_tyro_reads_no_options(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import tyro\nfrom dataclasses import dataclass\nfrom launcher import cli\n"
+        "@dataclass\nclass Config:\n    lr: float = 0.1\n    width: int = 64\n"
+        "def main(rank: int, world_size: int, cfg: Config): ...\n"
+        "configs = {'small': ('a small one', Config(width=32)), 'big': ('', Config())}\n"
+        "cfg = tyro.extras.overridable_config_cli(configs)\ncli(main, cfg)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert experiment.command == f"python {script} small {{args}}"
+    width = experiment.search.root["width"]
+    assert width.values() == [16, 32, 64]
+
+
+def test_a_value_that_the_program_fills_in_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "cfgs").mkdir()
+    (tmp_path / "cfgs" / "config.yaml").write_text(
+        "lr: 0.1\nbatch_size: 64\nagent:\n  obs_shape: ???\n  tau: 0.01\nroot_of_data: ???\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import hydra\n@hydra.main(config_path='cfgs', config_name='config')\n"
+        "def main(cfg):\n    cfg.agent.obs_shape = env.shape\n"
+    )
+    first = experiment_for(script)
+    assert first.values_to_write == ("ROOT_OF_DATA",)
+    assert "obs_shape" not in (Experiment.from_yaml(first.text).command or "")

@@ -7,6 +7,7 @@ is started with `--help`. The domains say which options are worth a search.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -32,6 +33,7 @@ from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
 from workbench.runs.scripts.script_objective import Objective, objective_of
 from workbench.runs.scripts.script_options import (
     ScriptOption,
+    name_words,
     place_for_trial,
     places_in_source,
     words_of,
@@ -43,6 +45,14 @@ _STARTED = re.compile(r"\bpython3?\s+(?:-u\s+|-W\s+\w+\s+)*([\w./-]+\.py)\b")
 """The Python program that a shell script starts."""
 _PASSED_ON = ("option", "apart", "single", "switch", "off", "both", "python", "assigned")
 """Ways to take options that work through "$@"."""
+_CONFIGURATIONS = frozenset(("cfg", "config", "conf", "args", "hparams"))
+_MODES = frozenset(("mode", "task", "phase", "stage", "action"))
+_EVALUATES = frozenset(("eval", "evaluate", "evaluation", "val", "valid", "validate", "validation"))
+_DOES = frozenset(("do", "run", "with", "use", "enable"))
+_SWITCHES = frozenset(("use", "log", "enable", "with", "to", "report", "track", "logger"))
+_WAITING = frozenset(("viewer", "gui"))
+"""Words of windows for which a program waits at its end."""
+_WITHOUT = frozenset(("disable", "no", "without"))
 _MAX_COMMENTS = 60
 """Maximum number of options that are not searched and still listed."""
 
@@ -85,7 +95,13 @@ def experiment_for(path: Path) -> FirstExperiment:
     program = read_program(path)
     found = _options_of(program)
     objective = objective_of(program, found.options)
-    found = replace(found, words=(*found.words, *_evaluation_words(program, found, objective)))
+    evaluation = _evaluation_words(program, found, objective)
+    names = {word.lstrip("-").partition("=")[0] for word in evaluation}
+    found = replace(
+        found,
+        options=[option for option in found.options if option.name not in names],
+        words=(*found.words, *evaluation),
+    )
     return _first_experiment(program, found, objective)
 
 
@@ -102,6 +118,8 @@ def _options_of(program: ProgramSource) -> _Found:
         others = [option for option in declared if option.name not in names]
         found = _Found([*typed.options, *others], typed.words or tuple(words))
     configured = overridden_options(program, found.options)
+    if configured is not None:
+        configured = replace(configured, options=_without_filled(program, configured.options))
     if configured is None and not _is_enough(found.options):
         configured = file_options(program, found.options)
     if configured is not None and searched_domains(configured.options):
@@ -110,21 +128,106 @@ def _options_of(program: ProgramSource) -> _Found:
     return _with_others(program, found)
 
 
+def _without_filled(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which none is required that the program itself gives a value.
+
+    In a configuration it is `obs_shape: ???`, and in the program `cfg.obs_shape = env.shape`.
+    """
+    filled = {
+        target.attr
+        for module in program.modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+        and ast.unparse(target.value).partition(".")[0] in _CONFIGURATIONS
+    }
+    return [
+        replace(option, is_required=False)
+        if option.is_required and option.name.rpartition(".")[2] in filled
+        else option
+        for option in options
+    ]
+
+
 def _evaluation_words(
     program: ProgramSource, found: _Found, objective: Objective
 ) -> tuple[str, ...]:
-    """Return the words with which a Trainer of Hugging Face trains and evaluates."""
+    """Return the words without which a program would not report its objective."""
+    words = [word for option in found.options for word in _needed(option, objective)]
+    takes_library = "TrainingArguments" in program.text and "HfArgumentParser" in program.text
     has_arguments = any(
-        option.name == "per_device_train_batch_size" and not option.is_own
+        option.name == "per_device_train_batch_size" and (not option.is_own or takes_library)
         for option in found.options
     )
     if not has_arguments:
-        return ()
-    words = [f"--{word}" for word in ("do_train", "do_eval") if f".{word}" in program.text]
+        return tuple(words)
+    known = {word.lstrip("-") for word in words}
+    words += [
+        f"--{word}"
+        for word in ("do_train", "do_eval")
+        if f".{word}" in program.text and word not in known and not _is_given(found, word)
+    ]
     if objective.metric.startswith("eval_"):
         is_old = "evaluation_strategy" in program.text
         words.append(f"--{'evaluation_strategy' if is_old else 'eval_strategy'}=epoch")
     return tuple(words)
+
+
+def _is_given(found: _Found, name: str) -> bool:
+    """Return whether an option of the program itself is on by default."""
+    return any(option.name == name and option.default is True for option in found.options)
+
+
+def _needed(option: ScriptOption, objective: Objective) -> list[str]:
+    """Return the words that set an option so that the program reports its objective and ends."""
+    words = words_of(option.name.rpartition(".")[2])
+    if option.is_flag:
+        is_on = option.default is not False
+        if is_on or not _reports(words, objective) or "only" in option.text.lower():
+            return []
+        return _turned_on(option)
+    if option.is_positional or not words & _MODES or len(words) > 2:
+        return []
+    wanted = _mode_that_trains(option)
+    return [] if wanted is None else _written(option, wanted, is_joined=True)
+
+
+def _reports(words: frozenset[str], objective: Objective) -> bool:
+    """Return whether a switch with these words makes a program report, or end."""
+    if (words & _WAITING and words & _WITHOUT) or words == {"headless"}:
+        return True
+    source = objective.source or ""
+    if "wandb" in source or "tensorboard" in source:
+        service = "wandb" if "wandb" in source else "tensorboard"
+        return service in words and words <= _SWITCHES | {service}
+    metric = set(re.split(r"[\W_]+", objective.metric.lower()))
+    is_measured = bool(metric & {"eval", "val", "valid", "validation", "evaluation", "test"})
+    return is_measured and bool(words & _EVALUATES) and bool(words & _DOES) and len(words) == 2
+
+
+def _turned_on(option: ScriptOption) -> list[str]:
+    """Return the words that turn a switch on."""
+    match option.way:
+        case "switch" | "both":
+            return [f"--{option.name}"]
+        case "python":
+            return [f"--{option.name}=True"]
+        case "option":
+            return [f"--{option.name}=true"]
+        case "assigned":
+            return [f"{option.name}=true"]
+    return []
+
+
+def _mode_that_trains(option: ScriptOption) -> str | None:
+    """Return the choice that trains and evaluates, or the one that trains if there is none."""
+    choices = {choice: set(name_words(choice)) for choice in map(str, option.choices)}
+    training = [choice for choice, words in choices.items() if words & {"train", "training"}]
+    both = [choice for choice in training if choices[choice] & _EVALUATES]
+    if both and option.default not in both:
+        return both[0]
+    return training[0] if training and option.default not in training else None
 
 
 def _of_language(program: ProgramSource) -> _Found:

@@ -242,6 +242,9 @@ def searched_domains(
             del domains[option.name]
     _keep_heads_divisible(options, domains)
     _leave_doubles(options, domains)
+    if {"topk", "topp"} & {"".join(name_words(option.name)) for option in options}:
+        # With them, the temperature is that of sampling, which trains nothing.
+        domains.pop("temperature", None)
     for refusal in refusals:
         mentioned = set(re.findall(r"[\w-]+", refusal)) & domains.keys()
         flags = {option.name for option in options if option.is_flag} & mentioned

@@ -518,10 +518,13 @@ def _without_docstring(function: ast.FunctionDef) -> ast.FunctionDef:
 def _meters(body: list[ast.stmt]) -> Iterator[str]:
     """Yield the names that are given to objects which print them, as AverageMeter does."""
     for node in ast.walk(ast.Module(body, [])):
-        if isinstance(node, ast.Call) and called_name(node).endswith("Meter") and node.args:
-            name = literal_of(node.args[0])
-            if isinstance(name, str):
-                yield name.replace(" ", "_")
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = literal_of(node.args[0])
+        if ".metrics." in dotted_name(node.func) and "/" in str(name):
+            yield str(name)  # an object of Keras, whose name says what it is about
+        elif called_name(node).endswith("Meter") and isinstance(name, str):
+            yield name.replace(" ", "_")
 
 
 def _logged(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:

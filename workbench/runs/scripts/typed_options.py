@@ -88,6 +88,8 @@ _TARGETS: tuple[tuple[tuple[str, ...], tuple[str, ...], Way, str], ...] = (
 """Functions that take a class or a function, their libraries, how options are passed, and "-" for
 commands whose names have dashes.
 """
+_SUBCOMMANDS = ("overridable_config_cli", "subcommand_cli_from_dict")
+"""Functions of tyro that take configurations by name."""
 _UNKNOWN = object()
 
 
@@ -174,8 +176,10 @@ class _Types:
         """Return the options of a call that reads them by types, or None for any other call."""
         name = called_name(call)
         library = dotted_name(call.func).rpartition(".")[0]
+        if name in _SUBCOMMANDS and "tyro" in self._program.imported_names:
+            return self._of_subcommands(call)
         for names, libraries, way, join in _TARGETS:
-            if name in names and self._is_of(library, libraries):
+            if name in names and self._is_of(library, libraries) and self._is_no_other(call):
                 return self._of_targets(call, way, join)
         if name in _PARSERS:
             return self._of_hf(call)
@@ -195,6 +199,47 @@ class _Types:
             return True
         imported = self._program.imported_names
         return bool(imported & set(libraries)) and library in ("", "parser")
+
+    def _is_no_other(self, call: ast.Call) -> bool:
+        """Return whether a function without a prefix is not one that comes from elsewhere.
+
+        `from gsplat.distributed import cli` starts processes, and reads no options.
+        """
+        if not isinstance(call.func, ast.Name):
+            return True
+        name = call.func.id
+        sources = {
+            (node.module or "").partition(".")[0]
+            for node in ast.walk(self._program.main.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if (alias.asname or alias.name) == name
+        }
+        libraries = {library for _, known, _, _ in _TARGETS for library in known}
+        return not sources or bool(sources & libraries)
+
+    def _of_subcommands(self, call: ast.Call) -> Typed | None:
+        """Return the options of the first of several configurations that tyro offers by name."""
+        node = call.args[0] if call.args else None
+        if isinstance(node, ast.Name):
+            node = next(
+                (
+                    assigned.value
+                    for assigned in ast.walk(self._program.main.tree)
+                    if _assigns(assigned, node.id)
+                ),
+                None,
+            )
+        if not isinstance(node, ast.Dict) or not node.keys:
+            return None
+        chosen, value = literal_of(node.keys[0]), node.values[0]
+        if isinstance(value, ast.Tuple):
+            value = value.elts[-1]
+        name = called_name(value) if isinstance(value, ast.Call) else last_name(value)
+        if not isinstance(chosen, str) or name not in self._program.classes:
+            return None
+        options = self.of_class(name, "both", "")
+        return Typed(self._with_given(options, value, self._program.main, ""), (chosen,))
 
     def of_function(self, function: ast.FunctionDef) -> Typed | None:
         """Return the options of a function whose decorator parses them, or None."""
