@@ -160,3 +160,51 @@ def test_pairs_are_read_whatever_stands_between_them(
 )
 def test_words_and_numbers_without_the_name_of_a_metric_are_none(words: list[str]) -> None:
     assert read_line(" ".join(words).encode()) == {}
+
+
+PARTS = [
+    "Train: (loss = {0}, acc = {1})   Test: (loss = {2}, acc = {3})",
+    "Train(loss={0}, acc={1}) Test(loss={2}, acc={3})",
+    "Train={{'loss': {0}, 'acc': {1}}} Test={{'loss': {2}, 'acc': {3}}}",
+    "epoch 3 Train: loss {0} acc {1} Test: loss {2} acc {3}",
+    "Train loss {0} acc {1} | Test loss {2} acc {3}",
+    "Train [loss: {0}, acc: {1}] Test [loss: {2}, acc: {3}]",
+]
+four = st.tuples(*[st.integers(1, 10**6).map(lambda value: value / 10**4)] * 4)
+
+
+@pytest.mark.parametrize("line", PARTS)
+@given(values=four)
+def test_a_part_of_the_data_belongs_to_what_follows_it(
+    line: str, values: tuple[float, ...]
+) -> None:
+    read = read_line(line.format(*(f"{value:.4f}" for value in values)).encode())
+    read.pop("epoch", None)
+    names = ("Train_loss", "Train_acc", "Test_loss", "Test_acc")
+    assert read == dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("label", ["EMA", "ade20k", "teacher", "c4", "LOC", "Fold 2"])
+@pytest.mark.parametrize("form", ["[{}] ", "{}: "])
+@pytest.mark.parametrize("rest", ["val_loss: 0.5 val_acc: 0.75", "val_loss=0.5, val_acc=0.75"])
+def test_a_label_belongs_to_all_metrics_after_it(label: str, form: str, rest: str) -> None:
+    name = label.replace(" ", "_")
+    line = form.format(label) + rest
+    assert read_line(line.encode()) == {f"{name}_val_loss": 0.5, f"{name}_val_acc": 0.75}
+
+
+@pytest.mark.parametrize("words", ["INFO", "rank0", "trainer", "Results", "main.py", "Epoch 3"])
+def test_a_log_level_a_process_or_a_title_is_no_label(words: str) -> None:
+    values = read_line(f"[{words}] loss: 0.5 acc: 0.75".encode())
+    assert values.items() >= {"loss": 0.5, "acc": 0.75}.items()
+
+
+def test_words_of_a_line_are_kept_where_a_name_would_have_two_values() -> None:
+    assert read_line(b"D loss: 0.5 acc: 0.75 G loss: 0.25 acc: 0.5") == {
+        "D_loss": 0.5,
+        "D_acc": 0.75,
+        "G_loss": 0.25,
+        "G_acc": 0.5,
+    }
+    assert read_line(b"kl loss: 0.5 acc: 0.75") == {"kl_loss": 0.5, "acc": 0.75}
+    assert read_line(b"ema val_loss=0.5 val_acc=0.75") == {"ema_val_loss": 0.5, "ema_val_acc": 0.75}

@@ -7,8 +7,10 @@ belong to all of its numbers. Finding names and numbers in a line is left to `pr
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -22,7 +24,8 @@ _VALIDATES = _words(
     "holdout heldout oof cv"
 )
 _TESTS = ("test", "testing", "tst")
-_SPLITS = (*_TRAINS[:3], *_VALIDATES[:-2], *_TESTS)
+SPLITS = (*_TRAINS[:3], *_VALIDATES[:-2], *_TESTS)
+"""Words that name a part of the data."""
 _METRICS = _words(
     "loss losses logloss acc accs accuracy err error errors score f1 fscore auc auroc auprc "
     "aupr ap map map50 iou miou dice jaccard psnr ssim lpips fid kid bleu chrf meteor rouge "
@@ -32,7 +35,7 @@ _METRICS = _words(
     "pearson residual residuals deviance brier ece top epe silhouette inertia gini regret "
     "objective fitness merror mlogloss metric"
 )
-_NAMES = frozenset((*_METRICS, *(f"{split}{metric}" for split in _SPLITS for metric in _METRICS)))
+_NAMES = frozenset((*_METRICS, *(f"{split}{metric}" for split in SPLITS for metric in _METRICS)))
 COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _COUNTS = frozenset((*COUNTED, "timesteps", "updates", "it", "ep"))
 _LIMITS = ("max", "min", "num", "total", "n", "best", "last", "warmup")
@@ -51,14 +54,14 @@ _OF_ANOTHER = _words(
 """Words before a value that is not the current value of a metric."""
 _QUALIFIERS = frozenset(
     (
-        *_SPLITS,
+        *SPLITS,
         *_OF_ANOTHER,
         *_words("mean avg average best final total running learning step nll"),
     )
 )
 _ENDINGS = frozenset(
     (
-        *_SPLITS,
+        *SPLITS,
         *_OF_ANOTHER,
         *_words("mean avg average best final total value macro micro weighted binary"),
     )
@@ -67,14 +70,17 @@ _AFTER_SPLIT = (
     r"set|data|dataset|phase|results?|metrics?|stats|statistics|summary|scores?|split|loop|step|"
     r"errors?|losses|performance"
 )
-_BEFORE_MARK = r"^|(?<=[|\u2502(\[{,;:>*#\t])|(?<=\s-)|(?<=\d)|(?<=[/\]\d]\s)|(?<=epoch)|(?<=Epoch)"
+_BEFORE_MARK = (
+    r"^|(?<=[|\u2502(\[{,;:>*#\t])|(?<=\s-)|(?<=\d)|(?<=[/\])}\d]\s)|(?<=\d%\s)|(?<=\ds\s)"
+    r"|(?<=\s\s)|(?<=epoch)|(?<=Epoch)"
+)
 _MARK = re.compile(
-    rf"(?:{_BEFORE_MARK})\s*(?P<split>(?:{'|'.join(_SPLITS)})(?:[_-]\w+)?)"
+    rf"(?:{_BEFORE_MARK})\s*(?P<split>(?:{'|'.join(SPLITS)})(?:[_-]\w+)?)"
     rf"(?:\s+(?:{_AFTER_SPLIT}|{'|'.join(COUNTED)}))*"
     rf"\s*(?:[\]):;|\u2502\t]|-(?=\s)|,(?=\s)|$|(?=\s\s))(?!\s*[-+]?\d*\.?\d+(?![\d.]|\s*[\[/]))"
-    rf"|(?:^|\|)\s*(?P<phrase>{'|'.join(_SPLITS)})\s(?![^|]*(?:[=:]\s*\S|\d\.\d))[^|]*(?=\|)"
-    rf"|[\[(]\s*(?P<tag>{'|'.join(_SPLITS)})(?=[\s,@])(?![^\])]*\d\.\d)[^\])=:]{{0,30}}[\])]"
-    rf"|^(?P<first>{'|'.join(_SPLITS)})\s+(?=[\w./]+=\S)",
+    rf"|(?:^|\|)\s*(?P<phrase>{'|'.join(SPLITS)})\s(?![^|]*(?:[=:]\s*\S|\d\.\d))[^|]*(?=\|)"
+    rf"|[\[(]\s*(?P<tag>{'|'.join(SPLITS)})(?=[\s,@])(?![^\])]*\d\.\d)[^\])=:]{{0,30}}[\])]"
+    rf"|^(?P<first>{'|'.join(SPLITS)})\s+(?=[\w./]+=\S)",
     re.IGNORECASE,
 )
 _MAY_BE_SPLIT = re.compile(r"train|trn|val|eval|dev|hold|test|tst", re.IGNORECASE)
@@ -114,10 +120,58 @@ _NEUTRAL = frozenset(
 _MAX_BEFORE = 80
 """Maximum length of the words before a name."""
 _MAX_WORDS = 6
+_MAX_GROUPS = 50
+_NOT_LABELS = frozenset(
+    _words(
+        "info debug warning warn error critical fatal notice trace i w e d wandb root main logger "
+        "trainer log logs logging stdout stderr absl pid time eta note todo tip hint usage step "
+        "steps epochs best device optimizer python torch tensorboard mlflow ray train_loop lr"
+    )
+)
+"""Words in front of a colon or in brackets that are no label of the numbers after them."""
+_OF_RESULTS = frozenset(
+    _words(
+        "result results metric metrics performance score scores stat stats statistics summary "
+        "report progress status output outputs losses done finished complete completed now "
+        "current dict log logs values evaluated avg average mean overall all total"
+    )
+)
+"""Words of labels that do not tell one number from another."""
+_VARIANTS = frozenset(
+    _words(
+        "ema swa teacher student raw int8 int4 fp8 fp16 fp32 bf16 quantized quant pruned distilled "
+        "finetuned pretrained online clean robust adversarial adv source"
+    )
+)
+"""Words for a variant of a model, whose metrics are all different ones."""
+_OF_PROCESS = re.compile(
+    r"(?:rank|default|host|node|worker|proc|process|gpu|cpu|cuda|local|device|thread|server|pid)s?"
+    r"[_ -]?\d*$|.*(?:__|\.\w{1,4}$|/)"
+)
+"""The beginning of a label that says which process or source file prints a line."""
+_BEFORE_LABEL = r"^\W*|[|\u2502;,)\]}]\s*|\d[%\w]{0,3}\s+|\s{2,}|\s-\s+|\d:\s"
+_LABEL_WORD = r"[^\W\d][\w./+-]*"
+_LABEL_WORDS = rf"{_LABEL_WORD}(?: (?:{_LABEL_WORD}|\d+)){{0,2}}"
+_LABEL = re.compile(
+    rf"(?:{_BEFORE_LABEL})(?:[\[(<](?P<tag>{_LABEL_WORDS})[\])>]\s*:?(?=\s*[^\W\d][^\[\]|]*\d)"
+    rf"|(?P<colon>{_LABEL_WORDS})\s?:\s+)"
+)
+_MAY_BE_LABEL = re.compile(r"\w[\])>]|\w\s?:\s")
+_NAMED = re.compile(
+    r"[\[({'\"\s]*(?P<name>(?:[^\W\d][\w./@^-]*\s){0,2}?[^\W\d][\w./@^-]*)['\"]?\s*[=:]?\s*['\"]?"
+    r"(?:[-+]?\.?\d|nan|inf)",
+    re.IGNORECASE,
+)
+_GROUP = re.compile(
+    r"(?<![\w./'\"-])['\"]?(?P<word>[a-z][\w-]*|[A-Z][a-z]+)['\"]?\s?[:=]?\s?[({\[]"
+    r"(?=\s*['\"]?[\w./@ -]+['\"]?\s*[=:])"
+)
+"""A group of numbers in brackets with a word in front, such as `val(loss=0.5)`."""
+_MAY_BE_GROUP = re.compile(r"\w['\"]?\s?[:=]?\s?[({\[]")
 _OPTION = re.compile(
     r"(?:^|_)(?:lr|learning_rate|momentum|dropout|seed|beta[12s]?|alpha|gamma|lambda|eps|epsilon|tau|"
     r"warmup|decay|weight_decay|batch|port|pid|rank|world|device|gpus?|cpus?|workers?|threads?|"
-    r"version|epochs|iters|layers?|heads?|depth|width|hidden|embed|dims?|sizes?|params?|parameters?|"
+    r"version|epochs|iters|iterations|seq_len|context_len|max_len|layers?|heads?|depth|width|hidden|embed|dims?|sizes?|params?|parameters?|"
     r"tensors|vocab|vocabulary|words|labels|classes|features|samples|examples|images|rows|files|"
     r"tokens|trees|bins|length|patience|tol|tolerance|accum\w*|clip\w*|weights?|temperature|"
     r"positive|negative|devices|params_m|codes|steps|interval|freq|frequency|buffer|capacity|"
@@ -128,6 +182,8 @@ _OPTION = re.compile(
     r"|^(?:in|out)_",
 )
 """Names of settings and sizes. Alone on a line they are an echo of the options."""
+_IN_BRACKETS = re.compile(r"[_ ]?\([^()]*\)$")
+"""A short name or a unit after a name, such as the `(LR)` of `learning rate (LR)`."""
 _ECHO = re.compile(
     r"\b(?:namespace|config\w*|configuration|arg\w*|params?|parameters?|hparams|hyper\W?param\w*|"
     r"options?|settings?|flags)\b",
@@ -175,7 +231,8 @@ def is_option(name: str) -> bool:
         >>> is_option("batch_size"), is_option("num_layers"), is_option("val_loss")
         (True, True, False)
     """
-    return not is_metric(name) and _OPTION.search(name.lower().replace("-", "_")) is not None
+    plain = _IN_BRACKETS.sub("", name.lower().replace("-", "_"))
+    return not is_metric(name) and _OPTION.search(plain) is not None
 
 
 def echoes_options(title: str) -> bool:
@@ -205,22 +262,137 @@ def split_of(name: str) -> str:
 
 def split_word(word: str) -> str:
     """Return a word in lower case if it names a part of the data, or else ""."""
-    return word.lower() if word.lower() in _SPLITS else ""
+    return word.lower() if word.lower() in SPLITS else ""
 
 
-def scopes_in(text: str) -> list[tuple[int, str]]:
-    """Return the words that belong to all numbers after them, with the places of their ends.
+class Scope(NamedTuple):
+    """Words that belong to all numbers of a part of a line.
+
+    Attributes:
+        begin: Where the words begin.
+        start: Where the part begins.
+        end: Where it ends.
+        word: The words, joined by underscores.
+        is_split: Whether they name a part of the data. Otherwise they are a label, such as `EMA`.
+    """
+
+    begin: int
+    start: int
+    end: int
+    word: str
+    is_split: bool
+
+
+def scopes_in(text: str) -> list[Scope]:
+    """Return the words that belong to all numbers after them, in the order of their places.
 
     Example:
-        >>> scopes_in("[train] loss 0.5"), scopes_in("Test set: loss 0.5"), scopes_in("loss 0.5")
-        ([(7, 'train')], [(9, 'Test')], [])
+        >>> [scope.word for scope in scopes_in("[train] loss 0.5")]
+        ['train']
+        >>> [scope.word for scope in scopes_in("[EMA] Test set: loss 0.5")]
+        ['EMA', 'Test']
+        >>> scopes_in("loss 0.5")
+        []
     """
-    if _MAY_BE_SPLIT.search(text) is None:  # a quick check, because most lines have none
+    scopes: list[Scope] = []
+    if _MAY_BE_SPLIT.search(text) is not None:  # a quick check, because most lines have none
+        for match in _MARK.finditer(text):
+            word = match["split"] or match["phrase"] or match["tag"] or match["first"]
+            scopes.append(Scope(match.start(), match.end(), len(text), word, is_split=True))
+    if _MAY_BE_GROUP.search(text) is not None:
+        for match in itertools.islice(_GROUP.finditer(text), _MAX_GROUPS):
+            words = _label_of(match["word"])
+            end = _end_of_group(text, match.end())
+            scopes += _scopes_of(words, match, end)
+    if _MAY_BE_LABEL.search(text) is not None:
+        for match in _LABEL.finditer(text):
+            if match["colon"] is None or is_named(text, match):
+                words = _label_of(match["tag"] or match["colon"])
+                scopes += _scopes_of(words, match, len(text))
+    return sorted(set(scopes))
+
+
+def _scopes_of(words: list[str], match: re.Match[str], end: int) -> list[Scope]:
+    """Return the scopes that some words give: a part of the data, a label, or both."""
+    splits = [word for word in words if word.lower() in SPLITS]
+    labels = [word for word in words if word.lower() not in SPLITS]
+    scopes = []
+    if labels:
+        word = "_".join(labels)
+        scopes.append(Scope(match.start(), match.end(), end, word, is_split=False))
+    if splits:
+        scopes.append(Scope(match.start(), match.end(), end, splits[0], is_split=True))
+    return scopes
+
+
+def is_named(text: str, match: re.Match[str]) -> bool:
+    """Return whether a label is directly in front of the name of a metric and its number."""
+    after = _NAMED.match(text, match.end())
+    return after is not None and has_metric_name(after["name"])
+
+
+def _label_of(text: str) -> list[str]:
+    """Return the words of a label. Other texts, such as a log level, have none."""
+    words = [word.strip(".") for word in text.split()]
+    lowered = [word.lower() for word in words]
+    is_other = (
+        any(word in _PROSE or word in _NOT_LABELS for word in lowered)
+        or _OF_PROCESS.match(lowered[0]) is not None
+        or any(is_metric(word) or is_count(word) for word in words)
+        or echoes_options(text)
+    )
+    if is_other:
         return []
-    return [
-        (match.end(), match["split"] or match["phrase"] or match["tag"] or match["first"])
-        for match in _MARK.finditer(text)
-    ]
+    kept = [word for word in words if word.lower() not in _NEUTRAL | _OF_RESULTS]
+    if all(not _IS_WORD.match(word) for word in kept):
+        return []
+    if any(not _IS_WORD.match(word) for word in kept) and kept[0].lower() not in _NUMBERED:
+        return []
+    return kept
+
+
+def _end_of_group(text: str, place: int) -> int:
+    """Return where the bracket that opens before a place closes, or the end of the line."""
+    depth = 1
+    for index in range(place, len(text)):
+        depth += (text[index] in "({[") - (text[index] in ")}]")
+        if depth == 0:
+            return index
+    return len(text)
+
+
+def labelled(name: str, label: str) -> str:
+    """Return a name with a label before it, unless the name has it or is the same for all labels.
+
+    Args:
+        name: The name.
+        label: The label, such as `EMA`. "" if there is none.
+    """
+    is_known = name.lower().startswith(f"{label.lower()}_")
+    if not label or is_known or is_count(name) or _SHARED.search(name):
+        return name
+    return f"{label}_{name}"
+
+
+def carried_label(words: str, name: str) -> str:
+    """Return the words in front of a name that the next numbers of the line also belong to.
+
+    In `ema val_loss: 0.5 val_acc: 0.7` that is `ema`: no loss is called "ema val_loss". In
+    `kl loss: 0.5 acc: 0.7` there is none.
+
+    Args:
+        words: The words in front of the name, with spaces.
+        name: The name without them.
+    """
+    labels = [word for word in re.split("[ _]", words) if word and word.lower() not in SPLITS]
+    if all(word.lower() in _QUALIFIERS for word in labels) or any(
+        word.lower() in _OF_ANOTHER or is_metric(word) for word in labels
+    ):
+        return ""
+    is_variant = any(word.lower() in _VARIANTS for word in labels)
+    if is_variant or (split_of(name) and is_metric(name)):
+        return "_".join(labels)
+    return ""
 
 
 def name_of(text: str, start: int, name: str, *, begin: int = 0) -> str:
@@ -276,7 +448,7 @@ def _after_number(words: list[str]) -> list[str]:
 
 def _joined(words: list[str], name: str) -> str:
     """Return a name with the words before it."""
-    if name.lower() in _COUNTS and all(word.lower() in _SPLITS for word in words):
+    if name.lower() in _COUNTS and all(word.lower() in SPLITS for word in words):
         return name
     prose = [place for place, word in enumerate(words) if word.lower() in _PROSE]
     if prose:
@@ -308,7 +480,7 @@ def _of_phrase(words: list[str], name: str) -> str:
         and not _NUMBER_WORD.fullmatch(word)
         and (cleaned := _cleaned(word))
     ]
-    splits = [word for word in kept if word.lower() in _SPLITS]
+    splits = [word for word in kept if word.lower() in SPLITS]
     return "_".join([*splits, *(word for word in kept if word not in splits)])
 
 
@@ -338,7 +510,7 @@ def written_scope(name: str) -> str:
         ('train', 'val', '')
     """
     first = re.split(r"[_ ]", name, maxsplit=1)[0]
-    if first == name or first.lower() not in _SPLITS or not is_metric(name):
+    if first == name or first.lower() not in SPLITS or not is_metric(name):
         return ""
     if first.lower() in _TRAINS or name[len(first)] == " ":
         return first
@@ -412,7 +584,7 @@ def objectives_in(names: Iterable[str]) -> list[str]:
 def _is_whole(name: str) -> bool:
     """Return whether a metric is of all data, rather than of a part such as one class."""
     tokens = [token.lower() for token in re.split(r"[^\w@]+|_", name)]
-    others = {*_SPLITS, *_OF_WHOLE}
+    others = {*SPLITS, *_OF_WHOLE}
     return name[:1].isalpha() and all(
         token in others or token.isdecimal() or is_metric(token) for token in tokens
     )

@@ -21,6 +21,7 @@ import functools
 import json
 import math
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator
 from typing import NamedTuple
@@ -29,12 +30,15 @@ from workbench.foundation.formatting import without_escapes
 from workbench.training.programs.documents import Values, numbers_by_split, numbers_of, read_json
 from workbench.training.programs.metric_names import (
     COUNTED,
+    Scope,
     can_be_name,
+    carried_label,
     echoes_options,
     has_metric_name,
     is_count,
     is_metric,
     is_option,
+    labelled,
     name_of,
     scoped,
     scopes_in,
@@ -42,6 +46,7 @@ from workbench.training.programs.metric_names import (
     split_word,
     written_scope,
 )
+from workbench.training.programs.printed_forms import with_pairs
 from workbench.training.programs.printed_numbers import (
     COUNT,
     NOT_INSIDE,
@@ -69,8 +74,6 @@ _PAIR = re.compile(
 )
 _COMPARED = re.compile(r"\s*%?\s+(?:lower|higher|better|worse|less|more|above|below)\b")
 _POSITION = re.compile(r"\s*\[\s*\d+\s*/")
-_SHARE = re.compile(r"\s?/\s?(\d+)\s*\(\s*\d+(?:\.\d+)?\s?%\s*\)")
-"""The rest of a share, such as `/100 (98%)` after its 98."""
 _NOTED = re.compile(
     rf"^\W*(?P<name>[^=:@]+?)\s*@\s*\[(?P<at>[^\[\]]+)\]\s*[=:]\s*(?P<number>{NUMBER})\s*$",
     re.IGNORECASE,
@@ -81,15 +84,10 @@ _FIELD = re.compile(
     rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*){{0,2}})\s+({WRITTEN})({UNIT})?\s*", re.IGNORECASE
 )
 _FEWEST_FIELDS = 2
-_CHANGE = re.compile(
-    rf"(?<![\w.,])(?:{NUMBER})%?\s*(?:[-=]+>|\u2192)\s*(?=(?:{NUMBER})(?![\w.]))", re.IGNORECASE
-)
-"""The old value of a change."""
 _OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$", re.IGNORECASE)
 """The start of a part of a line with the best values so far."""
 _OF_BEST_VALUE = re.compile(r"\bbest\b.*\(\s*$", re.IGNORECASE)
 """The start of the brackets after the best value, which say when it was reached."""
-_OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
 """End of a line of a mapping that continues in the next line."""
@@ -129,6 +127,7 @@ _SPACED_PAIR = re.compile(
     r"(?![\w:/@]|,\d|\.\d|-\d)",
     re.IGNORECASE,
 )
+_LAST_WORDS = re.compile(r"(?:\s+[^\W\d][\w./+-]*){1,2}")
 _NOISE = re.compile(
     r"^[IWEF]\d{4} [\d:.]+\s+\d+ \S+\]|(?<!\w)[a-z]\w{1,9}://\S+|\(\w{1,40}:\d+\)"
     r"|(?<![^\s\[(:])[^\s:]{1,200}\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
@@ -500,7 +499,7 @@ class _Pair(NamedTuple):
 
 def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
     """Return the metrics of a line with names and values."""
-    text = _with_present_values(with_plain_values(text))
+    text = with_pairs(with_plain_values(text))
     text, nested = _without_nested(text, metrics)
     if (noted := _NOTED.match(text)) is not None:
         at = re.sub(r"[^\w.:=/-]+", "_", f"{noted['name']} {noted['at'].replace('= ', '=')}").strip(
@@ -537,21 +536,8 @@ def _named(text: str, pairs: list[_Pair], metrics: Container[str], *, has_others
 
     A line that has neither a metric nor a position may be an echo of the options.
     """
-    scopes = scopes_in(text)
-    written = {pair.name for pair in pairs}
-    scope, is_of_all, place = "", False, 0
     values = Values()
-    for pair in pairs:
-        while place < len(scopes) and scopes[place][0] <= pair.place:
-            scope, is_of_all = scopes[place][1], True
-            place += 1
-        name = pair.name
-        if is_of_all or is_metric(name):
-            name = scoped(name, scope)
-        if name != pair.name and name in written:
-            name = pair.name
-        if split_of(pair.name) and is_metric(pair.name):
-            scope, is_of_all = written_scope(pair.spaced), False
+    for pair, name in zip(pairs, _names_of(text, pairs), strict=True):
         if pair.value is not None:
             values[name] = pair.value
     is_echo = not has_others and not any(
@@ -560,6 +546,105 @@ def _named(text: str, pairs: list[_Pair], metrics: Container[str], *, has_others
     if is_echo:
         return Values({name: value for name, value in values.items() if not is_option(name)})
     return values
+
+
+def _names_of(text: str, pairs: list[_Pair]) -> list[str]:
+    """Return the names of pairs, with the words of the line that belong to several of them."""
+    scopes = scopes_in(text)
+    written = frozenset(pair.name for pair in pairs)
+    words = _WordsOfLine(written)
+    names: list[str] = []
+    for pair in pairs:
+        while scopes and scopes[0].start <= pair.place:
+            words.take(scopes.pop(0))
+        words.drop_before(pair.place)
+        names.append(words.name_of(pair))
+    return _told_apart(pairs, names)
+
+
+class _WordsOfLine:
+    """The words of a line that belong to the numbers after them, up to the next such words."""
+
+    def __init__(self, written: frozenset[str]) -> None:
+        """Start without words.
+
+        Args:
+            written: The names of the line as they are written.
+        """
+        self._written = written
+        self._split: Scope | None = None
+        self._label: Scope | None = None
+        self._carried = ""
+        self._is_of_all = False
+
+    def take(self, scope: Scope) -> None:
+        """Take the words that belong to the next numbers."""
+        if scope.is_split:
+            self._split, self._is_of_all = scope, True
+        else:
+            self._label, self._carried = scope, ""
+
+    def drop_before(self, place: int) -> None:
+        """Leave out the words whose part of the line ends before a place."""
+        if self._split is not None and self._split.end <= place:
+            self._split = None
+        if self._label is not None and self._label.end <= place:
+            self._label = None
+
+    def name_of(self, pair: _Pair) -> str:
+        """Return the name of a pair with the words that belong to it, in their order."""
+        words, _, bare = pair.spaced.rpartition(" ")
+        if own := carried_label(words, bare):
+            self._carried = own
+        name = pair.name
+        if not own:
+            name = labelled(name, self._carried)
+        is_inner = self._split is None or (
+            self._label is not None and self._label.begin >= self._split.begin
+        )
+        if is_inner:
+            name = self._with_split(self._with_label(name), pair)
+        else:
+            name = self._with_label(self._with_split(name, pair))
+        if split_of(pair.name) and is_metric(pair.name):
+            self._follow(pair, written_scope(pair.spaced))
+        return name
+
+    def _with_label(self, name: str) -> str:
+        return labelled(name, self._label.word if self._label is not None else "")
+
+    def _with_split(self, name: str, pair: _Pair) -> str:
+        if self._split is None or not (self._is_of_all or is_metric(pair.name)):
+            return name
+        with_split = scoped(name, self._split.word)
+        return name if with_split in self._written else with_split
+
+    def _follow(self, pair: _Pair, split: str) -> None:
+        """Take the part of the data that the name of a pair gives to the next numbers."""
+        self._is_of_all = False
+        if split:
+            self._split = Scope(pair.place, pair.place, sys.maxsize, split, is_split=True)
+        else:
+            self._split = None
+
+
+def _told_apart(pairs: list[_Pair], names: list[str]) -> list[str]:
+    """Return names in which equal ones have the last words in front of a number before them.
+
+    In `teacher acc1: 78 acc5: 93 student acc1: 71 acc5: 90` the words belong to both numbers.
+    """
+    if len(set(names)) == len(names):
+        return names
+    told: list[str] = []
+    words = ""
+    for pair, name in zip(pairs, names, strict=True):
+        own = [word for word in re.split("[ _]", pair.spaced)[:-1] if not split_word(word)]
+        if own and " " in pair.spaced:
+            words = "_".join(own)
+        other = labelled(name, words)
+        is_doubtful = names.count(name) > 1 and not own and other not in names
+        told.append(other if is_doubtful else name)
+    return told
 
 
 def _signed_pairs(text: str) -> Iterator[_Pair]:
@@ -579,9 +664,6 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
         value = number_of(match["number"], is_count=is_count(bare))
         if value is not None:
             value = in_base_unit(value, match["unit"] or "", name)
-        share = _SHARE.match(text, match.end())
-        if value is not None and share is not None and int(share[1]):
-            value = 100 * value / int(share[1])
         spaced = " ".join((name.removesuffix(bare).rstrip("_"), bare)).strip()
         yield _Pair(match.start("name"), match.end(), name, spaced, match["number"], value)
 
@@ -658,15 +740,6 @@ def _progress_of(text: str) -> dict[str, float]:
     }
 
 
-def _with_present_values(text: str) -> str:
-    """Return a line in which each change, such as `0.5 --> 0.4`, is replaced by its new value."""
-    if ">" in text or "\u2192" in text:
-        text = _CHANGE.sub("", text)
-    if "Best is" in text:
-        text = _OPTUNA_BEST.sub("best_value:", text)
-    return text
-
-
 def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
     """Return a line without a mapping of mappings at its end, and the values of that mapping.
 
@@ -711,7 +784,8 @@ def _spaced_pairs(text: str, *, has_progress: bool) -> list[_Pair]:
     place = 0
     for separator in [*_SEPARATOR.finditer(text), None]:
         end = len(text) if separator is None else separator.start()
-        pairs = _spaced_pairs_of(text[place:end], place)
+        has_more = separator is not None and separator[0] in (":", "|")
+        pairs = _spaced_pairs_of(text[place:end], place, has_more=has_more)
         if any(
             has_metric_name(pair.name) and (has_progress or not _is_whole(pair.number))
             for pair in pairs
@@ -725,13 +799,22 @@ def _is_whole(number: str) -> bool:
     return number.lstrip("+-").isdecimal()
 
 
-def _spaced_pairs_of(part: str, begin: int) -> list[_Pair]:
-    """Return the pairs of a part, or none if the part has anything else."""
+def _spaced_pairs_of(part: str, begin: int, *, has_more: bool) -> list[_Pair]:
+    """Return the pairs of a part, or none if the part has anything else.
+
+    Args:
+        part: The part.
+        begin: Where it begins in the line.
+        has_more: Whether a colon or another pair follows, so that the words at the end of the part
+            belong to what follows.
+    """
     pairs: list[_Pair] = []
     part = part.rstrip()
     place = _after_brackets(part, 0)
     while place < len(part):
         match = _SPACED_PAIR.match(part, place)
+        if match is None and has_more and _LAST_WORDS.fullmatch(part, place):
+            return pairs
         if match is None or match[2].endswith("_"):
             return []
         words, is_apart = match[1].split(" "), match.start(2) - match.end(1) > 2

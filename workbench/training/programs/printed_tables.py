@@ -17,6 +17,8 @@ from workbench.training.programs.metric_names import (
     is_count,
     is_metric,
     is_option,
+    scoped,
+    written_scope,
 )
 from workbench.training.programs.printed_numbers import NUMBER
 
@@ -32,6 +34,8 @@ _COEFFICIENTS = re.compile(r"\b(?:estimate|std\.? err\w*|coef\w*|t.value|z.value
 """Columns of a table of a statistical model, in which each row is a coefficient."""
 _TITLE = re.compile(r"(?:^|\s)metrics?$|^metric\b", re.IGNORECASE)
 """The first column of a box whose rows are metrics."""
+_OF_NAMES = re.compile(r"metrics?|measure", re.IGNORECASE)
+_OF_VALUES = re.compile(r"values?|scores?|results?|mean", re.IGNORECASE)
 _OF_ROW = re.compile(
     r"all|total|overall|avg|mean|average|running|pending|terminated|error|done|ok", re.IGNORECASE
 )
@@ -68,6 +72,7 @@ class Tables:
         self._kind = ""
         self._previous: list[_Column] = []
         self._prefix = ""
+        self._labels: list[str] = []
         self._is_box = False
         self._is_adjacent = False
 
@@ -108,6 +113,8 @@ class Tables:
         """Begin a table, if a line without numbers has the names of its columns."""
         words = _words_of(text)
         above, self._previous = self._previous, words if _GAP.search(text.strip()) else []
+        if kind == "bar" and (groups := _columns_of_groups(text)):
+            kind, cells = "space", groups
         if kind == "space" and len(cells) < _FEWEST:
             kind, cells = "word", words
         if not (has_metric_name(text) and _is_header(kind, cells, text)):
@@ -119,6 +126,7 @@ class Tables:
                 for up, low in zip(above, words, strict=True)
             ]
         self._columns, self._kind, self._prefix = cells, kind, ""
+        self._labels = []
         self._is_box = len(cells) == _FEWEST and _TITLE.search(cells[0].name) is not None
         self._is_adjacent = True
         return Values()
@@ -148,8 +156,8 @@ class Tables:
         if self._kind in ("bar", "comma", "tab"):
             if kind != self._kind or len(cells) != len(columns):
                 return None
-            return _named(list(zip(columns, cells, strict=True)))
-        words = _words_of(text)
+            return _named(list(zip(columns, self._with_labels_above(cells), strict=True)))
+        words = _words_of(_BARS.sub(" ", text))
         numbers = [word for word in words if _VALUE.fullmatch(word.name)]
         if len(words) == len(columns):
             pairs = list(zip(columns, words, strict=True))
@@ -157,6 +165,14 @@ class Tables:
         if not self._is_adjacent or len(numbers) < _FEWEST:
             return None
         return _report_row(columns, words) or _aligned(columns, words)
+
+    def _with_labels_above(self, cells: list[_Column]) -> list[_Column]:
+        """Return the cells of a row. A label that is left out is that of the row above."""
+        if cells[0].name:
+            self._labels = [cell.name for cell in cells if _is_word(cell)][:1]
+        elif self._labels and any(_is_word(cell) for cell in cells):
+            return [_Column(self._labels[0], cells[0].begin, cells[0].begin), *cells[1:]]
+        return cells
 
 
 def _is_header(kind: str, cells: list[_Column], text: str) -> bool:
@@ -180,6 +196,27 @@ def _is_header(kind: str, cells: list[_Column], text: str) -> bool:
     if kind == "comma":
         return all(re.fullmatch(r"[\w./@ -]+", name) and name.count(" ") <= 1 for name in names)
     return True
+
+
+def _columns_of_groups(text: str) -> list[_Column]:
+    """Return the columns of a line whose bars separate groups of them, or none.
+
+    The first word of a group, such as that of `Val loss   acc`, belongs to all of its columns.
+    """
+    groups = [group for group in _split(text.strip().strip("|\u2502\u2503"), _BARS) if group.name]
+    if not any(_GAP.search(group.name) for group in groups):
+        return []
+    columns: list[_Column] = []
+    for group in groups:
+        names = _split(group.name, _GAP)
+        scope = written_scope(names[0].name)
+        columns += [
+            _Column(
+                scoped(_joined(cell.name), scope), group.begin + cell.begin, group.begin + cell.end
+            )
+            for cell in names
+        ]
+    return columns
 
 
 def _cells_of(text: str) -> tuple[str, list[_Column]]:
@@ -237,8 +274,17 @@ def _named(pairs: list[tuple[_Column, _Column]]) -> Values | None:
 
     Words in the first cells say what the row is about.
     """
-    labels = [cell.name for _, cell in itertools.takewhile(lambda pair: _is_word(pair[1]), pairs)]
+    measured = _measured(pairs)
+    first = itertools.takewhile(lambda pair: _is_word(pair[1]), pairs)
+    labels = [
+        cell.name
+        for column, cell in first
+        if measured is None or not _OF_NAMES.fullmatch(column.name)
+    ]
     label = "".join(f"{_joined(word)}_" for word in labels if not _OF_ROW.fullmatch(word))
+    if measured is not None:
+        name, number = measured
+        return Values({_with_label(name, label): number})
     columns = [column.name for column, _ in pairs]
     values = Values()
     for column, cell in pairs:
@@ -248,6 +294,19 @@ def _named(pairs: list[tuple[_Column, _Column]]) -> Values | None:
         if number is not None and column.name and columns.count(column.name) == 1:
             values[_with_label(_joined(column.name), label)] = number
     return values or None
+
+
+def _measured(pairs: list[tuple[_Column, _Column]]) -> tuple[str, float] | None:
+    """Return the metric of a row that has its name in one column and its value in another."""
+    named = [cell.name for column, cell in pairs if _OF_NAMES.fullmatch(column.name)]
+    numbers = [
+        number
+        for column, cell in pairs
+        if _OF_VALUES.fullmatch(column.name) and (number := _number(cell.name)) is not None
+    ]
+    if len(named) != 1 or len(numbers) != 1 or _number(named[0]) is not None or not named[0]:
+        return None
+    return _joined(named[0]), numbers[0]
 
 
 def _is_word(cell: _Column) -> bool:

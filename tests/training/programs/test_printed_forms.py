@@ -1,0 +1,76 @@
+"""Values in other forms than a name and a number."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.training.programs.printed_forms import with_pairs
+from workbench.training.programs.printed_metrics import read_line
+
+counts = st.integers(1, 10**6)
+losses = st.integers(0, 10**6).map(lambda value: value / 10**4)
+
+
+@given(part=counts, more=counts, word=st.sampled_from(["Accuracy", "acc", "top1", "HellaSwag"]))
+def test_the_result_of_a_share_counts(part: int, more: int, word: str) -> None:
+    share = round(part / (part + more), 4)
+    line = f"{word}: {part}/{part + more} = {share}"
+    assert read_line(line.encode()) == {word: share}
+
+
+@given(part=counts, more=counts)
+def test_an_accuracy_without_a_result_is_a_share(part: int, more: int) -> None:
+    line = f"Accuracy: {part} / {part + more}"
+    assert read_line(line.encode()) == pytest.approx({"Accuracy": part / (part + more)})
+
+
+def test_a_position_and_a_loss_are_no_shares() -> None:
+    assert read_line(b"step 10/100 = 10% loss: 0.5") == {"step": 10, "loss": 0.5}
+    assert with_pairs("loss: 3/10") == "loss: 3/10"
+    assert with_pairs("accuracy: 10/5") == "accuracy: 10/5"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "val_loss improved from {old} to {new}, saving model to best.h5",
+        "val_loss decreased ({old} --> {new}).  Saving model ...",
+        "val_loss has decreased from {old} to {new}",
+        "val_loss: {old} -> {new}",
+    ],
+)
+@given(old=losses, new=losses)
+def test_of_a_change_in_words_the_new_value_counts(change: str, old: float, new: float) -> None:
+    line = change.format(old=f"{old:.4f}", new=f"{new:.4f}")
+    assert read_line(line.encode()) == {"val_loss": new}
+
+
+def test_without_an_improvement_there_is_no_new_value() -> None:
+    assert read_line(b"Epoch 3: val_loss did not improve from 0.51200") == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss (train/val): {train:.4f}/{val:.4f}",
+        "loss (train, val): {train:.4f}, {val:.4f}",
+        "train/val loss: {train:.4f} / {val:.4f}",
+        "train/val loss {train:.4f}/{val:.4f}",
+    ],
+)
+@given(train=losses, val=losses)
+def test_the_parts_of_the_data_have_a_value_each(line: str, train: float, val: float) -> None:
+    written = line.format(train=train, val=val)
+    assert read_line(written.encode()) == {"train_loss": train, "val_loss": val}
+
+
+def test_names_in_words_and_in_tuples() -> None:
+    assert read_line(b"Metric: val_loss, Value: 0.5") == {"val_loss": 0.5}
+    assert read_line(b"Key: dropout, Value: 0.5") == {}
+    assert read_line(b"(train_loss, val_loss) = (0.5, 0.75)") == {
+        "train_loss": 0.5,
+        "val_loss": 0.75,
+    }
+    assert read_line(b"loss = 0.25f0 rmse = 1.5f-3") == {"loss": 0.25, "rmse": 0.0015}
