@@ -31,8 +31,8 @@ _METRICS = _words(
     "aupr ap map map50 iou miou dice jaccard psnr ssim lpips fid kid bleu chrf meteor rouge "
     "rougel cider wer cer per der eer ppl perplexity bpb bpc bpd nll elbo likelihood loglik "
     "mse rmse rmsle mae mape smape mase rsquared r2 squared precision recall sensitivity "
-    "specificity reward rewards returns ndcg mrr hitrate kappa mcc corr correlation spearman "
-    "pearson residual residuals deviance brier ece top epe silhouette inertia gini regret "
+    "specificity reward rewards return returns ndcg mrr hitrate kappa mcc corr correlation "
+    "spearman pearson residual residuals deviance brier ece top epe silhouette inertia gini regret "
     "objective fitness merror mlogloss metric"
 )
 _NAMES = frozenset((*_METRICS, *(f"{split}{metric}" for split in SPLITS for metric in _METRICS)))
@@ -123,7 +123,7 @@ _MAX_WORDS = 6
 _MAX_GROUPS = 50
 _NOT_LABELS = frozenset(
     _words(
-        "info debug warning warn error critical fatal notice trace i w e d wandb root main logger "
+        "info debug warning warn error critical fatal notice trace wandb root main logger "
         "trainer log logs logging stdout stderr absl pid time eta note todo tip hint usage step "
         "steps epochs best device optimizer python torch tensorboard mlflow ray train_loop lr"
     )
@@ -146,14 +146,14 @@ _VARIANTS = frozenset(
 """Words for a variant of a model, whose metrics are all different ones."""
 _OF_PROCESS = re.compile(
     r"(?:rank|default|host|node|worker|proc|process|gpu|cpu|cuda|local|device|thread|server|pid)s?"
-    r"[_ -]?\d*$|.*(?:__|\.\w{1,4}$|/)"
+    r"[_ -]?\d*$|.*(?:__|\.\w{1,4}$)"
 )
 """The beginning of a label that says which process or source file prints a line."""
 _BEFORE_LABEL = r"^\W*|[|\u2502;,)\]}]\s*|\d[%\w]{0,3}\s+|\s{2,}|\s-\s+|\d:\s"
 _LABEL_WORD = r"[^\W\d][\w./+-]*"
 _LABEL_WORDS = rf"{_LABEL_WORD}(?: (?:{_LABEL_WORD}|\d+)){{0,2}}"
 _LABEL = re.compile(
-    rf"(?:{_BEFORE_LABEL})(?:[\[(<](?P<tag>{_LABEL_WORDS})[\])>]\s*:?(?=\s*[^\W\d][^\[\]|]*\d)"
+    rf"(?:{_BEFORE_LABEL})(?:[\[(<](?P<tag>{_LABEL_WORDS})(?=[\])>]\s*:?\s*[^\W\d][^\[\]|]*\d)"
     rf"|(?P<colon>{_LABEL_WORDS})\s?:\s+)"
 )
 _MAY_BE_LABEL = re.compile(r"\w[\])>]|\w\s?:\s")
@@ -333,7 +333,7 @@ def is_named(text: str, match: re.Match[str]) -> bool:
 
 def _label_of(text: str) -> list[str]:
     """Return the words of a label. Other texts, such as a log level, have none."""
-    words = [word.strip(".") for word in text.split()]
+    words = [word.strip(".") for word in re.split(r"[\s/]+", text) if word]
     lowered = [word.lower() for word in words]
     is_other = (
         any(word in _PROSE or word in _NOT_LABELS for word in lowered)

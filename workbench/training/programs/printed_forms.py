@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.training.programs.metric_names import COUNTED, SPLITS, is_metric
+from workbench.training.programs.metric_names import COUNTED, SPLITS, is_count, is_metric
 from workbench.training.programs.printed_numbers import NUMBER
 
 _JULIA = re.compile(r"(?<![\w.])(\d+\.\d*|\.\d+)f([-+]?\d+)\b")
@@ -20,7 +20,7 @@ _CHANGE = re.compile(
 """The old value of a change."""
 _VERB = re.compile(
     r"(?P<name>[\w./@-]+)['\"]?:?\s+(?:has\s+|was\s+|is\s+)?"
-    r"(?:improved|decreased|increased|reduced|dropped|fell|rose|went|changed|moved|updated)"
+    r"(?:improved|decreased|increased|reduced|dropped|fell|rose|went|changed|moved|updated)(?:\s+(?:up|down))?"
     rf"(?:\s+by\s+{NUMBER}%?)?\s*:?\s*(?:from|\(|\[)?\s*(?P<old>{NUMBER})?%?\s*(?:to\b|[-=]+>|\u2192)"
     rf"\s*(?P<new>{NUMBER})(?P<unit>%?)\s*[)\]]?(?![\w]|\.\d)",
     re.IGNORECASE,
@@ -55,6 +55,15 @@ _TUPLES = re.compile(
     rf"\((?P<values>{NUMBER}(?:,\s*{NUMBER})+),?\)",
     re.IGNORECASE,
 )
+_AT_STEP = re.compile(
+    rf"(?<![\w./-])(?P<name>(?:[^\W\d][\w./-]* )?[^\W\d][\w./@-]*) (?:@|at|after|in) "
+    rf"(?P<place>(?:{'|'.join(COUNTED)})s?\s*\d+)\s*[:=]\s*(?={NUMBER})",
+    re.IGNORECASE,
+)
+"""A metric with the place where it was measured, such as `val loss @ step 500: 0.5`."""
+_ARROW = re.compile(r"(?<=[^\W\d])\s*(?:[-=]+>|\u2192|\u00bb)\s*(?=[^\W\d])")
+"""An arrow between words, which is no change."""
+_BULLETS = re.compile(r"\s[\u00b7\u2022\u25aa\u25b8\u25b6\u25ba\u203a]\s+(?=[^\W\d])")
 _IN_WORDS = re.compile(
     r"\b(?:key|name|metric|param|parameter|option|setting|argument|hyperparameter)\s*[:=]\s*['\"]?"
     r"(?P<name>[^\W\d][\w./@-]*)['\"]?\s*[,;|]?\s*value\s*[:=]\s*",
@@ -76,6 +85,7 @@ def with_pairs(text: str) -> str:
         >>> with_pairs("loss (train/val): 0.5/0.6")
         ' | train_loss: 0.5 ; val_loss: 0.6 ; '
     """
+    text = _AT_STEP.sub(_at_step, _with_plain_signs(text))
     if "f" in text:
         text = _JULIA.sub(r"\1e\2", text)
     if ">" in text or "\u2192" in text or " to " in text:
@@ -94,11 +104,28 @@ def with_pairs(text: str) -> str:
     return text
 
 
+def _with_plain_signs(text: str) -> str:
+    """Return a line with bars instead of bullets, and colons instead of arrows between words."""
+    is_ascii = text.isascii()
+    if not is_ascii:
+        text = _BULLETS.sub(" | ", text)
+    if ">" in text or not is_ascii:
+        text = _ARROW.sub(": ", text)
+    return text
+
+
 def _present(match: re.Match[str]) -> str:
     """Return the new value of a metric that changed."""
     if not is_metric(match["name"]):
         return match[0]
     return f"{match['name']}: {match['new']}{match['unit']}"
+
+
+def _at_step(match: re.Match[str]) -> str:
+    """Return the place before the metric that was measured there."""
+    if not is_metric(match["name"].split(" ")[-1]):
+        return match[0]
+    return f"{match['place']} | {match['name']}: "
 
 
 def _result(match: re.Match[str]) -> str:
@@ -110,9 +137,11 @@ def _result(match: re.Match[str]) -> str:
 def _share(match: re.Match[str]) -> str:
     """Return a share of all examples as a number. With a percentage it is one, too."""
     name, part, total = match["name"], int(match["part"]), int(match["all"])
-    if not (is_metric(name) and _IS_SHARE.search(name) and 0 < total >= part):
-        return match[0]
     sign = match["sign"]
+    is_share = is_metric(name) and _IS_SHARE.search(name) is not None
+    is_named = bool(match["percent"]) and bool(sign.strip()) and not is_count(name)
+    if not ((is_share or is_named) and 0 < total >= part):
+        return match[0]
     if match["percent"]:
         return f"{name}{sign}{100 * part / total}%"
     return f"{name}{sign}{part / total}"

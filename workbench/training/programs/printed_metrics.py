@@ -600,7 +600,7 @@ class _WordsOfLine:
         if not own:
             name = labelled(name, self._carried)
         is_inner = self._split is None or (
-            self._label is not None and self._label.begin >= self._split.begin
+            self._label is not None and self._label.begin > self._split.begin
         )
         if is_inner:
             name = self._with_split(self._with_label(name), pair)
