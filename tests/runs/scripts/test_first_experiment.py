@@ -445,6 +445,7 @@ def _searched(folder: Path, *declared: str, rest: str = "") -> dict[str, str]:
         ("'--checkpoint_path', default='./ckpts'", ""),
         ("'--model_dir'", "os.makedirs(args.model_dir, exist_ok=True)"),
         ("'--store_folder'", "place = Path(args.store_folder) / 'tb'\nSummaryWriter(place)"),
+        ("'--train_dir', default='./runs2', help='Folder where to save training data.'", ""),
         ("'--model', required=True", "d = os.path.join('logs', args.model)\nos.makedirs(d)"),
     ],
 )
@@ -459,6 +460,7 @@ def test_places_that_trials_would_share_become_the_folder_of_a_trial(
     ("declared", "rest"),
     [
         ("'--data_dir', default='data'", "os.makedirs(args.data_dir)"),
+        ("'--cache_dir', help='Where do you want to store the downloaded models'", ""),
         ("'--checkpoint', default='bert-base'", "load(args.checkpoint)"),
         ("'--ckpt'", "torch.load(args.ckpt)"),
         (

@@ -61,6 +61,12 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "maximize",
         ),
         (
+            "print('Test Instance Acc: %f, Class Acc: %f' % (a, b))\n"
+            "if acc >= best_class_acc: save()\nif instance >= best_instance_acc: save()\n",
+            "Test_Instance_Acc",
+            "maximize",
+        ),
+        (
             "log(Epoch=e, Loss=a, Val=val_acc, Test=b)\nbest = max(best, val_acc)",
             "Val",
             "maximize",
@@ -172,3 +178,12 @@ def test_a_value_of_training_data_is_pointed_out(tmp_path: Path) -> None:
     first = experiment_for(script)
     assert "may be a value of training data" in first.text
     assert "may be a value of training data" in first.notes[0]
+
+
+def test_scalars_in_a_dict_and_metric_objects_of_keras_are_objectives(tmp_path: Path) -> None:
+    written = "scalar_dict = {'loss/g/total': a, 'learning_rate': b}\nsummarize(scalar_dict)\n"
+    assert objective(tmp_path, written) == ("loss/g/total", "minimize", "{folder}")
+    kept = (
+        "m = tf.keras.metrics.Accuracy('eval/top_1_accuracy')\nlogging.info('%s = %f', m.name, x)\n"
+    )
+    assert objective(tmp_path, kept) == ("eval/top_1_accuracy", "maximize", None)

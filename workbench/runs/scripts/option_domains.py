@@ -41,7 +41,8 @@ _NEVER = _table(
     " profile dump prompt template vocab length len seq context block window resolution height"
     " width_px fps port master init initial_checkpoint pretrained samples examples subset"
     " fraction_data limit hidden_act torch opset onnx target source lang language instance"
-    " mean std interpolation nproc root folder restore warm_start algo"
+    " mean std interpolation nproc root folder restore warm_start algo category categories sync"
+    " syncbn"
 )
 _PLACES = _table("dir folder path file")
 _NEVER_LAST = _table("k p n config tokenizer pattern impl schema recipe")
@@ -118,7 +119,7 @@ _SIZE_WORDS = _table(
     " head heads kernel neurons nodes features leaves estimators trees neighbors minibatches"
     " bs steps epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
     " components clusters hops filters1 filters2 samples nz l1 l2 lin1 lin2 lin3 d_model"
-    " warmup bag"
+    " warmup bag ksize"
 )
 _CLIPS = _table("clip clipping clipnorm norm delta")
 _NEAR_ONE = 0.8
@@ -142,6 +143,7 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("batchsize",),
     ("weight", "decay"),
     ("wd",),
+    ("wdecay",),
     ("optimizer",),
     ("optim",),
     ("opt",),

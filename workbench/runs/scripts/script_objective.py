@@ -29,6 +29,7 @@ from workbench.runs.scripts.script_options import (
     called_name,
     name_words,
     place_for_trial,
+    places_in_source,
 )
 from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
 
@@ -366,7 +367,7 @@ def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
         _agrees(metric, criterion) and not criterion.words & _SPLITS for criterion in criteria
     )
     if metric.split == "" and is_criterion and not of_best:
-        split = 1
+        split = 2
     if metric.split == "" and any(word in ("reward", "return", "returns") for word in words):
         split = 1
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
@@ -545,6 +546,18 @@ def _logged(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
                 continue
             for named in _names_in(node.args[0]):
                 yield _name_in_file(named, node, body, way), way
+    yield from _in_scalars(body)
+
+
+def _in_scalars(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
+    """Yield the keys of dicts of scalars, which a function of the program writes in a loop."""
+    way: _Way = "tensorboard"
+    for node in ast.walk(ast.Module(body, [])):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
+            continue
+        if any("scalar" in last_name(target) for target in node.targets):
+            for named in _names_in(node.value):
+                yield named, way
 
 
 def _names_in(first: ast.expr) -> list[str]:
@@ -757,10 +770,11 @@ def _writes_below_option(program: ProgramSource) -> bool:
     """Return whether the writer of TensorBoard gets its folder from an option for outputs."""
     from workbench.runs.scripts.declared_options import declared_options
 
+    options = declared_options(program)[0]
+    if places_in_source([module.tree for module in program.modules], options):
+        return True
     places = {
-        option.name.replace("-", "_")
-        for option in declared_options(program)[0]
-        if place_for_trial(option) is not None
+        option.name.replace("-", "_") for option in options if place_for_trial(option) is not None
     }
     for module in program.modules[:_MAX_MODULES]:
         for node in ast.walk(module.tree):

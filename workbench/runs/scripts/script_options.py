@@ -52,6 +52,14 @@ _BESIDE = frozenset((*_WRITTEN, *_PLACE, "model", "best", "final", "trained", "w
 _READ = frozenset(
     ("load", "resume", "input", "init", "restore", "from", "pretrained", "teacher", "data")
 )
+_SHARED = frozenset(
+    (
+        *_READ,
+        *("cache", "dataset", "datasets", "download", "downloads", "hub", "hf", "tokenizer"),
+        *("config", "image", "images"),
+    )
+)
+"""Words of folders that all trials share, such as that of downloaded models."""
 _OFTEN_READ = frozenset(
     ("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "run", "exp", "experiment")
 )
@@ -71,6 +79,12 @@ _WRITERS = frozenset(
 _PATHS = frozenset(("join", "Path", "expanduser", "abspath", "realpath", "str"))
 """Functions whose result is a path of a path."""
 _SAYS_FOLDER = re.compile(r"\b(?:folder|directory|dir)\b", re.IGNORECASE)
+_SAYS_WRITTEN = re.compile(
+    r"\b(?:(?:where|to) (?:save|store|write|log|keep)"
+    r"|(?:save|write|store)s? (?:\w+ ){1,3}(?:to|in))\b",
+    re.IGNORECASE,
+)
+"""What the help of a folder says if a program writes there: "folder where to save"."""
 _OF_LIGHTNING = frozenset(("default", "root", "dir"))
 _JOINED = re.compile(
     r"^(out|output|save|log|work|result|results|run|exp|checkpoint|ckpt)(dir|folder|path|file)$"
@@ -179,7 +193,9 @@ def place_for_trial(option: ScriptOption) -> str | None:
     words = words_of(option.name.rpartition(".")[2])
     if option.name.endswith("default_root_dir"):
         words = _OF_LIGHTNING
-    if not _is_written(words) and not _keeps_checkpoints(words, option.default):
+    is_said = words & _FOLDER and not words & _SHARED and _SAYS_WRITTEN.search(option.text)
+    is_written = _is_written(words) or _keeps_checkpoints(words, option.default)
+    if not is_written and not is_said:
         return None
     if words & _FOLDER:
         return "{folder}"
@@ -287,8 +303,7 @@ def _may_be_folder(option: ScriptOption) -> bool:
     if not isinstance(option.default, str | None) or option.way in ("constant", "wandb", "fixed"):
         return False
     words = words_of(option.name)
-    is_read = words & (_READ | {"cache", "dataset", "datasets", "config", "image", "images"})
-    return not is_read and not PurePosixPath(option.default or "").suffix
+    return not words & _SHARED and not PurePosixPath(option.default or "").suffix
 
 
 def _is_use(node: ast.AST, name: str) -> bool:
