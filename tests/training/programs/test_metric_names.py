@@ -208,3 +208,9 @@ def test_words_of_a_line_are_kept_where_a_name_would_have_two_values() -> None:
     }
     assert read_line(b"kl loss: 0.5 acc: 0.75") == {"kl_loss": 0.5, "acc": 0.75}
     assert read_line(b"ema val_loss=0.5 val_acc=0.75") == {"ema_val_loss": 0.5, "ema_val_acc": 0.75}
+
+
+def test_a_label_before_a_colon_may_have_brackets_or_be_the_name_of_a_metric() -> None:
+    assert read_line(b"mmlu (5-shot): acc 0.5") == {"mmlu_5-shot_acc": 0.5}
+    assert read_line(b"xnli[en-de]: acc 0.5") == {"xnli_en-de_acc": 0.5}
+    assert read_line(b"PER: precision 0.5 f1 0.75") == {"PER_precision": 0.5, "PER_f1": 0.75}

@@ -39,6 +39,7 @@ def test_a_position_and_a_loss_are_no_shares() -> None:
         "val_loss decreased ({old} --> {new}).  Saving model ...",
         "val_loss has decreased from {old} to {new}",
         "val_loss: {old} -> {new}",
+        "'val_loss' reached {new}",
     ],
 )
 @given(old=losses, new=losses)

@@ -154,9 +154,9 @@ _LABEL_WORD = r"[^\W\d][\w./+-]*"
 _LABEL_WORDS = rf"{_LABEL_WORD}(?: (?:{_LABEL_WORD}|\d+)){{0,2}}"
 _LABEL = re.compile(
     rf"(?:{_BEFORE_LABEL})(?:[\[(<](?P<tag>{_LABEL_WORDS})(?=[\])>]\s*:?\s*[^\W\d][^\[\]|]*\d)"
-    rf"|(?P<colon>{_LABEL_WORDS})\s?:\s+)"
+    rf"|(?P<colon>{_LABEL_WORDS}(?:\s?[\[(][^()\[\]=:|]*[\])])?)\s?:\s+)"
 )
-_MAY_BE_LABEL = re.compile(r"\w[\])>]|\w\s?:\s")
+_MAY_BE_LABEL = re.compile(r"\w[\])>]|[\w\])]\s?:\s")
 _NAMED = re.compile(
     r"[\[({'\"\s]*(?P<name>(?:[^\W\d][\w./@^-]*\s){0,2}?[^\W\d][\w./@^-]*)['\"]?\s*[=:]?\s*['\"]?"
     r"(?:[-+]?\.?\d|nan|inf)",
@@ -307,7 +307,9 @@ def scopes_in(text: str) -> list[Scope]:
     if _MAY_BE_LABEL.search(text) is not None:
         for match in _LABEL.finditer(text):
             if match["colon"] is None or is_named(text, match):
-                words = _label_of(match["tag"] or match["colon"])
+                words = _label_of(
+                    match["tag"] or match["colon"], is_before_name=match["colon"] is not None
+                )
                 scopes += _scopes_of(words, match, len(text))
     return sorted(set(scopes))
 
@@ -331,14 +333,20 @@ def is_named(text: str, match: re.Match[str]) -> bool:
     return after is not None and has_metric_name(after["name"])
 
 
-def _label_of(text: str) -> list[str]:
-    """Return the words of a label. Other texts, such as a log level, have none."""
-    words = [word.strip(".") for word in re.split(r"[\s/]+", text) if word]
+def _label_of(text: str, *, is_before_name: bool = False) -> list[str]:
+    """Return the words of a label. Other texts, such as a log level, have none.
+
+    Args:
+        text: The text.
+        is_before_name: Whether the name of a metric follows. Then a metric may be a label, such as
+            the `PER` of `PER: f1 0.9`, where it means persons.
+    """
+    words = [word.strip(".") for word in re.split(r"[\s/()\[\]]+", text) if word]
     lowered = [word.lower() for word in words]
     is_other = (
         any(word in _PROSE or word in _NOT_LABELS for word in lowered)
         or _OF_PROCESS.match(lowered[0]) is not None
-        or any(is_metric(word) or is_count(word) for word in words)
+        or any(is_count(word) or (is_metric(word) and not is_before_name) for word in words)
         or echoes_options(text)
     )
     if is_other:

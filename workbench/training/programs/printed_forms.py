@@ -19,10 +19,15 @@ _CHANGE = re.compile(
 )
 """The old value of a change."""
 _VERB = re.compile(
-    r"(?P<name>[\w./@-]+)['\"]?:?\s+(?:has\s+|was\s+|is\s+)?"
+    r"(?<![\w./@-])(?P<name>[\w./@-]+)['\"]?:?\s+(?:has\s+|was\s+|is\s+)?"
     r"(?:improved|decreased|increased|reduced|dropped|fell|rose|went|changed|moved|updated)(?:\s+(?:up|down))?"
     rf"(?:\s+by\s+{NUMBER}%?)?\s*:?\s*(?:from|\(|\[)?\s*(?P<old>{NUMBER})?%?\s*(?:to\b|[-=]+>|\u2192)"
     rf"\s*(?P<new>{NUMBER})(?P<unit>%?)\s*[)\]]?(?![\w]|\.\d)",
+    re.IGNORECASE,
+)
+_REACHED = re.compile(
+    r"(?<![\w./@-])(?P<name>[\w./@-]+)['\"]?:? (?:has )?reached "
+    rf"(?P<new>{NUMBER})(?P<unit>%?)(?!\w|\.\d)",
     re.IGNORECASE,
 )
 _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
@@ -33,7 +38,7 @@ _RESULT = re.compile(
 """A share in front of its value, such as the `812/1000 =` of `812/1000 = 0.812`."""
 _AFTER_COUNT = re.compile(rf"\b(?:{'|'.join(COUNTED)})s?\W*$", re.IGNORECASE)
 _SHARE = re.compile(
-    r"(?P<name>[^\W\d][\w.@-]*)(?P<sign>['\"]?\s*[=:]\s*|\s+)(?P<part>\d+)\s?/\s?(?P<all>\d+)"
+    r"(?<![\w.@-])(?P<name>[^\W\d][\w.@-]*)(?P<sign>['\"]?\s*[=:]\s*|\s+)(?P<part>\d+)\s?/\s?(?P<all>\d+)"
     r"(?![\w./:-]|\s*/)(?P<percent>\s*\(\s*\d+(?:\.\d+)?\s?%\s*\))?"
 )
 _IS_SHARE = re.compile(
@@ -45,7 +50,7 @@ _PARTS = rf"{_PART}(?:\s?[/,|&]\s?{_PART}){{1,2}}"
 _VALUES = rf"(?:{NUMBER})%?(?:\s*[/,|]\s*(?:{NUMBER})%?){{1,2}}"
 _NAME = r"(?:[^\W\d][\w@.-]* )?[^\W\d][\w@.-]*"
 _OF_PARTS = re.compile(
-    rf"(?<![\w/])(?:(?P<before>{_NAME})\s*[(\[]?\s?(?P<parts>{_PARTS})\s?[)\]]?"
+    rf"(?<![\w/@.-])(?:(?P<before>{_NAME})\s*[(\[]?\s?(?P<parts>{_PARTS})\s?[)\]]?"
     rf"|(?P<first>{_PARTS})\s+(?P<after>{_NAME}))"
     rf"\s*[:=]?\s*[(\[]?(?P<values>{_VALUES})[)\]]?(?![\w/]|\.\d)",
     re.IGNORECASE,
@@ -88,10 +93,7 @@ def with_pairs(text: str) -> str:
     text = _AT_STEP.sub(_at_step, _with_plain_signs(text))
     if "f" in text:
         text = _JULIA.sub(r"\1e\2", text)
-    if ">" in text or "\u2192" in text or " to " in text:
-        text = _CHANGE.sub("", _VERB.sub(_present, text))
-    if "Best is" in text:
-        text = _OPTUNA_BEST.sub("best_value:", text)
+    text = _with_present_values(text)
     if "/" in text or "," in text or "|" in text:
         text = _OF_PARTS.sub(_of_parts, text)
     if "/" in text:
@@ -101,6 +103,17 @@ def with_pairs(text: str) -> str:
         text = _TUPLES.sub(_of_tuples, text)
     if "alue" in text:
         text = _IN_WORDS.sub(r"\g<name>: ", text)
+    return text
+
+
+def _with_present_values(text: str) -> str:
+    """Return a line in which each change is replaced by its new value."""
+    if ">" in text or "\u2192" in text or " to " in text:
+        text = _CHANGE.sub("", _VERB.sub(_present, text))
+    if " reached " in text:
+        text = _REACHED.sub(_present, text)
+    if "Best is" in text:
+        text = _OPTUNA_BEST.sub("best_value:", text)
     return text
 
 
