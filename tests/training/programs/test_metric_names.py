@@ -193,7 +193,10 @@ def test_a_label_belongs_to_all_metrics_after_it(label: str, form: str, rest: st
     assert read_line(line.encode()) == {f"{name}_val_loss": 0.5, f"{name}_val_acc": 0.75}
 
 
-@pytest.mark.parametrize("words", ["INFO", "rank0", "trainer", "Results", "main.py", "Epoch 3"])
+@pytest.mark.parametrize(
+    "words",
+    ["INFO", "rank0", "trainer", "Results", "Final results", "Finally", "main.py", "Epoch 3"],
+)
 def test_a_log_level_a_process_or_a_title_is_no_label(words: str) -> None:
     values = read_line(f"[{words}] loss: 0.5 acc: 0.75".encode())
     assert values.items() >= {"loss": 0.5, "acc": 0.75}.items()

@@ -133,7 +133,8 @@ _OF_RESULTS = frozenset(
     _words(
         "result results metric metrics performance score scores stat stats statistics summary "
         "report progress status output outputs losses done finished complete completed now "
-        "current dict log logs values evaluated avg average mean overall all total"
+        "current dict log logs values evaluated avg average mean overall all total "
+        "final finally end"
     )
 )
 """Words of labels that do not tell one number from another."""
