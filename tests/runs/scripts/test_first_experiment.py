@@ -462,6 +462,8 @@ def test_places_that_trials_would_share_become_the_folder_of_a_trial(
         ("'--data_dir', default='data'", "os.makedirs(args.data_dir)"),
         ("'--cache_dir', help='Where do you want to store the downloaded models'", ""),
         ("'--checkpoint', default='bert-base'", "load(args.checkpoint)"),
+        ("'--checkpoint_dir', required=True", "os.makedirs(args.checkpoint_dir)"),
+        ("'--experiment', default='exp'", ""),
         ("'--ckpt'", "torch.load(args.ckpt)"),
         (
             "'--model', default='resnet'",

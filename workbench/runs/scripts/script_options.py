@@ -64,6 +64,7 @@ _OFTEN_READ = frozenset(
     ("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "run", "exp", "experiment")
 )
 """Words of paths that a script is more likely to read, such as `--checkpoint-path`."""
+_CHECKPOINTS = frozenset(("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "snapshots"))
 _KEPT = frozenset((*_OFTEN_READ, "logs", "outputs", "output", "runs", "results", "snapshots"))
 """Names of folders that a program writes: `./ckpts`. A file that it reads has an ending."""
 _NAMES = frozenset(("args", "opt", "opts", "FLAGS", "flags", "arguments", "parsed"))
@@ -195,7 +196,9 @@ def place_for_trial(option: ScriptOption) -> str | None:
         words = _OF_LIGHTNING
     is_said = words & _FOLDER and not words & _SHARED and _SAYS_WRITTEN.search(option.text)
     is_written = _is_written(words) or _keeps_checkpoints(words, option.default)
-    if not is_written and not is_said:
+    # A folder of checkpoints that must be given has what a training starts from.
+    is_start = option.is_required and words & _CHECKPOINTS and words <= _CHECKPOINTS | _PLACE
+    if is_start or (not is_written and not is_said):
         return None
     if words & _FOLDER:
         return "{folder}"
@@ -253,7 +256,7 @@ def _is_written(words: frozenset[str]) -> bool:
 
 def _keeps_checkpoints(words: frozenset[str], default: str | None) -> bool:
     """Return whether a place of checkpoints is a folder to write: `--checkpoint-path ./ckpts`."""
-    if not default or words & _READ or not words & _OFTEN_READ:
+    if not default or words & _READ or not words & _CHECKPOINTS:
         return False
     last = PurePosixPath(default)
     own = frozenset(name_words(last.name))
@@ -303,6 +306,8 @@ def _may_be_folder(option: ScriptOption) -> bool:
     if not isinstance(option.default, str | None) or option.way in ("constant", "wandb", "fixed"):
         return False
     words = words_of(option.name)
+    if option.is_required and words & _CHECKPOINTS:
+        return False
     return not words & _SHARED and not PurePosixPath(option.default or "").suffix
 
 
