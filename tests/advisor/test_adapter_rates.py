@@ -146,6 +146,12 @@ def test_the_included_law_prefers_higher_rates_for_smaller_models() -> None:
     assert RATES[best[1]] == 3e-4
 
 
+def test_equal_points_get_equal_intervals() -> None:
+    point = AdapterPoint(3, 3, True, 1e-3, 64)
+    first, _, second = shipped_law().predict([point, replace(point, rank=16), point])
+    assert first == second
+
+
 def test_one_model_is_too_few_to_fit_a_law() -> None:
     with pytest.raises(DataError, match="15 trainings of 1 model") as caught:
         fit_adapter_law(trained(1.0, 0))

@@ -161,7 +161,7 @@ def test_an_unknown_method_counts_as_low_rank_and_is_named(tmp_path: Path) -> No
     assert known.kind == unknown.kind == "low-rank"
 
 
-@pytest.mark.filterwarnings("ignore:.*unknown columns")
+@pytest.mark.filterwarnings("ignore:.*unknown columns", "ignore:.*layers that are not known")
 def test_public_adapters_and_models_that_are_left_out_are_predicted() -> None:
     from tests.benchmarks.fine_tuning_costs import read_names, score_left_out
 
@@ -177,3 +177,27 @@ def test_public_adapters_and_models_that_are_left_out_are_predicted() -> None:
     assert sum(map(abs, score.memory)) / len(score.memory) < 0.045
     assert sum(map(abs, score.seconds)) / len(score.seconds) < 0.15
     assert 0.8 <= sum(score.in_interval) / len(score.in_interval) <= 0.97
+
+
+def test_an_interval_is_wider_where_a_size_is_not_known() -> None:
+    law = shipped_law()
+    known, *unknown = law.predict(
+        [LARGE, replace(LARGE, sequence=None), replace(LARGE, micro_batch=None), FineTuningPlan()]
+    )
+    for prediction in unknown:
+        assert prediction.high_gb / prediction.low_gb > 1.3 * known.high_gb / known.low_gb
+    # What all plans lack is the same for all.
+    measured = [
+        replace(LARGE, sequence=None, micro_batch=batch, memory_gb=20.0 + batch)
+        for batch in (1, 2, 4)
+    ]
+    asked = replace(LARGE, sequence=None, micro_batch=3)
+    (prediction,) = fit_fine_tuning_law(measured).predict([asked])
+    assert prediction.high_gb / prediction.low_gb < 1.6
+
+
+def test_a_layer_that_is_not_known_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "plans.csv"
+    path.write_text("method,adapted\nlora,q_proj+qq_proj\n")
+    with pytest.warns(UserWarning, match="qq_proj"):
+        read_fine_tunings(path)

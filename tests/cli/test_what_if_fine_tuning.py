@@ -58,6 +58,7 @@ def test_measured_trainings_replace_the_included_law(
         ("3,3,maybe,1e-4,16", "column base: 'maybe' is not valid", "true or false"),
         ("3,3,true,-1,16", "column learning_rate: '-1' is not valid", "greater than 0"),
         ("3,3,true,1e-4,0.5", "column rank: '0.5' is not valid", "whole number"),
+        ("3,5,true,1e-4,16", "5 is more than all 3 billion parameters", "at most parameters_b"),
     ],
 )
 def test_a_wrong_cell_is_named_with_its_line(
@@ -146,3 +147,20 @@ def test_either_a_folder_or_a_table_is_needed(
     code, _, err = shell("what-if", "fine-tuning", *given)
     assert code == 2
     assert "give either the folder of a model, or --points" in " ".join(err.split())
+
+
+def test_a_rate_far_outside_the_trainings_is_noted(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(f"{HEADS}\n3,3,true,1e-4,16\n3,3,true,1000,16\n")
+    code, _, err = shell("what-if", "adapter", "--points", str(path))
+    assert code == 0
+    assert "learning_rate far outside the trainings" in " ".join(err.split())
+
+
+def test_a_wrong_target_is_an_error(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}'
+    )
+    code, _, err = shell("what-if", "fine-tuning", str(tmp_path), "--targets", "nope")
+    assert code == 2
+    assert "--targets: nope is not the name of a linear layer" in " ".join(err.split())

@@ -14,6 +14,7 @@ spread as its uncertainty. A model that was trained before also gets its own dif
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from workbench.advisor.tables import (
     check_has_plans,
     positive_number,
     positive_whole_number,
-    read_table,
+    read_objects,
 )
 from workbench.foundation.errors import DataError
 from workbench.hardware.performance.least_squares import jacobian, minimise
@@ -57,6 +58,8 @@ _NOISE, _RELATIVE_NOISE = 0.001, 0.1
 _NUM_DRAWS = 2000
 _TRIM = 0.1  # of the draws at each end: two powers make their mean depend on the most extreme ones
 _CONFIDENCE = 0.9
+# The lowest and the highest values in the public trainings.
+_TRAINED = {"learning_rate": (4e-5, 3e-3), "rank": (1.0, 128.0), "parameters_b": (1.0, 1040.0)}
 _RATES = np.geomspace(1e-5, 1e-2, 41)
 # The chance of a divergence is logistic in log(rate / 3e-3), log(rank / 16) and log(size / 8).
 _UNSTABLE_RATE = 3e-3
@@ -178,7 +181,8 @@ class AdapterLaw:
         kept = slice(int(_TRIM * _NUM_DRAWS), int((1 - _TRIM) * _NUM_DRAWS))
         means = np.sort(excess, axis=0)[kept].mean(axis=0)
         deviations = np.hypot(_NOISE, _RELATIVE_NOISE * excess)
-        noisy = excess + deviations * random.normal(size=excess.shape)
+        # One draw of noise for all points, so that equal points get equal intervals.
+        noisy = excess + deviations * random.normal(size=(_NUM_DRAWS, 1))
         tail = (1 - _CONFIDENCE) / 2
         low, high = np.maximum(np.quantile(noisy, [tail, 1 - tail], axis=0), 0.0)
         chances = self._chances_of_divergence(points)
@@ -355,8 +359,40 @@ def read_trained_adapters(path: Path) -> list[AdapterPoint]:
 
 
 def _read(path: Path, *more: Column) -> list[AdapterPoint]:
-    rows = read_table(path, *_COLUMNS, *more)
-    return [AdapterPoint(**row) for row in rows]
+    points = read_objects(path, _point_of, *_COLUMNS, *more)
+    far = sorted({name for point in points for name in _extrapolated(point)})
+    if far:
+        warnings.warn(
+            f"{path} has a {' and a '.join(far)} far outside the trainings that the law was fitted"
+            " to, so do not rely on these rows",
+            stacklevel=3,
+        )
+    return points
+
+
+def _point_of(row: dict[str, Any]) -> AdapterPoint:
+    point = AdapterPoint(**row)
+    if point.active_b > point.parameters_b:
+        raise DataError(
+            f"{point.active_b:g} is more than all {point.parameters_b:g} billion parameters",
+            field="active_b",
+            allowed="at most parameters_b",
+        )
+    return point
+
+
+def _extrapolated(point: AdapterPoint) -> list[str]:
+    """Return the columns of a point that are more than three times outside the public trainings."""
+    values = {
+        "learning_rate": point.learning_rate,
+        "rank": float(point.rank),
+        "parameters_b": point.parameters_b,
+    }
+    return [
+        name
+        for name, value in values.items()
+        if not _TRAINED[name][0] / 3 <= value <= 3 * _TRAINED[name][1]
+    ]
 
 
 def _truth(cell: str) -> bool:

@@ -114,6 +114,8 @@ _TIME_FACTORS: dict[str, tuple[float, float]] = {
     "prompt": (0.0, 0.2),
 }
 """For each coefficient of the logarithm of the time, its prior mean and standard deviation."""
+# By which factor a size may differ from the usual one that is used if it is not known.
+_UNKNOWN_FACTORS = {"parameters_b": 4.0, "sequence": 3.0, "micro_batch": 3.0}
 _MEMORY_NOISE = 0.09
 _TIME_NOISE = 0.15
 
@@ -186,6 +188,12 @@ class FineTuningPlan:
         """The adapted layers of a block: q, k, v, o, gate, up and down. Also head."""
         names = (self.adapted or "").split("+")
         return tuple(part for name in names for part in _TARGET_NAMES.get(name.strip(), ()))
+
+    @property
+    def unknown_targets(self) -> tuple[str, ...]:
+        """The names in `adapted` that are not those of linear layers in a block."""
+        names = (name.strip() for name in (self.adapted or "").split("+"))
+        return tuple(name for name in names if name and name not in _TARGET_NAMES)
 
     @cached_property
     def shape(self) -> ModelSizes:
@@ -414,12 +422,15 @@ class FineTuningLaw:
         noise: The standard deviation of the logarithm of a peak around the law.
         time_coefficients: The coefficients of the logarithm of a step's seconds. None if no time
             was measured.
+        known: The sizes that all measured plans have. Where a plan lacks one, its interval is
+            wider.
     """
 
     logarithms: Array
     covariance: Array
     noise: float
     time_coefficients: Array | None = None
+    known: frozenset[str] = frozenset()
 
     def predict(self, plans: Sequence[FineTuningPlan]) -> list[FineTuningPrediction]:
         """Predict the memory, and with measured times also the seconds of a step.
@@ -433,6 +444,9 @@ class FineTuningLaw:
         terms = _terms_of(plans)
         logs, slopes = jacobian(lambda at: _log_memory(at, terms), self.logarithms)
         variances = np.einsum("ni,ij,nj->n", slopes, self.covariance, slopes) + self.noise**2
+        for name, factor in _UNKNOWN_FACTORS.items():
+            if name in self.known:
+                variances += _variances_of_unknown(name, factor, plans, self.logarithms)
         spread = np.exp(_QUANTILE * np.sqrt(variances))
         memory = np.exp(logs)
         seconds: list[float | None] = [None] * len(plans)
@@ -448,6 +462,27 @@ class FineTuningLaw:
             )
             for plan, peak, factor, time in zip(plans, memory, spread, seconds, strict=True)
         ]
+
+
+def _variances_of_unknown(
+    name: str, factor: float, plans: Sequence[FineTuningPlan], logarithms: Array
+) -> Array:
+    """Return how much of the logarithm's variance is due to a size that is not known, [plans]."""
+    usual = {"parameters_b": 7.0, "sequence": 1024.0, "micro_batch": 1.0}[name]
+    is_unknown = np.array([_lacks(plan, name) for plan in plans])
+    low, high = (
+        _log_memory(
+            logarithms, _terms_of([replace(plan, **{name: usual * scale}) for plan in plans])
+        )
+        for scale in (1 / factor, factor)
+    )
+    return np.where(is_unknown, ((high - low) / 2) ** 2, 0.0)
+
+
+def _lacks(plan: FineTuningPlan, name: str) -> bool:
+    if name == "parameters_b" and plan.hidden is not None and plan.layers is not None:
+        return False
+    return getattr(plan, name) is None
 
 
 def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
@@ -490,7 +525,10 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
     # The prior of the noise counts as ten peaks.
     num_peaks = int((~is_censored).sum())
     noise = _MEMORY_NOISE * math.sqrt((10 + float(left @ left)) / (10 + num_peaks))
-    return FineTuningLaw(at, covariance, noise, _fit_times(measured))
+    known = frozenset(
+        name for name in _UNKNOWN_FACTORS if not any(_lacks(plan, name) for plan in used)
+    )
+    return FineTuningLaw(at, covariance, noise, _fit_times(measured), known)
 
 
 def _fit_times(measured: Sequence[FineTuningPlan]) -> Array | None:
@@ -535,7 +573,10 @@ def shipped_law() -> FineTuningLaw:
     """
     stored: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return FineTuningLaw(
-        np.array(stored["logarithms"]), np.array(stored["covariance"]), float(stored["noise"])
+        np.array(stored["logarithms"]),
+        np.array(stored["covariance"]),
+        float(stored["noise"]),
+        known=frozenset(_UNKNOWN_FACTORS),
     )
 
 
@@ -627,6 +668,13 @@ def read_fine_tunings(path: Path) -> list[FineTuningPlan]:
     if unknown:
         warnings.warn(
             f"{path} has methods that are not known, which count as low-rank: {', '.join(unknown)}",
+            stacklevel=2,
+        )
+    strange = sorted({name for plan in plans for name in plan.unknown_targets})
+    if strange:
+        warnings.warn(
+            f"{path} adapts layers that are not known, which need no memory: {', '.join(strange)}."
+            f" Known are {', '.join(_TARGET_NAMES)}",
             stacklevel=2,
         )
     return check_has_plans(path, plans)

@@ -122,6 +122,12 @@ def _plans_of(
     from workbench.advisor.language_models import read_language_model
 
     model = read_language_model(folder)
+    strange = dataclasses.replace(model, adapted=targets).unknown_targets
+    if strange:
+        raise click.UsageError(
+            f"--targets: {strange[0]} is not the name of a linear layer, such as q_proj, or"
+            " all-linear"
+        )
     return [
         dataclasses.replace(
             model,

@@ -33,6 +33,7 @@ _VALUE_NAMES = ("value", "val_loss")
 # Degrees of freedom that a regression of the results on earlier values needs.
 _MIN_REGRESSION_DEGREES = 3
 _MAX_NAMED = 3
+_UNLIKE_SPREADS = 0.01
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ def _headline(decision: Judgement) -> str:
         return "better: accept the candidate."
     if decision.decision == "not better":
         return "not better: keep the baseline."
+    if decision.num_baseline == 0:
+        return "more: no decision yet. The baseline has no result, so train it first."
     expected = format_count(decision.more_runs, "more run")
     return f"more: no decision yet. Expect {expected} of the candidate."
 
@@ -378,6 +381,7 @@ def compare_trainings(
         curves=_evidence_of_curves(baseline, [*ended, *_unfinished(candidate)], sign),
     )
     decision = _with_diverged(decision, baseline, ended, max_runs)
+    notes += _notes_on_spreads(*values)
     return Judgement(
         **asdict(decision),
         num_baseline=len(values[0]),
@@ -458,6 +462,32 @@ def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs
             " the error is spent by then"
         )
     return notes
+
+
+def _notes_on_spreads(baseline: Sequence[float], candidate: Sequence[float]) -> list[str]:
+    """Return a note if the runs of one side differ from each other much more than the others do.
+
+    Source: the F test.
+    """
+    if min(len(baseline), len(candidate)) < 2:
+        return []
+    import numpy as np
+    from scipy.special import betainc
+
+    squares = [
+        float(np.sum((np.array(side) - np.mean(side)) ** 2)) for side in (baseline, candidate)
+    ]
+    degrees = [len(side) - 1 for side in (baseline, candidate)]
+    if sum(squares) == 0:
+        return []
+    share = float(betainc(degrees[1] / 2, degrees[0] / 2, squares[1] / sum(squares)))
+    if min(share, 1 - share) >= _UNLIKE_SPREADS:
+        return []
+    wider, narrower = ("candidate", "baseline") if share > 0.5 else ("baseline", "candidate")
+    return [
+        f"the runs of the {wider} differ much more from each other than those of the {narrower}."
+        " The bounds assume the same spread on both sides, so a claim may be wrong more often"
+    ]
 
 
 def _list(trainings: Sequence[Training]) -> str:

@@ -146,6 +146,14 @@ class _Side:
             if other.program == trial.program and other.fidelity is None
         ]
         notes: list[str] = []
+        inherited = [other for other in same if other.inherits]
+        if inherited:
+            same = [other for other in same if other not in inherited]
+            notes.append(
+                f"{self.label}: {format_count(len(inherited), 'clone')} continued from the weights"
+                " of another trial, so the result is not that of this configuration and does not"
+                " count"
+            )
         failed = [other for other in same if other.state == "failed" and not _is_diverged(other)]
         if failed:
             notes.append(
@@ -420,6 +428,7 @@ def _groups(history: History, metric: str) -> dict[tuple[int, int], list[Trial]]
     groups: dict[tuple[int, int], list[Trial]] = {}
     for trial in history.in_state("complete"):
         is_whole = trial.fidelity is None and trial.segment is None
+        is_whole = is_whole and not trial.inherits
         if is_whole and math.isfinite(trial.values.get(metric, math.nan)):
             groups.setdefault((trial.configuration, trial.program), []).append(trial)
     return groups
