@@ -280,3 +280,21 @@ def test_the_floor_of_a_session_holds_each_proposal_once(tmp_path: Path, baselin
 
 def numbered(values: np.ndarray) -> dict[str, float]:
     return {str(number): float(value) for number, value in enumerate(values)}
+
+
+def test_a_baseline_without_a_result_is_named(tmp_path: Path) -> None:
+    baseline = write(tmp_path / "short.csv", BASELINE, steps=50)
+    answer = decide_from_files(baseline, candidate_of(tmp_path, 0.9, 0.91))
+    assert answer.decision == "more"
+    assert answer.describe()[0].endswith("The baseline has no result, so train it first.")
+
+
+@pytest.mark.parametrize(
+    ("values", "is_noted"),
+    [((0.9, 1.4, 0.5, 1.6), True), ((0.99, 1.01, 1.0, 0.98), False), ((0.9,), False)],
+)
+def test_unlike_spreads_are_noted(
+    tmp_path: Path, baseline: Path, values: tuple[float, ...], is_noted: bool
+) -> None:
+    answer = decide_from_files(baseline, candidate_of(tmp_path, *values))
+    assert any("differ much more from each other" in note for note in answer.notes) == is_noted

@@ -525,10 +525,10 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
     # The prior of the noise counts as ten peaks.
     num_peaks = int((~is_censored).sum())
     noise = _MEMORY_NOISE * math.sqrt((10 + float(left @ left)) / (10 + num_peaks))
-    known = frozenset(
+    given = frozenset(
         name for name in _UNKNOWN_FACTORS if not any(_lacks(plan, name) for plan in used)
     )
-    return FineTuningLaw(at, covariance, noise, _fit_times(measured), known)
+    return FineTuningLaw(at, covariance, noise, _fit_times(measured), given)
 
 
 def _fit_times(measured: Sequence[FineTuningPlan]) -> Array | None:

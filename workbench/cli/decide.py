@@ -81,8 +81,8 @@ def decide(
     has at most the probability --error.
 
     In files, the largest step of both is the budget. A run that ends earlier is unfinished: its
-    curve sharpens the probability, but it is no result. A value of nan at its last
-    step means that it diverged.
+    curve sharpens the probability, but it is no result. A value of nan at its last step means that
+    it diverged.
 
     Noise is learned from repeated runs of other configurations, in the store or in --floor. With
     it, one run of the baseline is enough.
