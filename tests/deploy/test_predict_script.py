@@ -138,6 +138,8 @@ def test_a_missing_file_is_refused_in_one_line(kind: str, tmp_path: Path) -> Non
         ),
         ("table", "", "there is no column 'age'. The file has: nothing"),
         ("table", "age\nold\n", "'old' in the column age is not a number"),
+        ("table", "age\n3\ninf\n", "the column age is infinite in row 1 (from 0)"),
+        ("table", "age\n1e400\n", "the column age is infinite in row 0 (from 0)"),
         ("series", "rain\n1\n", "there is no column 'sold'. The file has: rain"),
         ("series", "sold\n1\n", "the model takes 8 rows at once, but the file has 1"),
         ("text", "text\nwords\n", "there is no column 'inputs'. The file has: text"),

@@ -529,7 +529,7 @@ def samples_of(path):
 def columns_of(rows):
     """Return the columns of rows as the model takes them."""
     types = {"string": object}
-    return {
+    columns = {
         column["name"]: np.array(
             [[cell(column, row[column["name"]])] for row in rows],
             types.get(column["dtype"], np.float64),
@@ -537,6 +537,11 @@ def columns_of(rows):
         for column in CARD["inputs"]
         if column["kind"] != "text"
     }
+    for name, values in columns.items():
+        if values.dtype != object and np.isinf(values).any():
+            row = int(np.flatnonzero(np.isinf(values))[0])
+            raise ValueError(f"the column {name} is infinite in row {row} (from 0)")
+    return columns
 
 
 def read_table(path):
