@@ -76,6 +76,15 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "Acc@1",
             "maximize",
         ),
+        (  # A plain name is that of training and of the test, which `check` refuses.
+            "def validate():\n"
+            "    print(f'Test: [{i}/{n}] Acc@1 {a:.2f}')\n"
+            "    print(' * Acc@1 {:.3f}'.format(a))\n"
+            "for i in loader:\n    print(f'Epoch: [{e}][{i}/{n}] Acc@1 {a:.2f}')\n"
+            "acc = validate()\nbest = max(acc, best)\n",
+            "Test_Acc@1",
+            "maximize",
+        ),
         (
             "m.compile(loss='mse', metrics=['accuracy'])\nm.fit(x, y, validation_split=0.1)",
             "val_accuracy",

@@ -295,15 +295,13 @@ def _of_names(
         metric.name: {other.module for other in known if other.name == metric.name}
         for metric in known
     }
-    ranked = sorted(
-        known,
-        key=lambda metric: (
-            *_rank(metric, criteria)[:_NUM_FIRST],
-            -len(in_modules[metric.name]),
-            *_rank(metric, criteria)[_NUM_FIRST:],
-            metric.place,
-        ),
-    )
+
+    def order(metric: _Reported) -> tuple[int, ...]:
+        rank = _rank(metric, criteria, has_two_meanings=_has_two_meanings(metric, known))
+        num_modules = len(in_modules[metric.name])
+        return (*rank[:_NUM_FIRST], -num_modules, *rank[_NUM_FIRST:], metric.place)
+
+    ranked = sorted(known, key=order)
     names = tuple(dict.fromkeys(metric.name for metric in ranked))
     if not ranked:
         return Objective("loss", "minimize", reason="the name loss")
@@ -355,8 +353,26 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     return bool(others & ({"train", "test", "loss"} - set(words)))
 
 
-def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
-    """Return how good a metric is as an objective: the lowest first."""
+def _has_two_meanings(metric: _Reported, reported: list[_Reported]) -> bool:
+    """Return whether a name is that of training and of other data, such as a plain `Acc@1`.
+
+    `check` refuses it as an objective.
+    """
+    splits = {other.split for other in reported if other.name == metric.name}
+    is_mixed = bool(splits & {"", "train"}) and bool(splits & {"validation", "test"})
+    return is_mixed and not set(metric.words) & _SPLITS
+
+
+def _rank(
+    metric: _Reported, criteria: list[_Criterion], *, has_two_meanings: bool = False
+) -> tuple[int, ...]:
+    """Return how good a metric is as an objective: the lowest first.
+
+    Args:
+        metric: The metric.
+        criteria: By what the program keeps its best model.
+        has_two_meanings: Whether training and other data share its name.
+    """
     words = metric.words
     is_measure = any(_MEASURES.match(word) for word in words)
     is_plain_loss = not is_measure and any(_LOSS.match(word) for word in words)
@@ -368,6 +384,8 @@ def _rank(metric: _Reported, criteria: list[_Criterion]) -> tuple[int, ...]:
     )
     if metric.split == "" and is_criterion and not of_best:
         split = 2
+    if has_two_meanings:
+        split = 3
     if metric.split == "" and any(word in ("reward", "return", "returns") for word in words):
         split = 1
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
