@@ -498,6 +498,15 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     assert process.stderr.read() == ""
 
 
+def test_a_reader_that_is_gone_before_the_first_word_is_no_error(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        store.create_run(Experiment(**json.loads(_experiment_text())))
+    process = shell.process("show", "last", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+
+
 def _experiment_text() -> str:
     return json.dumps(EXPERIMENT)
 

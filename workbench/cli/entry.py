@@ -134,6 +134,9 @@ class _Root(LazyGroup):
             if (part := missing_part(error)) is None:
                 raise
             return report(part, as_json=wants_json(typed_words(ctx)))
+        except BrokenPipeError:
+            # click would end with exit code 1.
+            return _end_without_reader()
 
     def _option_of(self, ctx: click.Context, field: str | None) -> str | None:
         """Return the option for an argument of Python, such as `--trial` for `trial`."""
@@ -226,7 +229,11 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _report_interruption()
     except BrokenPipeError:
-        # The reader has closed the pipe. Without this, Python complains again when it closes
-        # stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _end_without_reader()
+
+
+def _end_without_reader() -> int:
+    """Return the exit code of a command whose reader has closed the pipe, such as `head`."""
+    # Without this, Python complains again when it closes stdout.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
