@@ -29,6 +29,7 @@ from workbench.advisor.tables import (
     positive_number,
     positive_whole_number,
     read_objects,
+    truth_value,
 )
 from workbench.foundation.errors import DataError
 from workbench.hardware.performance.least_squares import jacobian, minimise
@@ -395,13 +396,6 @@ def _extrapolated(point: AdapterPoint) -> list[str]:
     ]
 
 
-def _truth(cell: str) -> bool:
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if cell.lower() not in known:
-        raise ValueError("true or false")
-    return known[cell.lower()]
-
-
 def _loss(cell: str) -> float:
     if cell.lower() in ("", "nan", "inf"):
         return float("nan")
@@ -414,7 +408,7 @@ def _loss(cell: str) -> float:
 _COLUMNS = (
     Column("parameters_b", positive_number),
     Column("active_b", positive_number),
-    Column("base", _truth),
+    Column("base", truth_value),
     Column("learning_rate", positive_number),
     Column("rank", positive_whole_number),
     Column("model", lambda cell: cell or None, required=False),

@@ -29,6 +29,7 @@ from workbench.advisor.tables import (
     positive_number,
     read_heads,
     read_table,
+    truth_value,
 )
 from workbench.foundation.errors import DataError
 from workbench.hardware.performance.least_squares import jacobian, minimise
@@ -706,13 +707,6 @@ def _empty_or(parse: Any) -> Any:
     return parse_cell
 
 
-def _truth(cell: str) -> bool:
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if cell.lower() not in known:
-        raise ValueError("true or false")
-    return known[cell.lower()]
-
-
 def _weight_type(cell: str) -> str:
     name = cell.lower().removeprefix("bnb.").removesuffix("-dq")
     name = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(name, name)
@@ -743,7 +737,7 @@ _COLUMNS = (
     *(Column(name, _empty_or(positive_number), required=False) for name in _NUMBERS),
     Column("trainable_parameters", _empty_or(number_from_zero), required=False),
     *(
-        Column(name, _empty_or(_truth), required=False)
+        Column(name, _empty_or(truth_value), required=False)
         for name in ("tied", "dora", "autocast_adapter", "recompute", "out_of_memory")
     ),
     *(Column(name, _empty_or(_weight_type), required=False) for name in ("weights", "dtype")),

@@ -199,6 +199,14 @@ def check_has_plans(path: Path, plans: list[_Made]) -> list[_Made]:
     return plans
 
 
+def truth_value(cell: str) -> bool:
+    """Read true or false, also written as yes or no, or as 1 or 0."""
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if cell.lower() not in known:
+        raise ValueError("true or false")
+    return known[cell.lower()]
+
+
 def positive_number(cell: str) -> float:
     """Read a finite number greater than 0."""
     number = _number(cell)
