@@ -112,12 +112,22 @@ def test_loaders_have_no_more_cores_than_are_free_and_the_advice_says_what_is_mi
     measurer, bench = survey(DATA_S, free_cores=0)
     assert bench.loaders == {0}
     reference = measurer.reference
-    (line,) = describe_missing_cores([reference], reference)
-    assert line.startswith("free CPU cores: 75% of a step waits for data, and 3 loaders")
+    advised = {
+        7: "and 3 loaders a worker would hide that. Set resources.concurrency to 1 and"
+        " plan.loaders to 3",
+        1: "and 1 loader a worker would shorten that (3 would hide it). Set resources.concurrency"
+        " to 1 and plan.loaders to 1",
+        0: "and no core is left for more loaders. Use a machine with more cores, or make samples"
+        " cheaper to load",
+    }
+    for spare_cores, what in advised.items():
+        (line,) = describe_missing_cores([reference], reference, spare_cores)
+        assert line == f"free CPU cores: 75% of a step waits for data, {what}"
     assert loader_numbers(reference, 2) == (0, 2)
     for data_s in (1e-5, DATA_S):
         measurer = survey(data_s, free_cores=8)[0]
-        assert not list(describe_missing_cores(measurer.knowledge.measured, measurer.reference))
+        known = measurer.knowledge.measured
+        assert not list(describe_missing_cores(known, measurer.reference, 8))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.advisor.test_plans import measure
 from workbench.advisor.scale import _times, scale_of
+from workbench.advisor.variants import read_plan
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured
 from workbench.hardware.performance.scaling import num_parameter_servers
@@ -61,10 +62,70 @@ def test_servers_hide_the_exchange_that_was_measured() -> None:
         assert point.servers == 1 or point.servers_used > (point.servers - 1) / point.servers
 
 
-def test_an_exchange_that_nobody_waited_for_leaves_servers_open() -> None:
+def test_an_exchange_that_nobody_waited_for_leaves_a_bound_on_servers() -> None:
     found = scale_of([timed(1, 0.0), timed(2, 0.0)], 0.8)
     assert found.exchange_s is None
     assert {point.servers for point in found.curve} == {None}
+    # The backward pass of 0.06 s hides the exchange. Two workers send all parameters once in it.
+    assert [point.servers_at_most for point in found.curve] == [
+        num_parameter_servers(0.06, workers, 1.0, 0.1) for workers in (1, 2)
+    ]
+    unknown = [each.model_copy(update={"parts_s": PARTS_S}) for each in CHEAP]
+    assert {point.servers_at_most for point in scale_of(unknown, 0.8).curve} == {None}
+
+
+def test_a_measured_wait_may_hide_more_of_the_exchange() -> None:
+    for point in scale_of(CHEAP, 0.8).curve:
+        hidden = num_parameter_servers((0.02 + 0.06) * 4 / 7, point.workers, 1.0, 0.1)
+        assert point.servers_at_most == hidden
+        assert point.servers is not None
+        assert point.servers <= hidden
+
+
+def test_workers_more_efficient_than_one_alone_are_doubted() -> None:
+    slow_alone = [timed(1, 0.0, computing_s=0.13), *CHEAP[1:]]
+    found = scale_of(slow_alone, 0.8)
+    by_count = {point.workers: point for point in found.curve}
+    assert by_count[2].is_doubtful
+    assert found.pays_up_to is None
+    assert not any(point.is_doubtful for point in scale_of(CHEAP, 0.8).curve)
+    # A doubtful number beyond a clear loss changes nothing.
+    lossy = scale_of([timed(1, 0.0), timed(2, 0.4), timed(4, -0.02)], 0.8)
+    assert lossy.pays_up_to == 1
+
+
+@pytest.mark.parametrize(
+    ("measured", "room", "limit", "why"),
+    [
+        (CHEAP[:2], None, 8, "at most 2 workers were measured"),
+        (CHEAP[:2], 2, 2, "more than 2 workers need another machine"),
+        (CHEAP[:2], 6, 6, "more than 6 workers need another machine"),
+        (CHEAP, 64, 32, "at most 8 workers were measured"),
+    ],
+)
+def test_no_more_workers_are_predicted_than_the_measurements_can_speak_about(
+    measured: list[PlanMeasured], room: int | None, limit: int, why: str
+) -> None:
+    found = scale_of(measured, 0.8, up_to=1024, room=room)
+    assert (found.limit, found.curve[-1].workers) == (limit, limit)
+    assert found.why_limited is not None
+    assert why in found.why_limited
+    assert scale_of(measured, 0.8, up_to=2, room=room).why_limited is None
+
+
+def test_machines_that_were_measured_together_limit_less_than_one_machine() -> None:
+    apart = [each.model_copy(update={"workers_per_node": [1] * 2}) for each in CHEAP[1:2]]
+    assert scale_of([CHEAP[0], *apart], 0.8, up_to=8, room=4).limit == 8
+
+
+def test_the_plan_that_the_advice_chose_is_preferred() -> None:
+    other = [timed(workers, 0.01, 16, 0.03) for workers in (1, 2)]
+    chosen = read_plan(other[0].plan)
+    found = scale_of([*CHEAP, *other], 0.8, chosen=chosen)
+    assert (found.micro_batch, found.is_of_choice) == (16, True)
+    assert scale_of([*CHEAP, *other], 0.8).micro_batch == 64
+    lost = scale_of(CHEAP, 0.8, chosen=chosen)
+    assert (lost.micro_batch, lost.is_of_choice) == (64, False)
 
 
 def test_the_curve_ends_where_the_measurements_do() -> None:

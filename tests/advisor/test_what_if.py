@@ -189,3 +189,14 @@ def test_energy_without_a_meter_is_told_of() -> None:
 def test_an_advice_without_measurements_cannot_be_asked() -> None:
     with pytest.raises(RunError, match="no measurement to predict from"):
         WhatIf(make_experiment(), advice(), [])
+
+
+def test_without_a_wish_the_answer_is_the_plan_that_the_advice_chose() -> None:
+    # The models alone would choose two workers, because they are faster.
+    assert models().answer(PlanQuery(objective="throughput"))["plan"]["workers"] == 2
+    told = models().answer(PlanQuery())
+    assert (told["plan"]["workers"], told["plan"]["global_batch"]) == (1, 128)
+    assert "the same plan" in told["message"]
+    assert told["fits"]
+    assert models().answer(PlanQuery(global_batch=128, precision="fp32"))["plan"] == told["plan"]
+    assert models().answer(PlanQuery(workers=2))["plan"]["workers"] == 2

@@ -195,6 +195,7 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "reports_left_out": 0,
         "attempts": 1,
         "plan": PLAN,
+        "peak_rate": None,
         "setbacks": [],
         "resizes": [],
         "attachments": [],

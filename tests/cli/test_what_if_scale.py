@@ -7,7 +7,7 @@ from tests.advisor.test_scale import CHEAP, timed
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
 from workbench.cli.exit_codes import BAD_INPUT, FAILED
-from workbench.foundation.events import AdviceRequested, RunStateChanged
+from workbench.foundation.events import AdviceRequested, DriverStarted, RunStateChanged
 from workbench.store.database import Store
 
 
@@ -31,7 +31,30 @@ def test_a_run_shows_the_workers_and_servers_that_pay(shell: Shell, measured_run
         for word in ("workers", "efficiency", "servers", "measured", "No slowdown")
         if word not in out
     ] == []
-    assert "you may need more servers" in " ".join(err.split())
+    assert "The larger number is enough in that case" in " ".join(err.split())
+
+
+def test_two_workers_do_not_speak_about_many(shell: Shell) -> None:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+        driver = DriverStarted(pid=1, host="here", num_cpus=2)
+        append(store, run_id, [driver, *CHEAP[:2], RunStateChanged(state="complete")])
+    answer = shell.json("what-if", "scale", run_id, "--up-to", "32")
+    assert [point["workers"] for point in answer["curve"]] == [1, 2]
+    _, _, err = shell("what-if", "scale", run_id, "--up-to", "32")
+    assert "ends at 2 workers: more than 2 workers need another machine" in " ".join(err.split())
+
+
+def test_impossible_speed_is_called_doubtful(shell: Shell) -> None:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+        slow = timed(1, 0.0, computing_s=0.2)
+        append(store, run_id, [slow, *CHEAP[1:], RunStateChanged(state="complete")])
+    out = " ".join(shell("what-if", "scale", run_id)[1].split())
+    assert "2 workers seem to be 3.81x as fast as one, which is not possible" in out
+    assert "--set plan.micro_batch=64" in out
+    assert "an efficiency of 80% or more" not in out
+    assert shell.json("what-if", "scale", run_id)["pays_up_to"] is None
 
 
 def test_workers_that_are_slower_than_one_are_named_with_their_wait(shell: Shell) -> None:

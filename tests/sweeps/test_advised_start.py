@@ -13,7 +13,9 @@ from workbench.advisor.speed_history import setting_of
 from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Experiment
 from workbench.foundation.events import AdviceGiven, PlanMeasured, TrialEnqueued
+from workbench.foundation.formatting import format_value
 from workbench.hardware.resources import ClusterInventory, NodeInventory
+from workbench.runs.event_lines import describe_advised
 from workbench.store.database import Store
 from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.ledger import Ledger
@@ -93,6 +95,17 @@ def test_the_first_configuration_is_the_advised_one_as_it_was_measured(store: St
     )
 
 
+def test_only_what_the_advice_chose_is_named_as_advised(store: Store) -> None:
+    run_id = advise(store)
+    [enqueued], _ = begun(store)
+    assert enqueued.advised == {"lr": 0.02, "global_batch": 256}
+    width, dropout = (enqueued.params[name] for name in ("hidden_width", "dropout"))
+    assert describe_advised(enqueued) == (
+        f"lr=0.02 global_batch=256, as {run_id} advises,"
+        f" with hidden_width={format_value(width)} dropout={format_value(dropout)}"
+    )
+
+
 def test_values_outside_the_space_are_replaced_by_the_nearest(store: Store) -> None:
     advise(store)
     search = {
@@ -101,7 +114,12 @@ def test_values_outside_the_space_are_replaced_by_the_nearest(store: Store) -> N
         "global_batch": {"choices": [32, 128]},
         "dropout": {"low": 0.0, "high": 0.2, "prior": {"near": 0.1}},
     }
-    _, params = begun(store, search=search)
+    [enqueued], params = begun(store, search=search)
+    assert enqueued.advised == {"lr": 0.02, "global_batch": 256}
+    assert describe_advised(enqueued).startswith(
+        "lr=0.01 (advised: 0.02) global_batch=128 (advised: 256), as "
+    )
+    assert "advises, with hidden_width=" in describe_advised(enqueued)
     assert (params["lr"], params["global_batch"], params["dropout"]) == (1e-2, 128, 0.1)
 
 

@@ -47,17 +47,36 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
 
 
 def describe_missing_cores(
-    measured: Sequence[PlanMeasured], reference: PlanMeasured
+    measured: Sequence[PlanMeasured], reference: PlanMeasured, spare_cores: int
 ) -> Iterator[str]:
-    """Say how many loaders would hide the loading, if there were too few CPU cores for them."""
+    """Say what would shorten the wait for data, if there were too few CPU cores for loaders.
+
+    Args:
+        measured: The measured plans.
+        reference: The measurement of the experiment without advice and without loaders.
+        spare_cores: CPU cores that a worker may use besides its own if only one trial runs.
+    """
     tried = max(
         (plan.loaders for event in measured if (plan := read_plan(event.plan))),
         default=0,
     )
     wanted = loaders_to_hide(reference.parts_s)
-    if wanted > tried:
+    if wanted <= tried:
+        return
+    waits = (
+        f"free CPU cores: {format_percent(input_stall(reference.parts_s))} of a step waits for data"
+    )
+    possible = min(wanted, spare_cores)
+    if possible <= tried:
         yield (
-            f"free CPU cores: {format_percent(input_stall(reference.parts_s))} of a step waits for"
-            f" data, and {format_count(wanted, 'loader')} a worker would hide that."
-            " Lower resources.concurrency, or set plan.loaders"
+            f"{waits}, and no core is left for more loaders."
+            " Use a machine with more cores, or make samples cheaper to load"
         )
+        return
+    hides = "would hide that"
+    if possible < wanted:
+        hides = f"would shorten that ({wanted} would hide it)"
+    yield (
+        f"{waits}, and {format_count(possible, 'loader')} a worker {hides}."
+        f" Set resources.concurrency to 1 and plan.loaders to {possible}"
+    )

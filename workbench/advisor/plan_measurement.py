@@ -88,6 +88,7 @@ class MeasurementContext:
         noise_scale: The gradient noise scale that earlier trainings measured, in samples.
         estimated: The memory estimate from before anything ran.
         free_cores: CPU cores that each worker may use in addition to its own.
+        spare_cores: The same if only one trial ran at a time.
     """
 
     capacity: Capacity
@@ -98,6 +99,7 @@ class MeasurementContext:
     noise_scale: float | None = None
     estimated: MemoryLaw | None = None
     free_cores: int = 0
+    spare_cores: int = 0
 
 
 class PlanMeasurer:

@@ -103,6 +103,7 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
         noise_scale=read_noise_scale(store, experiment),
         estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
         free_cores=free_cores_of(experiment, cluster),
+        spare_cores=free_cores_of(experiment, cluster, is_alone=True),
     )
 
 
@@ -251,6 +252,7 @@ class Advisor:
                 cost_s=cost_s,
                 placements_s=measurer.placements_s,
                 progress=contest.progress,
+                spare_cores=context.spare_cores,
             )
         )
         advice = dataclasses.replace(advice, overrun=describe_overrun(spent_s, self._budget_s))

@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
+from workbench.experiment.plan import Plan
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured
+from workbench.foundation.formatting import format_count
 from workbench.hardware.performance.scaling import most_overhead, num_parameter_servers
 
 # The curve bends where one more worker adds less than this part of the speed of one worker.
 _WORTH_OF_ONE = 0.5
 _MAX_FACTOR = 2
+_FURTHEST = 4
+"""How many times the largest measured number of workers may be predicted, even on request."""
+_SUPERLINEAR = 1.02
+"""The efficiency above which a time must be wrong: workers that wait for each other gain nothing.
+
+Timers and rounding explain less than that.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,13 @@ class ScalePoint:
         extrapolated: Whether the prediction is outside the range of the measurements.
         exchange_share: The part of a step in which workers wait for gradients, or None if it was
             not measured.
-        servers: The number of parameter servers that hides their traffic behind the computing, or
-            None if the time of the exchange is unknown.
+        is_doubtful: Whether the workers seem to be more efficient than one alone, so that a time
+            must be wrong.
+        servers: The fewest parameter servers that hide their traffic behind the computing, if the
+            exchange takes only as long as workers waited for it. None if nobody waited.
         servers_used: The part of their network that these servers use, or None.
+        servers_at_most: The number that is enough even if the exchange took the whole backward
+            pass in addition, behind which it may be hidden. None if no exchange was timed.
         divided: The same workers on one global batch, or None if there is none or they cannot
             divide it evenly.
     """
@@ -78,9 +91,11 @@ class ScalePoint:
     efficiency_high: float
     is_measured: bool
     extrapolated: bool = False
+    is_doubtful: bool = False
     exchange_share: float | None = None
     servers: int | None = None
     servers_used: float | None = None
+    servers_at_most: int | None = None
     divided: DividedBatch | None = None
 
 
@@ -100,13 +115,16 @@ class Scale:
         overhead_allowed: The overhead at which that many workers reach the wanted efficiency, or
             None if any overhead does.
         pays_up_to: The largest number of workers up to which the whole curve reaches the wanted
-            efficiency.
+            efficiency. None if a doubtful number of workers is among them.
         bends_at: The number of workers from which one more adds less than half the speed of one
             worker, at an efficiency below 1. None if the curve does not bend.
         curve: The points of the curve, from one worker on.
         by_trials: Whether the measurements are from trials, which may have shared the hardware.
         global_batch: The batch that `divided` divides, or None.
         num_train_samples: Samples of the training data, or None if unknown.
+        is_of_choice: Whether it is about the plan that the advice chose. None without advice.
+        limit: The most workers that can be predicted.
+        why_limited: Why no more can be predicted, in a sentence. None if nobody asked for more.
     """
 
     micro_batch: int
@@ -116,12 +134,15 @@ class Scale:
     measured_up_to: int
     overhead: float | None
     overhead_allowed: float | None
-    pays_up_to: int
+    pays_up_to: int | None
     bends_at: int | None
     curve: tuple[ScalePoint, ...]
     by_trials: bool = False
     global_batch: int | None = None
     num_train_samples: int | None = None
+    is_of_choice: bool | None = None
+    limit: int = 1
+    why_limited: str | None = None
 
 
 def scale_of(
@@ -129,6 +150,9 @@ def scale_of(
     efficiency: float,
     up_to: int | None = None,
     global_batch: int | None = None,
+    *,
+    chosen: Plan | None = None,
+    room: int | None = None,
 ) -> Scale:
     """Calculate how a plan scales from measured plans.
 
@@ -137,6 +161,9 @@ def scale_of(
         efficiency: The efficiency from which workers pay, between 0 and 1.
         up_to: Extrapolate to this number of workers, or None to end where the measurements do.
         global_batch: A global batch for which to calculate the second curve, or None.
+        chosen: The plan that the advice chose, which is preferred, or None without advice.
+        room: Workers for which the measured machines have room, or None if unknown. If they were
+            all on one machine, the links between machines are unknown, so no more are predicted.
 
     Raises:
         RunError: If no plan was timed on several workers and also on one. On one worker, either
@@ -147,15 +174,22 @@ def scale_of(
     usable, used = _variants(probes), probes
     if not usable:
         usable, used = _variants(steps), steps
-    variant, micro_batch, timed = _widest(usable)
+    variant, micro_batch, timed = _preferred(usable, chosen)
     # Each worker computes the same micro batch, so the fewest workers show the parts of one.
     least = timed[min(timed)]
     parts_s = {part: took_s for part, took_s in least.parts_s.items() if part != "communication"}
     used = [step for step in used if step.setting == least.setting]
-    counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
+    limit, why_limited = _limit(timed, up_to, room)
+    counts = list(range(1, limit + 1))
     known = Knowledge(used, nodes_of(used, counts[-1]), limit_bytes=None)
     step_times = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
-    alone_s = step_times[0].value
+    alone = step_times[0]
+    alone_s = alone.value
+    # A time of one worker that was not measured makes every efficiency uncertain.
+    slowest_s = fastest_s = alone_s
+    if 1 not in timed:
+        slowest_s = alone.high
+        fastest_s = alone.low
     exchange = _exchange(timed)
     computing_s = sum(parts_s.get(part, 0.0) for part in ("forward", "backward"))
     most = max(
@@ -170,23 +204,31 @@ def scale_of(
         if is_beyond and workers > (up_to or 0):
             continue
         servers, servers_used = _servers(workers, exchange, computing_s)
+        at_most = _servers_at_most(workers, timed, parts_s)
+        own = alone_s / step.value
         curve.append(
             ScalePoint(
                 workers,
                 step.value,
-                workers * alone_s / step.value,
-                alone_s / step.value,
-                *((alone_s / step.high, alone_s / step.low) if workers > 1 else (1.0, 1.0)),
+                workers * own,
+                own,
+                *((fastest_s / step.high, slowest_s / step.low) if workers > 1 else (1.0, 1.0)),
                 workers in timed,
                 is_beyond,
+                own > _SUPERLINEAR,
                 _exchange_share(timed.get(workers)),
                 servers,
                 servers_used,
+                at_most,
                 divided.get(workers),
             )
         )
     largest = next(point for point in curve if point.workers == max(timed))
-    paying = itertools.takewhile(lambda point: point.efficiency >= efficiency, curve)
+    paying = list(itertools.takewhile(lambda point: point.efficiency >= efficiency, curve))
+    is_doubtful = any(point.is_doubtful for point in paying)
+    is_of_choice = None
+    if chosen is not None:
+        is_of_choice = (variant_of(chosen), chosen.micro_batch) == (variant, micro_batch)
     return Scale(
         micro_batch,
         parts_s,
@@ -194,13 +236,34 @@ def scale_of(
         largest.workers,
         _overhead(largest.workers, min(1.0, largest.efficiency)),
         _overhead(largest.workers, efficiency),
-        max(point.workers for point in paying),
+        None if is_doubtful else max(point.workers for point in paying),
         _bend(curve),
         tuple(curve),
         used[0].by_trial is not None,
         global_batch,
         least.num_train_samples,
+        is_of_choice,
+        limit,
+        why_limited,
     )
+
+
+def _limit(timed: Timed, up_to: int | None, room: int | None) -> tuple[int, str | None]:
+    """Return the most workers that measurements can speak about, and why not more were possible."""
+    largest = max(timed)
+    limit, why = _FURTHEST * largest, None
+    is_one_machine = all(len(event.workers_per_node or [1]) == 1 for event in timed.values())
+    if room is not None and is_one_machine and max(room, largest) < limit:
+        limit = max(room, largest)
+        why = (
+            f"more than {format_count(limit, 'worker')} need another machine, and no step across"
+            " machines was measured"
+        )
+    wanted = max(_MAX_FACTOR * largest, up_to or 1)
+    if (up_to or 0) <= limit:
+        return min(wanted, limit), None
+    why = why or f"at most {format_count(largest, 'worker')} were measured"
+    return limit, why
 
 
 def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
@@ -255,8 +318,11 @@ Variants = dict[tuple[str, Variant, int], Timed]
 """The measurements of several plans, by setting, variant and micro batch."""
 
 
-def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
-    """Return the plan that was timed with the most different numbers of workers."""
+def _preferred(usable: Variants, chosen: Plan | None) -> tuple[Variant, int, Timed]:
+    """Return the chosen plan, if it was timed with several numbers of workers.
+
+    Otherwise return the plan that was timed with the most numbers, of the same variant if possible.
+    """
     if not usable:
         raise RunError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
@@ -268,9 +334,14 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
                 " plan.accumulation set to 1."
             ),
         )
-    (_, variant, micro_batch), timed = max(
-        usable.items(), key=lambda item: (len(item[1]), item[0][2])
-    )
+
+    def preference(item: tuple[tuple[str, Variant, int], Timed]) -> tuple[bool, bool, int, int]:
+        (_, variant, micro_batch), timed = item
+        is_same = chosen is not None and variant == variant_of(chosen)
+        has_batch = chosen is not None and micro_batch == chosen.micro_batch
+        return is_same and has_batch, is_same, len(timed), micro_batch
+
+    (_, variant, micro_batch), timed = max(usable.items(), key=preference)
     return variant, micro_batch, timed
 
 
@@ -344,6 +415,21 @@ def _servers(
     # Only the quotient of bytes and bytes per second counts, which is `once_s`.
     num_servers = num_parameter_servers(once_s, workers, 1.0, computing_s)
     return num_servers, 2.0 * once_s * workers / (num_servers * computing_s)
+
+
+def _servers_at_most(workers: int, timed: Timed, parts_s: Mapping[str, float]) -> int | None:
+    """Return how many servers are enough if all of the backward pass hid an exchange."""
+    computing_s = parts_s.get("forward", 0.0) + parts_s.get("backward", 0.0)
+    waits = {
+        count: event.parts_s["communication"]
+        for count, event in timed.items()
+        if count > 1 and "communication" in event.parts_s
+    }
+    if not waits or computing_s <= 0.0:
+        return None
+    most = max(waits)
+    hidden_s = parts_s.get("backward", 0.0)
+    return _servers(workers, (waits[most] + hidden_s, most), computing_s)[0]
 
 
 def _overhead(workers: int, efficiency: float) -> float | None:

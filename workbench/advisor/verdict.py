@@ -80,6 +80,7 @@ class Findings:
         cost_s: Seconds that everything took.
         placements_s: Step times of one plan on few nodes and on many, if both were measured.
         progress: The steps of the trainings.
+        spare_cores: CPU cores that a worker may use for loading if only one trial runs at a time.
     """
 
     experiment: Experiment
@@ -97,6 +98,7 @@ class Findings:
     cost_s: float
     placements_s: Mapping[Placement, float] = field(default_factory=dict)
     progress: Progress = field(default_factory=dict)
+    spare_cores: int = 0
 
 
 def conclude(findings: Findings) -> Advice:
@@ -423,7 +425,9 @@ def _would_change(
     if runner_up is not None and (doubt := doubt_of_runner_up(runner_up, choice)):
         yield doubt
     if is_open(findings.experiment, "loaders"):
-        yield from describe_missing_cores(findings.knowledge.measured, findings.reference)
+        yield from describe_missing_cores(
+            findings.knowledge.measured, findings.reference, findings.spare_cores
+        )
     yield from describe_unmeasured(_unmeasured(findings), findings.experiment.search)
     yield from _doubts_about_rate(findings, lr)
     yield from _doubts_about_batch(findings, plan)

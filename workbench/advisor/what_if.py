@@ -7,7 +7,7 @@ plans, and the value of a sample by the gradient noise. If they do not apply, th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -41,14 +41,14 @@ class PlanQuery:
         global_batch: Samples per optimizer step.
         micro_batch: Samples that one worker takes at once.
         precision: fp32, bf16 or fp16.
-        objective: The objective by which the rest is chosen.
+        objective: The objective by which the rest is chosen. None means that of the advice.
     """
 
     workers: int | None = None
     global_batch: int | None = None
     micro_batch: int | None = None
     precision: str | None = None
-    objective: Goal = "time"
+    objective: Goal | None = None
 
 
 class WhatIf:
@@ -93,6 +93,8 @@ class WhatIf:
             limit_bytes=finite(mapping(advice.get("curves")).get("memory_limit_bytes")),
         )
         self._choices = self._choices_of(experiment, 1)
+        stored_goal = advice.get("objective")
+        self._goal: Goal = stored_goal if stored_goal in _GOALS else "time"
         self._noise_scale = finite(mapping(advice.get("noise")).get("scale_samples"))
 
     def controls(self) -> dict[str, list[JsonValue]]:
@@ -120,11 +122,13 @@ class WhatIf:
         Raises:
             ExperimentError: If there is no such plan, or no measurement of its precision.
         """
-        plan, fits = self._best(self._narrowed(query), query)
+        goal = query.objective or self._goal
+        query = replace(query, objective=goal)
+        plan, fits = self._chosen(query) or self._best(self._narrowed(query), goal)
         time_s, unknown = self._time_to_target(plan)
         candidate = self._candidate(plan, time_s)
         answer: dict[str, Any] = candidate.to_json()
-        compared = compare(answer, mapping(self._advice.get("choice")), query.objective)
+        compared = compare(answer, mapping(self._advice.get("choice")), goal)
         words = {
             "step_time_s": self._beyond(plan, candidate),
             "memory_bytes": _about_memory(fits),
@@ -133,7 +137,7 @@ class WhatIf:
         for name, text in words.items():
             answer[name] = {"value": None, **(answer[name] or {}), "message": text}
         metered = None
-        if query.objective == "energy" and candidate.power_w is None:
+        if goal == "energy" and candidate.power_w is None:
             metered = (
                 "the power of the devices was not measured, so plans are compared by time alone"
             )
@@ -177,7 +181,29 @@ class WhatIf:
         may_divide = divides and is_open(experiment, "strategy")
         return with_divided_models(choices, experiment) if may_divide else choices
 
-    def _best(self, choices: Choices, query: PlanQuery) -> tuple[Plan, bool | None]:
+    def _chosen(self, query: PlanQuery) -> tuple[Plan, bool | None] | None:
+        """Return the plan that the advice chose, if it answers the query.
+
+        Its trainings say more than the models do, so the models do not choose again.
+        """
+        stored = mapping(mapping(self._advice.get("choice")).get("plan"))
+        plan = read_plan(stored) if stored else None
+        if plan is None or query.objective != self._goal:
+            return None
+        asked = (
+            (query.workers, plan.workers),
+            (query.global_batch, plan.global_batch),
+            (query.micro_batch, plan.micro_batch),
+            (query.precision, plan.precision),
+        )
+        if any(wanted not in (None, own) for wanted, own in asked):
+            return None
+        need = self._knowledge.memory(plan)
+        if need is None or need.limit is None:
+            return plan, None
+        return plan, need.value <= need.limit
+
+    def _best(self, choices: Choices, goal: Goal) -> tuple[Plan, bool | None]:
         """Return the best plan that fits, or the one that needs the least memory if none does."""
         knowledge = self._knowledge
         variants = [variant for variant in knowledge.variants if choices.allows(variant)]
@@ -198,7 +224,7 @@ class WhatIf:
         plan = best_plans(
             fitting,
             knowledge,
-            query.objective,
+            goal,
             base_batch=self._experiment.training.reference_batch,
             noise_scale=self._noise_scale,
         )[0]

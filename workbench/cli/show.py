@@ -128,7 +128,7 @@ def print_run(run: Run, num_trials: int) -> None:
         print_best(console, history)
     if history.trials and num_trials:
         _print_table(console, history, num_trials)
-    _print_verdicts(console, history)
+    _print_verdicts(console, history, run.run_id)
     _print_setbacks(console, history)
     _print_failures(console, history)
     _print_pruned(console, run.run_id, history)
@@ -319,12 +319,12 @@ def _ordered(history: History) -> list[Trial]:
     return [*first, *(trial for trial in history.trials.values() if trial.number not in seen)]
 
 
-def _print_verdicts(console: Any, history: History) -> None:
+def _print_verdicts(console: Any, history: History, run_id: str) -> None:
     from rich.text import Text
 
     from workbench.store.history import verdicts_of
 
-    verdicts = verdicts_of(history)
+    verdicts = verdicts_of(history, run_id)
     if verdicts:
         console.print()
         console.print(Text("Where the time went", style="bold"))
@@ -553,6 +553,8 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
     yield from _trial_parts(run.history, trial)
     if plan := trial.plan.describe():
         yield "plan", plan
+    if trial.peak_rate is not None:
+        yield "peak learning rate", trial.peak_rate.describe()
     for column in (STEP, DURATION, SPEED, ENERGY):
         if column.value(run.history, trial) is not None:
             yield column.heading, column.text(run.history, trial)

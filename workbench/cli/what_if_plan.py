@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@takes(RUN, WORKERS, GLOBAL_BATCH, MICRO_BATCH, PRECISION, OBJECTIVE(default="time"), STORED)
+@takes(RUN, WORKERS, GLOBAL_BATCH, MICRO_BATCH, PRECISION, OBJECTIVE, STORED)
 @example("workbench what-if plan last --workers 4 --global-batch 512")
 def what_if_plan(
     *,
@@ -46,12 +46,13 @@ def what_if_plan(
     global_batch: int | None,
     micro_batch: int | None,
     precision: str | None,
-    objective: str,
+    objective: str | None,
     as_json: bool,
 ) -> None:
     """Predict the effect of a plan from the measurements of a run.
 
-    Workbench chooses the settings that you do not give.
+    Workbench chooses the settings that you do not give, for the objective of the advice. If the
+    plan that the advice chose matches, you get that plan.
 
     "last" is the newest run with advice.
     """
@@ -60,7 +61,7 @@ def what_if_plan(
     from workbench.hardware.resources import inventory
     from workbench.runs.what_if import models_of, newest_with_advice
 
-    query = PlanQuery(workers, global_batch, micro_batch, precision, cast("Goal", objective))
+    query = PlanQuery(workers, global_batch, micro_batch, precision, cast("Goal | None", objective))
     answer = models_of(attach_newest(run_id, newest_with_advice)).answer(query)
     if as_json:
         print_json(answer)
@@ -108,10 +109,22 @@ def what_if_scale(
     "last" is the newest run that timed steps on one and on several workers.
     """
     from workbench.advisor.scale import has_several_workers, scale_of
-    from workbench.runs.what_if import measurements_of, newest_measured
+    from workbench.runs.what_if import (
+        chosen_plan_of,
+        measurements_of,
+        newest_measured,
+        room_of,
+    )
 
     run = attach_newest(run_id, partial(newest_measured, is_usable=has_several_workers))
-    scale = scale_of(measurements_of(run), efficiency, up_to, global_batch)
+    scale = scale_of(
+        measurements_of(run),
+        efficiency,
+        up_to,
+        global_batch,
+        chosen=chosen_plan_of(run),
+        room=room_of(run),
+    )
     if as_json:
         print_json(dataclasses.asdict(scale))
         return
@@ -150,16 +163,37 @@ def what_if_scale(
             "these times come from trials, which may have slowed each other down. To measure them"
             " alone: workbench advise FILE"
         )
-    if servers and scale.exchange_s is None:
-        print_note(
-            "every exchange of gradients was hidden by computing, so the number of servers is"
-            " unknown"
+    for note in _cautions(scale):
+        print_note(note)
+    if servers:
+        print_note(_about_servers(scale))
+
+
+def _cautions(scale: Scale) -> Iterator[str]:
+    """Yield what the table does not cover."""
+    if scale.why_limited is not None:
+        yield (
+            f"the table ends at {format_count(scale.limit, 'worker')}: {scale.why_limited}. Run"
+            " workbench advise FILE on a cluster with more workers to measure them"
         )
-    elif servers:
-        print_note(
-            "exchanges that were hidden by computing were not measured, so you may need more"
-            " servers"
+    if scale.is_of_choice is False:
+        yield (
+            "the plan that the advice chose was not timed on several workers, so this is a plan"
+            f" with {scale.micro_batch} samples per worker"
         )
+
+
+def _about_servers(scale: Scale) -> str:
+    """Return how sure the numbers of servers are, or the command that would measure them."""
+    if all(point.servers_at_most is None for point in scale.curve):
+        return (
+            "the time of the exchange was not measured, so the number of servers is unknown. To"
+            f" measure it on several workers: {_measuring(scale)}"
+        )
+    return (
+        "computing may hide an exchange, at most for as long as the backward pass. The larger"
+        " number is enough in that case, too"
+    )
 
 
 def _waiting_share(point: ScalePoint) -> str:
@@ -170,18 +204,25 @@ def _waiting_share(point: ScalePoint) -> str:
 
 def _servers(point: ScalePoint) -> str:
     if point.servers is None:
-        return "?"
-    return f"{point.servers} ({point.servers_used:.0%} used)"
+        return "?" if point.servers_at_most is None else f"1 to {point.servers_at_most}"
+    text = str(point.servers)
+    if point.servers_at_most is not None and point.servers_at_most > point.servers:
+        text += f" to {point.servers_at_most}"
+    return text
 
 
 def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
     """Yield how many workers are worth their cost, and what is lost with more."""
     last = scale.curve[-1]
-    pays = format_count(scale.pays_up_to, "worker")
+    if doubtful := [point for point in scale.curve if point.is_doubtful]:
+        yield f"\n{_doubt(doubtful[0], scale)}"
+        if scale.pays_up_to is None:
+            return
+    pays = format_count(scale.pays_up_to or 1, "worker")
     yield (
         f"\n{pays}, each with {scale.micro_batch} samples, "
-        f"{counted_noun(scale.pays_up_to, 'keeps', 'keep')} an efficiency of {efficiency:.0%} or"
-        " more."
+        f"{counted_noun(scale.pays_up_to or 1, 'keeps', 'keep')} an efficiency of"
+        f" {efficiency:.0%} or more."
     )
     if scale.bends_at is not None:
         yield (
@@ -194,8 +235,6 @@ def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
             f"{format_count(last.workers, 'worker')} are {format_number(round(last.speedup, 1))}x"
             f" as fast as one ({basis}). No slowdown is seen up to there."
         )
-    if any(point.efficiency > 1.0 for point in scale.curve):
-        yield "An efficiency above 100% means that the predicted time of one worker is too high."
     largest = next(point for point in scale.curve if point.workers == scale.measured_up_to)
     if largest.speedup < 1.0:
         step, alone = (format_duration(point.step_time_s) for point in (largest, scale.curve[0]))
@@ -211,6 +250,27 @@ def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
             f" computing does not run in parallel. {scale.overhead_allowed:.1%} would still give"
             f" an efficiency of {efficiency:.0%}."
         )
+
+
+def _doubt(point: ScalePoint, scale: Scale) -> str:
+    """Return which time is in doubt, because workers seem to be faster than possible."""
+    suspect = "the time of one worker was not measured and is too high"
+    if scale.curve[0].is_measured:
+        suspect = (
+            "one of the two times is wrong. Other programs may have slowed the machine down while"
+            " one worker was measured"
+        )
+    return (
+        f"{format_count(point.workers, 'worker')} seem to be {point.speedup:.2f}x as fast as one,"
+        f" which is not possible: {suspect}. So it is unknown how many workers pay. Measure both"
+        f" while nothing else runs: {_measuring(scale)}"
+    )
+
+
+def _measuring(scale: Scale) -> str:
+    """Return the command that times the plan on one worker and on several."""
+    settings = ("workers=auto", f"micro_batch={scale.micro_batch}", "accumulation=auto")
+    return " ".join(["workbench advise FILE", *(f"--set plan.{item}" for item in settings)])
 
 
 def _show_divided(scale: Scale, global_batch: int, up_to: int | None) -> None:
@@ -251,6 +311,8 @@ def _show_divided(scale: Scale, global_batch: int, up_to: int | None) -> None:
 
 
 def _basis(point: ScalePoint) -> str:
+    if point.is_doubtful:
+        return "doubtful"
     if point.is_measured:
         return "measured"
     return "extrapolated" if point.extrapolated else "predicted"

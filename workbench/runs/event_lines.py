@@ -32,6 +32,7 @@ from workbench.foundation.formatting import (
     format_params,
     format_range,
     format_rate,
+    format_value,
 )
 from workbench.runs.descriptions import describe_place, describe_reason, first_line
 from workbench.runs.progress import describe_trial
@@ -42,6 +43,24 @@ from workbench.store.history.standings import place
 
 MEASUREMENT_TYPES = ("plan_measured", "sharing_measured", "rates_tested", "candidate_tried")
 """The types of the events that have a `measurement_line`."""
+
+
+def describe_advised(event: TrialEnqueued) -> str:
+    """Write a configuration from advice, and which of its parameters the advice did not choose.
+
+    Args:
+        event: A configuration with an `advice_run_id`.
+    """
+    params, advised = event.params, event.advised
+    words = [
+        f"{name}={format_value(params[name])}"
+        + (f" (advised: {format_value(value)})" if value != params[name] else "")
+        for name, value in advised.items()
+    ]
+    text = f"{' '.join(words)}, as {event.advice_run_id} advises"
+    if rest := {name: value for name, value in params.items() if name not in advised}:
+        text += f", with {format_params(rest)}"
+    return text
 
 
 def measurement_line(event: Event) -> str | None:
@@ -217,11 +236,11 @@ class Narrator:
     def _enqueued_line(self, event: TrialEnqueued) -> str | None:
         if is_compression(self._history.experiment) and not self._history.trials:
             return None  # every compression starts with the same ones
+        if event.advice_run_id:
+            return f"enqueued {describe_advised(event)}"
         line = f"enqueued {format_params(event.params)}"
         if event.clone is not None:
             line = f"enqueued a clone of trial {event.clone.of}: {format_params(event.params)}"
-        if event.advice_run_id:
-            line += f", as {event.advice_run_id} advises"
         return line
 
     def _next_attempt(self, event: AttemptEnded) -> str:

@@ -287,7 +287,7 @@ class StoredRun:
             document["front"] = [trial.number for trial in history.front()]
         if (advice := self.advice) is not None:
             document["advice"] = advice
-        document["verdicts"] = [verdict.describe() for verdict in verdicts_of(history)]
+        document["verdicts"] = [verdict.describe() for verdict in verdicts_of(history, self.run_id)]
         document["energy"] = self.energy.to_json()
         document["cost"] = cost_of(self.history, self.history.now_unix_s())
         return document

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 from workbench.advisor.what_if import WhatIf
 from workbench.experiment.actions import suggest
+from workbench.experiment.plan import Plan
 from workbench.foundation.errors import RunError
-from workbench.foundation.events import PlanMeasured
+from workbench.foundation.events import AdviceRequested, PlanMeasured
 from workbench.runs.run import Run
 from workbench.store.database import Store
 
@@ -58,6 +60,36 @@ def models_of(run: Run) -> WhatIf:
             next_step=suggest("advise", "FILE", lead="To get one"),
         )
     return WhatIf(run.experiment, advice, measurements_of(run))
+
+
+def chosen_plan_of(run: Run) -> Plan | None:
+    """Return the plan that the advice of a run chose, or None without advice."""
+    from workbench.advisor.stored_advice import mapping
+    from workbench.advisor.variants import read_plan
+
+    return read_plan(mapping(mapping(run.advice).get("choice")).get("plan") or {})
+
+
+def room_of(run: Run) -> int | None:
+    """Return for how many workers the cluster of a run had room, or None if that is unknown."""
+    from workbench.hardware.resources import inventory
+
+    resources = run.experiment.resources
+    if run.history.drivers:
+        driver = run.history.drivers[-1]
+        num_cpus, num_gpus = driver.num_cpus, driver.num_gpus
+    elif any(
+        isinstance(item.event, AdviceRequested) and item.event.host == socket.gethostname()
+        for item in run.store.events(run.run_id, types=["advice_requested"])
+    ):
+        here = inventory()
+        num_cpus, num_gpus = here.num_cpus, len(here.gpus)
+    else:
+        return None
+    gpus = resources.gpus_of_worker
+    if num_gpus and gpus:
+        return int(num_gpus / (1.0 if gpus == "auto" else gpus))
+    return int(num_cpus / resources.cpus_per_worker)
 
 
 def measurements_of(run: Run) -> list[PlanMeasured]:

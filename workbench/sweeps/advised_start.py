@@ -93,7 +93,9 @@ def advised_configuration(
         }
         rng = random.Random(experiment.seed)
         wanted = drawn_params(experiment) | drawn_params(earlier) | believed | advised
-        return TrialEnqueued(params=_placed(experiment.search, wanted, rng), advice_run_id=run_id)
+        params = _placed(experiment.search, wanted, rng)
+        chosen = {name: value for name, value in advised.items() if name in params}
+        return TrialEnqueued(params=params, advice_run_id=run_id, advised=chosen)
     return None
 
 

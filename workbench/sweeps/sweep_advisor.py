@@ -190,6 +190,7 @@ def measure_before_trials(
             num_measured=measurer.num_measured,
             cost_s=bench.clock_s() - began_s,
             placements_s=measurer.placements_s,
+            spare_cores=around.spare_cores,
         )
     )
     decided = plans.plan_for({})

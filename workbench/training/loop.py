@@ -143,6 +143,7 @@ class _Loop:
             parts.settings.plan,
             parts.datasets,
             parts.metrics,
+            peak_rate=parts.settings.peak_rate,
             has_blocks=parts.has_blocks,
             divides_batch=parts.loss.division != "none",
             **begins,

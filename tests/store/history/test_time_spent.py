@@ -77,11 +77,48 @@ def test_the_report_states_the_verdict_where_it_shows_the_time() -> None:
 def test_a_run_that_waits_for_data_names_the_trial_and_the_loaders_that_would_hide_it() -> None:
     (verdict,) = judge(trial_events(0, 0.05), trial_events(1, 0.3))
     assert verdict.text.startswith(
-        "trial 1 spends 75% of each step waiting for data. Set plan.loaders to 3 (or auto)"
+        "trial 1 spends 75% of each step waiting for data. Set plan.loaders to 3 if CPU cores"
     )
     assert verdict.trial == 1
     assert verdict.next_step is not None
     assert verdict.next_step.words == ("sweep", "FILE", "--set", "plan.loaders=3")
+
+
+@pytest.mark.parametrize(
+    ("num_cpus", "at_once", "settings", "says"),
+    [
+        (16, 1, ["plan.loaders=9"], "of each step waiting for data. Set plan.loaders to 9"),
+        (2, 1, ["plan.loaders=1"], "There are no cores for the 9 that would hide the wait"),
+        (
+            2,
+            2,
+            ["plan.loaders=1", "resources.concurrency=1"],
+            "to 1 and resources.concurrency to 1",
+        ),
+        (12, 4, ["plan.loaders=2"], "There are no cores for the 9"),
+        (1, 1, None, ""),
+    ],
+)
+def test_loaders_need_cores_that_the_trials_leave(
+    num_cpus: int, at_once: int, settings: list[str] | None, says: str
+) -> None:
+    driver: Event = DriverStarted(time_unix_s=1.0, pid=1, host="a", num_cpus=num_cpus)
+    trials = [trial_events(number, 0.85) for number in range(at_once)]
+    verdicts = verdicts_of(
+        History.of(EXPERIMENT, [driver, *(event for trial in trials for event in trial)]),
+        "some-run",
+    )
+    if settings is None:
+        assert verdicts == []
+        return
+    assert says in verdicts[0].text
+    assert verdicts[0].next_step is not None
+    assert verdicts[0].next_step.words == (
+        "sweep",
+        *(word for setting in settings for word in ("--set", setting)),
+        "--warm-start",
+        "some-run",
+    )
 
 
 def test_more_loaders_are_named_where_some_do_not_suffice() -> None:

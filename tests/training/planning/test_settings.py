@@ -401,3 +401,31 @@ def test_more_workers_train_the_same_global_batch_and_keep_what_is_fixed(
     settings = resolve(decided, {}, decided=found)
     assert settings.plan.global_batch == plan.global_batch
     assert settings.lr == resolve(decided, {}).lr
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        (
+            {"optimizer": "sgd", "lr": 0.05, "global_batch": 256, "reference_batch": 64},
+            "0.2 = 0.05 x 4, because the batch is 256 and not 64 (linear)",
+        ),
+        (
+            {"optimizer": "sgd", "lr": 0.08, "global_batch": 16, "reference_batch": 64},
+            "0.04 = 0.08 x 0.5, because the batch is 16 and not 64 (sqrt)",
+        ),
+        ({"optimizer": "adamw", "lr": 0.001, "global_batch": 256, "reference_batch": 64}, "0.001"),
+        (
+            {"optimizer": "sgd", "lr": 0.05, "global_batch": 256, "lr_rule": "adascale"},
+            "0.05 at first, then it follows the gradient noise",
+        ),
+    ],
+)
+def test_the_peak_rate_says_how_it_was_scaled(training: dict[str, Any], words: str) -> None:
+    experiment = Experiment(
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training=training,
+    )
+    assert resolve(experiment, {}).peak_rate.describe() == words

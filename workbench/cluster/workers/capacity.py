@@ -80,15 +80,19 @@ def trials_at_once(experiment: Experiment, capacity: Capacity) -> int:
     return most if trials is None else min(most, trials * experiment.repeats)
 
 
-def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
+def free_cores_of(
+    experiment: Experiment, cluster: ClusterInventory, *, is_alone: bool = False
+) -> int:
     """Count the CPU cores that each worker may use besides its own, while most trials run.
 
     Args:
         experiment: Its concurrency and its number of trials limit how many run at once.
         cluster: The cluster. The node with the fewest cores per worker counts.
+        is_alone: Count as if only one trial ran at a time.
     """
     capacity = capacity_of(experiment, cluster)
-    most = trials_at_once(experiment, capacity) * (experiment.plan.decided.workers or 1)
+    at_once = 1 if is_alone else trials_at_once(experiment, capacity)
+    most = at_once * (experiment.plan.decided.workers or 1)
     spare = [
         int(node.num_cpus / min(count, most) - capacity.shape.cpus)
         for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)

@@ -56,6 +56,13 @@ class TrialEnqueued(EventHeader):
     advice_run_id: str | None = Field(
         default=None, description="The run with the advice. None if a user requested it."
     )
+    advised: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description=(
+            "The parameters that the advice chose, with its values. `params` has the nearest "
+            "values of the space, and also the parameters that the advice did not choose."
+        ),
+    )
 
 
 class PriorTrialAdded(EventHeader):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workbench.foundation.events.header import OutsideText, Reason, TrialEventHeader
+from workbench.foundation.formatting import format_count, format_number
 
 
 class TrialStarted(TrialEventHeader):
@@ -30,6 +31,32 @@ class TrialStarted(TrialEventHeader):
     program: int = Field(default=1, ge=1, description="Version of the code that it runs.")
 
 
+class PeakRate(BaseModel):
+    """The peak learning rate of a trial, and how it follows from the rate that was chosen."""
+
+    model_config = ConfigDict(frozen=True)
+
+    lr: float = Field(description="The peak at the batch of a step, before any group's factor.")
+    at_reference: float = Field(description="The rate that was chosen, at `reference_batch`.")
+    reference_batch: int
+    step_batch: int = Field(description="Samples of an optimizer step.")
+    rule: str = Field(description="How the rate was scaled: constant, linear, sqrt, adascale, ...")
+
+    def describe(self) -> str:
+        """Write the rate, and how it was scaled if it was."""
+        text = f"{format_number(self.lr)}"
+        if self.rule == "adascale":
+            return f"{text} at first, then it follows the gradient noise"
+        if self.lr == self.at_reference:
+            return text
+        return (
+            f"{text} = {format_number(self.at_reference)} x"
+            f" {format_number(self.lr / self.at_reference)}, because the batch is"
+            f" {format_count(self.step_batch)} and not {format_count(self.reference_batch)}"
+            f" ({self.rule})"
+        )
+
+
 class TrialPlanned(TrialEventHeader):
     """An attempt knows its data and its device, and so its complete plan."""
 
@@ -40,6 +67,9 @@ class TrialPlanned(TrialEventHeader):
             "workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
             "compile."
         )
+    )
+    peak_rate: PeakRate | None = Field(
+        default=None, description="null if no learning rate belongs to it."
     )
     has_blocks: bool | None = Field(
         default=None,

@@ -32,9 +32,9 @@ from workbench.foundation.formatting import (
     format_count,
     format_duration,
     format_number,
-    format_params,
     format_time,
 )
+from workbench.runs.event_lines import describe_advised
 from workbench.runs.plots.figures import packed_javascript
 from workbench.runs.plots.report_answers import (
     advice_answer,
@@ -153,10 +153,7 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
         if isinstance(event, Noted | AlertRaised) and event.level != "info":
             notes.append(event.message)
         elif isinstance(event, TrialEnqueued) and event.advice_run_id is not None:
-            first = format_params(event.params)
-            notes.append(
-                f"The first configuration follows the advice of {event.advice_run_id}: {first}."
-            )
+            notes.append(f"The first configuration: {describe_advised(event)}.")
         elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
             attempt = (
                 f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"

@@ -7,10 +7,12 @@ replace the sampler. Verdicts follow from the measured parts of steps and the ti
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import Suggestion, WorkbenchError
@@ -53,19 +55,24 @@ class Verdict:
         return f"{self.text}. {write(self.next_step)}"
 
 
-def verdicts_of(history: History) -> list[Verdict]:
-    """Return verdicts on what took much of a run's time, in a fixed order of kinds."""
+def verdicts_of(history: History, run_id: str | None = None) -> list[Verdict]:
+    """Return verdicts on what took much of a run's time, in a fixed order of kinds.
+
+    Args:
+        history: The run.
+        run_id: Its id, so that commands can be entered as they are printed, or None if unknown.
+    """
     trials = list(history.trials.values())
     verdicts = (
-        _waiting_for_data(history, trials),
+        _waiting_for_data(history, trials, run_id),
         _waiting_for_a_rank(trials),
         _starting(trials),
-        _choosing(history, trials),
+        _choosing(history, trials, run_id),
     )
     return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
+def _waiting_for_data(history: History, trials: list[Trial], run_id: str | None) -> Verdict | None:
     timed = [
         (trial, input_stall(trial.parts_s), trial.duration_s or 0.0)
         for trial in trials
@@ -80,24 +87,53 @@ def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
     plan = trial.plan.complete()
     num_loaders = plan.loaders if plan is not None else 0
     num_wanted = _loaders(trial, num_loaders)
-    if num_wanted <= num_loaders or not _has_free_cores(history, trial):
+    at_once = _trials_at_once(trials)
+    fewer, num_possible = _with_free_cores(history, trial, num_loaders, at_once)
+    num_advised = min(num_wanted, num_possible)
+    if num_advised <= num_loaders:
         return None
+    settings: dict[str, int] = {"plan.loaders": num_advised}
+    also = "" if history.drivers else " if CPU cores are free"
+    if fewer < at_once:
+        settings["resources.concurrency"] = fewer
+        also = f" and resources.concurrency to {fewer}"
+    hides = ""
+    if num_advised < num_wanted:
+        hides = f". There are no cores for the {num_wanted} that would hide the wait"
     with_loaders = f" with {format_count(num_loaders, 'loader')}" if num_loaders else ""
     return Verdict(
         f"trial {trial.number} spends {format_percent(stall)} of each step waiting for"
-        f" data{with_loaders}. Set plan.loaders to {num_wanted} (or auto) if CPU cores are free",
+        f" data{with_loaders}. Set plan.loaders to {num_advised}{also}{hides}",
         trial.number,
-        suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": num_wanted}),
+        _sweep(run_id, "To use them" if num_advised > 1 else "To use it", settings),
     )
 
 
-def _has_free_cores(history: History, trial: Trial) -> bool:
-    """Return whether the machines have more cores than a trial uses, or that is unknown."""
+def _sweep(run_id: str | None, lead: str, settings: dict[str, Any]) -> Suggestion:
+    """Return the command that starts the experiment of a run again, with other settings."""
+    if run_id is None:
+        return suggest("sweep", "FILE", lead=lead, settings=settings)
+    return suggest("sweep", lead=lead, warm_start=[run_id], settings=settings)
+
+
+def _with_free_cores(
+    history: History, trial: Trial, num_loaders: int, at_once: int
+) -> tuple[int, int]:
+    """Return how many trials to run at once, and how many loaders each worker then has cores for.
+
+    The loaders that it has already may share cores with the training. If the machines are unknown,
+    there is no limit.
+    """
     if not history.drivers:
-        return True
+        return at_once, MAX_LOADERS
     num_workers = max(1, len(trial.worker_pids))
     used = num_workers * history.experiment.resources.cpus_per_worker
-    return history.drivers[-1].num_cpus > used
+    num_cpus = history.drivers[-1].num_cpus
+    for fewer in range(at_once, 0, -1):
+        num_free = int((num_cpus / fewer - used) / num_workers)
+        if num_free > num_loaders:
+            return fewer, num_free
+    return at_once, num_loaders
 
 
 def _loaders(trial: Trial, num_loaders: int) -> int:
@@ -160,7 +196,7 @@ def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | 
     return median(waits_s), waited_s, waited_s / (waited_s + trained_s)
 
 
-def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
+def _choosing(history: History, trials: list[Trial], run_id: str | None) -> Verdict | None:
     if (wait := wait_for_proposals(trials)) is None or wait[1] < _CHOOSING_S or wait[2] < _CHOOSING:
         return None
     waited = (
@@ -171,9 +207,7 @@ def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
         return Verdict(waited)
     return Verdict(
         f"{waited}, or trials are too short for this sampler",
-        next_step=suggest(
-            "sweep", "FILE", lead="To propose at once", settings={"sampler": "random"}
-        ),
+        next_step=_sweep(run_id, "To propose at once", {"sampler": "random"}),
     )
 
 
@@ -202,7 +236,8 @@ def _starting(trials: list[Trial]) -> Verdict | None:
     starting_s, whole_s = (math.fsum(times_s) for times_s in zip(*starts_s, strict=True))
     if starting_s < _STARTING_S or starting_s < _STARTING * whole_s:
         return None
-    fewer = "fewer trials at once (resources.concurrency) or " if _ran_at_once(trials) else ""
+    is_concurrent = _trials_at_once(trials) > 1
+    fewer = "fewer trials at once (resources.concurrency) or " if is_concurrent else ""
     return Verdict(
         f"trials spent {format_percent(starting_s / whole_s)} of their time starting up"
         f" ({format_duration(starting_s / len(starts_s))} each): waiting for workers, loading data"
@@ -210,12 +245,12 @@ def _starting(trials: list[Trial]) -> Verdict | None:
     )
 
 
-def _ran_at_once(trials: list[Trial]) -> bool:
-    """Return whether a trial was proposed while another one was running."""
-    spans = sorted((trial.proposed_unix_s, trial.last_event_unix_s) for trial in trials)
-    latest_s = -math.inf
-    for proposed_s, last_s in spans:
-        if proposed_s < latest_s:
-            return True
-        latest_s = max(latest_s, last_s)
-    return False
+def _trials_at_once(trials: list[Trial]) -> int:
+    """Return the largest number of trials that ran at the same time, at least 1."""
+    # At the same moment, an end (-1) comes before a proposal (1).
+    changes = sorted(
+        change
+        for trial in trials
+        for change in ((trial.proposed_unix_s, 1), (trial.last_event_unix_s, -1))
+    )
+    return max(1, *itertools.accumulate(change for _, change in changes))

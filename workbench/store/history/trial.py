@@ -17,6 +17,7 @@ from workbench.foundation.events import (
     CheckpointSaved,
     Clone,
     LowFidelity,
+    PeakRate,
     Reason,
     ResizeMeasured,
     Segment,
@@ -135,6 +136,7 @@ class Trial:
     attempts: int = 0
     program: int = 1  # the version of the code that its last attempt ran
     plan: PartialPlan = _NOTHING_DECIDED
+    peak_rate: PeakRate | None = None  # its learning rate, after scaling to the batch
     decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
     # How the attempts before the last one ended.
     setbacks: list[AttemptEnded] = dataclasses.field(default_factory=list)
@@ -269,6 +271,7 @@ class Trial:
             "turn": self.turn,
             "fidelity": self.fidelity and self.fidelity.model_dump(),
             "plan": self.plan.to_json(),
+            "peak_rate": self.peak_rate and self.peak_rate.model_dump(),
             "values": self.values,
             "last_step": self.last_step,
             "reports": self.reports,
@@ -308,6 +311,7 @@ def _start(trial: Trial, event: TrialStarted) -> None:
 
 def _plan(trial: Trial, event: TrialPlanned) -> None:
     trial.plan = _shared(PartialPlan.from_json(event.plan))
+    trial.peak_rate = event.peak_rate
     trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
     if trial.clone is not None and event.begins_step is not None:
         begins = {"step": event.begins_step, "epoch": event.begins_epoch}

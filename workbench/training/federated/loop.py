@@ -107,7 +107,12 @@ class _Federation:
         for note in notes_on_assembly(self._task, self._parts):
             self._report(note)
         parts = self._parts
-        planned = self._events.planned(parts.settings.plan, parts.datasets, parts.metrics)
+        planned = self._events.planned(
+            parts.settings.plan,
+            parts.datasets,
+            parts.metrics,
+            peak_rate=parts.settings.peak_rate,
+        )
         ended = self._send(planned)
         parts.strategy.train(True)
         while ended is None and self._num_done < self._num_rounds and not self._is_reached:

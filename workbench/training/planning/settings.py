@@ -21,6 +21,7 @@ from workbench.experiment.schedules import check_averaging, check_schedule
 from workbench.experiment.searched_fields import is_setting, option_of, with_options
 from workbench.experiment.setting_types import Section
 from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import PeakRate
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.models.estimators import EstimatorConfiguration, is_estimator, is_from_library
 from workbench.training.planning.learning_rate import (
@@ -79,6 +80,17 @@ class TrialSettings:
             noise_scale: The gradient noise scale in samples, or None if it cannot be estimated yet.
         """
         return _peak_lr(self.training, self.step_batch, noise_scale)
+
+    @property
+    def peak_rate(self) -> PeakRate:
+        """The peak learning rate, and how it follows from the rate at the reference batch."""
+        return PeakRate(
+            lr=self.lr,
+            at_reference=reference_lr(self.training),
+            reference_batch=self.training.reference_batch,
+            step_batch=self.step_batch,
+            rule=_rule(self.training, self.step_batch),
+        )
 
     def warmup_steps(self, steps_per_epoch: int) -> int:
         """Return the steps of the warm-up."""

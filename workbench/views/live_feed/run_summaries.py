@@ -199,7 +199,9 @@ def run_detail(tail: RunTail) -> RunDetail:
             )
             for group in failure_groups(history)[:_MAX_FAILURES]
         ),
-        verdicts=tuple(verdict.describe(write_for_panel) for verdict in verdicts_of(history)),
+        verdicts=tuple(
+            verdict.describe(write_for_panel) for verdict in verdicts_of(history, row.run_id)
+        ),
         objectives=tuple(
             ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
             for item in history.objectives
