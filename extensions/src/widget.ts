@@ -1,5 +1,6 @@
 // The view of a run as an anywidget: for notebooks whose host lacks the extension.
 import type { KernelModel } from "./kernel_socket";
+import { keepView } from "./kept_view";
 import { showRun } from "./run_in_cell";
 
 interface Model extends KernelModel {
@@ -8,7 +9,9 @@ interface Model extends KernelModel {
 }
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
-  return showRun(el, model, { run: model.get("run_id"), snapshot: model.get("snapshot"), height: model.get("height") });
+  return keepView(model, el, (place) =>
+    showRun(place, model, { run: model.get("run_id"), snapshot: model.get("snapshot"), height: model.get("height") }),
+  );
 }
 
 export default { render };

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.builders.notebooks import write_notebook
 from tests.services.jupyter_lab import KERNEL_IS_IDLE, ROOT, run_all
+from tests.services.live_run import LiveRun
 
 pytestmark = [pytest.mark.browser, pytest.mark.ray]
 
@@ -21,6 +23,33 @@ CODE_CELLS = (
     "() => Array.from(window.jupyterapp.shell.currentWidget.content.model.cells)"
     ".map((cell) => cell.toJSON()).filter((cell) => cell.cell_type === 'code')"
 )
+
+
+OUTPUTS = f"() => ({CODE_CELLS})().map((cell) => cell.outputs[0]?.data['text/html'] ?? '')"
+
+
+@pytest.mark.slow
+def test_a_saved_notebook_gets_the_end_of_a_run_and_views_of_it_are_left_as_they_are(
+    page: Any, jupyter: Any
+) -> None:
+    with LiveRun(jupyter.store_url) as live:
+        shown = (f"import workbench as wb\nwb.attach('{live.run_id}')", f"wb.live('{live.run_id}')")
+        write_notebook(jupyter.root, "kept.ipynb", *shown)
+        run_all(page, jupyter, "kept.ipynb")
+        views = page.locator(".jp-OutputArea-output .workbench-output")
+        for index in range(2):
+            best = views.nth(index).get_by_role("img", name=re.compile("best so far"))
+            best.first.wait_for(timeout=60_000)
+            views.nth(index).evaluate("(view) => { view.isTheFirst = true; }")
+        assert all("running, as of " in html for html in page.evaluate(OUTPUTS))
+    page.wait_for_function(f"() => ({OUTPUTS})().every((html) => html.includes('>stopped<'))")
+    assert all("<img" in html for html in page.evaluate(OUTPUTS))
+    page.wait_for_timeout(1000)
+    assert views.count() == 2
+    assert [views.nth(index).evaluate("(view) => view.isTheFirst") for index in range(2)] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyt
             picture.wait_for(timeout=40_000)
         # What one view shows of it is nothing to the other.
         views[1].get_by_label("Horizontal axis").select_option("time")
-        views[1].get_by_role("img", name=re.compile("by Time since .* best so far")).wait_for()
+        views[1].get_by_role("img", name=re.compile("by Run time .* best so far")).wait_for()
         for picture in pictures:
             before = picture.get_attribute("aria-label")
 

@@ -38,10 +38,11 @@ def test_an_output_names_the_run_and_keeps_a_snapshot(run: Run) -> None:
     forms = run._repr_mimebundle_()
 
     assert forms[MIME] == {"run_id": run.run_id, "height": notebook_output.HEIGHT_PX}
-    assert forms["text/plain"].splitlines()[:4] == [
+    assert forms["text/plain"].splitlines()[:5] == [
         f"run     {run.run_id}",
         "state   complete",
         "trials  2 complete, 1 pruned, 2 failed",
+        "time    9 s",
         "best    trial 1: val_accuracy = 0.95",
     ]
     assert forms["text/html"] == run._repr_html_()

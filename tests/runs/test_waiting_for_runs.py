@@ -19,7 +19,7 @@ from tests.builders.recorded_runs import record_run
 from tests.store.database.test_store import make_experiment
 from workbench.cluster.head import local_head
 from workbench.foundation.events import RunStateChanged
-from workbench.runs import Run, waiting
+from workbench.runs import Run, cell_outputs
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.runs.waiting import NextDriver, describe_silence, waiting_for
 from workbench.store.database import RunRow, Store
@@ -36,12 +36,13 @@ class Cell:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outputs: list[list[dict[str, Any]]] = []
         self.shell = SimpleNamespace(execution_count=1)
-        monkeypatch.setattr(waiting, "_kernel_shell", lambda: self.shell)
+        monkeypatch.setattr(cell_outputs, "kernel_shell", lambda: self.shell)
         monkeypatch.setattr("IPython.display.display", self.display)
 
     def display(self, forms: dict[str, Any], **_: Any) -> Any:
-        self.outputs.append([forms])
-        return SimpleNamespace(update=lambda forms, **_: self.outputs[-1].append(forms))
+        output = [forms]
+        self.outputs.append(output)
+        return SimpleNamespace(update=lambda forms, **_: output.append(forms))
 
 
 def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monkeypatch) -> None:
@@ -77,6 +78,20 @@ def test_a_cell_states_at_once_that_a_driver_starts_until_it_has(run: Run, monke
     assert [forms["text/plain"] for forms in cell.outputs[0]][1:] == [""]
     assert RUN_MIME_TYPE in run._repr_mimebundle_(), "the value of the cell shows the run"
     assert len(cell.outputs) == 1
+
+
+def test_a_warning_is_shown_in_a_cell_while_it_holds_and_is_not_kept(
+    run: Run, monkeypatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = Cell(monkeypatch)
+    with waiting_for(run.stored) as show_progress:
+        show_progress("the driver <is> silent")
+        assert cell.outputs[1][-1]["text/html"] == "<p>the driver &lt;is&gt; silent</p>"
+        show_progress(None)
+        assert cell.outputs[1][-1] == {"text/plain": "", "text/html": ""}
+        show_progress("silent again")
+    assert cell.outputs[2][-1]["text/plain"] == "", "the end of the wait takes it away"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_terminal_shows_one_line_of_progress_that_goes_away(run: Run, monkeypatch) -> None:

@@ -12,20 +12,29 @@ import base64
 import html
 import json
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from workbench.advisor.advice_card import html_of
 from workbench.experiment.actions import suggest
-from workbench.foundation.formatting import format_count, format_number, format_value
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    format_value,
+)
 from workbench.runs.descriptions import format_counts, leaders
+from workbench.runs.progress import elapsed_s
 from workbench.runs.run_figures import data_of
 from workbench.store.history.history import chosen_by_hand, describe_choice
 
 if TYPE_CHECKING:
     from workbench.runs.plots.run_data import RunData
     from workbench.runs.stored_run import StoredRun
+    from workbench.store.database import RunRow
 
 RUN_MIME_TYPE = "application/vnd.workbench.run+json"
 HEIGHT_PX = 520
@@ -62,6 +71,15 @@ def snapshot(run: StoredRun) -> str:
     return _page(run, data, _describe(run, data))
 
 
+def picture(run: StoredRun) -> str:
+    """Return the curves of a run as an HTML image, or an empty text if it has none.
+
+    Args:
+        run: The run.
+    """
+    return _picture(run, _read(run))
+
+
 def _page(run: StoredRun, data: RunData | None, rows: list[tuple[str, str]]) -> str:
     advice = None
     if run.is_advice:
@@ -80,7 +98,7 @@ def _read(run: StoredRun) -> RunData | None:
 def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
     """Return the state of a run in brief: labels and texts."""
     row = run.row
-    rows = [("run", row.run_id), ("state", row.state)]
+    rows = [("run", row.run_id), ("state", _state_of(row))]
     if data is None:
         step = suggest("show", row.run_id)
         return [
@@ -91,6 +109,7 @@ def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
     if (row.state, history.reason) == ("stopped", "person"):
         rows[-1] = ("state", "stopped by the user")
     rows.append(("trials", format_counts(history) or "none yet"))
+    rows.append(("time", format_duration(elapsed_s(row, history))))
     if row.state == "failed" and history.message:
         rows.append(("error", history.message))
     shown = leaders(history)
@@ -117,6 +136,13 @@ def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
             )
         )
     return rows
+
+
+def _state_of(row: RunRow) -> str:
+    """Return the state of a run. What may change is dated: a reader may come years later."""
+    if row.state == "lost" or row.state in FINISHED_RUN_STATES:
+        return row.state
+    return f"{row.state}, as of {time.strftime('%H:%M on %Y-%m-%d')}"
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

@@ -23,6 +23,7 @@ from workbench.foundation.registry import Registry
 from workbench.runs import control
 from workbench.runs.bundles.bundle import write_bundle
 from workbench.runs.bundles.bundle_formats import check_result_format
+from workbench.runs.cell_outputs import show_run
 from workbench.runs.energy import RunEnergy
 from workbench.runs.notebook_output import linked, output_forms, snapshot
 from workbench.runs.replay_comparison import Comparison
@@ -1020,6 +1021,12 @@ class Run:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
+
+    def _ipython_display_(self) -> None:
+        if is_shown_in_this_cell(self.stored):
+            return
+        if not show_run(self.stored):
+            raise NotImplementedError  # IPython then takes the forms below
 
     def _repr_html_(self) -> str | None:
         if is_shown_in_this_cell(self.stored):

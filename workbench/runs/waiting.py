@@ -8,6 +8,7 @@ shown.
 from __future__ import annotations
 
 import contextlib
+import html
 import math
 import shutil
 import signal
@@ -28,6 +29,7 @@ from workbench.foundation.errors import (
 )
 from workbench.foundation.events import FINISHED_RUN_STATES, Event
 from workbench.foundation.formatting import format_count, format_duration, format_number
+from workbench.runs import cell_outputs
 from workbench.runs.descriptions import (
     describe_mean,
     format_counts,
@@ -238,7 +240,10 @@ def starting(run: StoredRun) -> Iterator[None]:
     Args:
         run: The run.
     """
-    if _kernel_shell() is None or threading.current_thread() is not threading.main_thread():
+    if (
+        cell_outputs.kernel_shell() is None
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield
         return
     from IPython.display import display
@@ -273,13 +278,13 @@ def progress_line(history: History) -> str:
 def is_shown_in_this_cell(run: StoredRun) -> bool:
     """Return whether the cell that is being executed shows a run already."""
     shown = run.shown_in
-    return isinstance(shown, _InNotebook) and shown.cell == _cell_of(_kernel_shell())
+    return isinstance(shown, _InNotebook) and shown.cell == _cell_of(cell_outputs.kernel_shell())
 
 
 def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTerminal | None:
     if threading.current_thread() is not threading.main_thread():
         return None  # its output would appear anywhere
-    shell = _kernel_shell()
+    shell = cell_outputs.kernel_shell()
     shown = run.shown_in
     if shown is not None and (shown.is_waiting or is_shown_in_this_cell(run)):
         return shown
@@ -291,18 +296,6 @@ def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTe
     return _InTerminal(describe)
 
 
-def _kernel_shell() -> Any:
-    """Return the shell of the notebook that this process is the kernel of, or None."""
-    if "ipykernel" not in sys.modules:
-        return None
-    from IPython.core.getipython import get_ipython
-
-    shell = get_ipython()
-    if not hasattr(shell, "kernel"):
-        return None
-    return shell
-
-
 def _cell_of(shell: Any) -> int | None:
     if shell is None:
         return None
@@ -310,7 +303,7 @@ def _cell_of(shell: Any) -> int | None:
 
 
 class _InNotebook:
-    """The output of a run in a cell, renewed while the cell waits."""
+    """The output of a run in a cell, renewed while the cell waits, and later until the run ends."""
 
     def __init__(self, run: StoredRun, cell: int | None) -> None:
         from IPython.display import display
@@ -318,24 +311,48 @@ class _InNotebook:
         self.cell = cell
         self.is_waiting = False
         self._run = run
-        self._handle: Any = display(output_forms(run), raw=True, display_id=True)
+        self._forms = output_forms(run)
+        self._handle: Any = display(self._forms, raw=True, display_id=True)
         self._next_s = time.monotonic() + _SNAPSHOT_EVERY_S
-        self._lines = _Lines()
+        self._warning: Any = None
 
     def update(self, warning: str | None = None) -> None:
-        """Renew the snapshot, if it is old, and print a new warning below it."""
-        self._lines.update(warning)
+        """Renew the snapshot, if it is old, and show a warning below it while it holds."""
+        self._warn(warning)
         if time.monotonic() >= self._next_s:
-            self.close()
+            self._renew()
 
     def close(self) -> None:
-        """Renew the snapshot."""
+        """Renew the snapshot. If the run goes on, a thread renews it from now on."""
+        self._warn(None)
+        self._renew()
+        with contextlib.suppress(WorkbenchError):
+            if not self._run.finished:
+                cell_outputs.keep_run(self._run, output_forms, self._handle, self._forms)
+
+    def _renew(self) -> None:
         began_s = time.monotonic()
         # The caller learns of a store that cannot be read.
         with contextlib.suppress(WorkbenchError):
-            self._handle.update(output_forms(self._run), raw=True)
+            self._forms = output_forms(self._run)
+            self._handle.update(self._forms, raw=True)
         took_s = time.monotonic() - began_s
         self._next_s = time.monotonic() + max(_SNAPSHOT_EVERY_S, took_s / _PART_FOR_SNAPSHOTS)
+
+    def _warn(self, warning: str | None) -> None:
+        """Show a warning. A saved notebook does not keep one that has passed."""
+        if warning is None and self._warning is None:
+            return
+        text = warning or ""
+        forms = {"text/plain": text, "text/html": f"<p>{html.escape(text)}</p>" if text else ""}
+        if self._warning is None:
+            from IPython.display import display
+
+            self._warning = display(forms, raw=True, display_id=True)
+            return
+        self._warning.update(forms, raw=True)
+        if warning is None:
+            self._warning = None
 
 
 class _Lines:

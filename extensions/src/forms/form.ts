@@ -1,6 +1,7 @@
 // The form as an anywidget: it draws what the kernel says, and says what a person does.
 import { h, render as draw } from "preact";
 import type { KernelModel } from "../kernel_socket";
+import { keepView } from "../kept_view";
 import { sharePressedKeys } from "../shortcuts";
 import { intoSlices } from "../slices";
 import { followTheme, themeName } from "../theme";
@@ -22,6 +23,10 @@ interface Model extends KernelModel {
 }
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  return keepView(model, el, (place) => showForm(model, place));
+}
+
+function showForm(model: Model, el: HTMLElement): () => void {
   const root = document.createElement("div");
   root.className = "workbench workbench-form";
   const endKeys = sharePressedKeys(root);

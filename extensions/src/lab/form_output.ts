@@ -47,6 +47,8 @@ class FormOutput extends Panel implements IRenderMime.IRenderer {
   #kept: Panel | null = null;
   #observer: MutationObserver | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** The widget that is shown. */
+  #widgetId: string | null = null;
 
   constructor({ sanitizer }: IRenderMime.IRendererOptions, registry: Registry) {
     super();
@@ -63,6 +65,11 @@ class FormOutput extends Panel implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    const shown = model.data[WIDGET_MIME_TYPE] as unknown as { model_id: string } | undefined;
+    const widgetId = model.trusted && shown ? shown.model_id : null;
+    // The kernel renews what a saved notebook holds; the widget that is shown knows more.
+    if (widgetId !== null && widgetId === this.#widgetId && this.widgets.length) return;
+    this.#widgetId = widgetId;
     for (const old of [...this.widgets]) old.dispose();
     this.#kept = null;
     clearTimeout(this.#timer);

@@ -1,6 +1,7 @@
 // A view of tiers as an anywidget.
 import { h, render as draw } from "preact";
 import type { KernelModel } from "../kernel_socket";
+import { keepView } from "../kept_view";
 import { sharePressedKeys } from "../shortcuts";
 import { followTheme, themeName } from "../theme";
 import { App } from "./app";
@@ -18,6 +19,10 @@ interface Model extends KernelModel {
 }
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  return keepView(model, el, (place) => showTiers(model, place));
+}
+
+function showTiers(model: Model, el: HTMLElement): () => void {
   const root = document.createElement("div");
   root.className = "workbench workbench-form workbench-tiers";
   const endKeys = sharePressedKeys(root);

@@ -79,9 +79,11 @@ from workbench.runs.automl.task_detection import (
     read_labelled,
     read_several_labelled,
 )
-from workbench.runs.notebook_output import linked, output_forms
+from workbench.runs.cell_outputs import show_run
+from workbench.runs.notebook_output import linked, output_forms, picture
 from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
+from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import is_shown_in_this_cell, waiting_for
 from workbench.store.database import Store
 from workbench.store.database.run_files import read_objects
@@ -694,6 +696,13 @@ class AutoML:
             text += f"; {stored['summary'][0]}"
         return text
 
+    def _ipython_display_(self) -> None:
+        shown = self.run.stored
+        # What was chosen only here is not in the store, where a thread would read it.
+        is_of_here = shown.finished and shown.history.result is None
+        if is_of_here or is_shown_in_this_cell(shown) or not show_run(shown, _forms_of):
+            raise NotImplementedError  # IPython then takes the forms below
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         stored: Any = self.run.history.result
         # Choosing loads what the author of the run pickled, and looking at a run runs nothing of
@@ -713,7 +722,10 @@ class AutoML:
         page = table.head(12).to_html(
             index=False, na_rep="", float_format="{:.4g}".format, border=0
         )
-        forms = {"text/html": paragraphs + page, "text/plain": "\n".join(lines)}
+        forms = {
+            "text/html": paragraphs + page + picture(self.run.stored),
+            "text/plain": "\n".join(lines),
+        }
         # A live view knows no result that was chosen only here, after a run that stored none.
         if not stored:
             return forms
@@ -1009,6 +1021,11 @@ class AutoML:
             )
         except DataError as error:
             raise error.about(field) from error
+
+
+def _forms_of(stored: StoredRun) -> dict[str, Any]:
+    """Return the forms of the output of an AutoML run, without what its author pickled."""
+    return AutoML(Run(stored.store, stored.run_id))._repr_mimebundle_()
 
 
 def export_result(run: Run, folder: str | Path, force: bool) -> Path:

@@ -7,6 +7,7 @@ Computing it is left to `tiers_session`, runs to `tiers_journal`.
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from workbench.foundation.errors import Problem
+from workbench.foundation.formatting import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from workbench.tiers.placement.schedulers import Outcome
@@ -196,6 +198,49 @@ def point_of(name: str, outcome: Outcome, group_accuracy: float | None = None) -
         load=list(outcome.load.values()),
         group_accuracy=group_accuracy,
     )
+
+
+def still_page(picture: TiersPicture | None, run: TiersRun) -> str:
+    """Return a plan and a result as HTML, without scripts.
+
+    Args:
+        picture: The plan, or None if it is not known yet.
+        run: The last run of the tiers.
+    """
+    if run.problem is not None:
+        return f"<p>{html.escape(run.problem.problem)}</p>"
+    if picture is None:
+        return "<p>The stages were being measured.</p>"
+    rows = [
+        (f"{point.threshold:.3g}", f"{100 * point.share:.0f} %", *_cells(item))
+        for point in picture.points
+        for item in point.schedulers
+        if item.scheduler == picture.scheduler
+    ]
+    heads = ("threshold", "leave early", "accuracy", "mean", "95 of 100 within", "sent")
+    caption = f"Expected with the scheduler {picture.scheduler}"
+    parts = [_table(caption, heads, rows), html.escape(picture.note)]
+    if run.measured is not None and run.expected is not None:
+        caption = f"{run.scheduler} at threshold {run.threshold:.3g}: {run.num_requests} requests"
+        results = [("measured", *_cells(run.measured)), ("expected", *_cells(run.expected))]
+        parts.append(_table(caption, ("", *heads[2:]), results))
+    return "".join(parts)
+
+
+def _cells(point: SchedulerPoint) -> tuple[str, ...]:
+    times = [
+        "grows without end" if seconds is None else format_duration(seconds)
+        for seconds in (point.mean_s, point.p95_s)
+    ]
+    return (f"{100 * point.accuracy:.2f} %", *times, format_bytes(point.bytes_per_sample))
+
+
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><caption>{html.escape(caption)}</caption><tr>{top}</tr>{body}</table>"
 
 
 def status_between(

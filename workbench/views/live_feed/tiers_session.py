@@ -31,6 +31,7 @@ from workbench.views.live_feed.tiers_picture import (
     TiersStatus,
     point_of,
     read_tiers_request,
+    still_page,
 )
 
 _MAX_KEPT = 240
@@ -89,6 +90,15 @@ class TiersSession:
                 self._stopped.set()
             case _:
                 pass
+
+    @property
+    def mark(self) -> tuple[bool, str]:
+        """Changes when the picture without a live view does."""
+        return self._picture is not None, self._run.state
+
+    def page(self) -> str:
+        """Return the plan and the last result as HTML, for places without a live view."""
+        return still_page(self._picture, self._run)
 
     def close(self) -> None:
         """End the tiers that were started here."""

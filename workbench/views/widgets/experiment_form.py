@@ -7,9 +7,10 @@ defines the protocol. This module transports it.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +21,8 @@ from IPython.core.getipython import get_ipython
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.runs import Run, attach, read_experiment
+from workbench.runs.cell_outputs import Look, RunAgain, show
+from workbench.runs.notebook_output import snapshot
 from workbench.runs.run import open_store
 from workbench.store.database import Store
 from workbench.views.forms import Draft
@@ -45,7 +48,7 @@ from workbench.views.forms.protocol import (
 from workbench.views.forms.queries import Queries
 from workbench.views.forms.results import Confirmation
 from workbench.views.forms.state import state_of
-from workbench.views.widgets.live_view import Senders, read_view
+from workbench.views.widgets.live_view import Senders, read_view, widget_forms
 
 PARTS = ("model", "data", "space", "advice", "run", "result")
 _VIEW = Path(__file__).parent / "static" / "form.js"
@@ -219,14 +222,57 @@ class ExperimentForm(anywidget.AnyWidget):
     def _send_file_answer(self, **content: Any) -> None:
         self.send(to_message(Answer(topic="file", query=self._answered, **content)))
 
+    def _ipython_display_(self) -> None:
+        picture = _FormPicture(self)
+        if not show(picture.draw(), picture.draw, picture.look):
+            raise NotImplementedError  # IPython then takes the forms below
+
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
         if bundle is not None:
             # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
-            bundle[0]["text/html"] = f"<pre>{html.escape(self.draft.yaml)}</pre>"
+            bundle[0]["text/html"] = _FormPicture(self).page()
             if self._keeper is not None:
                 bundle[0][FORM_MIME_TYPE] = {"draft": self._keeper.key}
         return bundle
+
+
+class _FormPicture:
+    """A form without widgets, as a thread draws it: its YAML, its last run and its last advice."""
+
+    def __init__(self, form: ExperimentForm) -> None:
+        self._form = form
+        self._runs: dict[str, RunAgain] = {}
+
+    def draw(self) -> dict[str, Any]:
+        """Return the forms of the output."""
+        return widget_forms(self._form, self.page())
+
+    def page(self) -> str:
+        """Return what a saved notebook shows."""
+        parts = [f"<pre>{html.escape(self._form.draft.yaml)}</pre>"]
+        for run_id in self._run_ids():
+            with contextlib.suppress(WorkbenchError):  # it was deleted, or the store is away
+                parts.append(snapshot(self._again(run_id).run))
+        return "".join(parts)
+
+    def look(self) -> Look:
+        """Return the edit and the states of the runs that are drawn, and whether it is closed."""
+        states: list[Hashable] = [self._form.draft.revision]
+        for run_id in self._run_ids():
+            with contextlib.suppress(WorkbenchError):
+                states.append((run_id, self._again(run_id).look()))
+        return Look(tuple(states), self._form.comm is None)
+
+    def _run_ids(self) -> list[str]:
+        shown = (self._form.run_id, self._form._context.advice_id)
+        return [run_id for run_id in shown if run_id]
+
+    def _again(self, run_id: str) -> RunAgain:
+        if run_id not in self._runs:
+            run = attach(run_id, store=self._form._context.open_store())
+            self._runs = {**self._runs, run_id: RunAgain(run.stored)}
+        return self._runs[run_id]
 
 
 def _edit(draft: Draft, request: Edit | Remove | Rename | WriteText | History | SetAddress) -> None:

@@ -17,6 +17,7 @@ import traitlets
 
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.runs import Run, attach
+from workbench.runs.cell_outputs import RunAgain, show
 from workbench.runs.notebook_output import HEIGHT_PX, snapshot
 from workbench.store.database import Store
 from workbench.views.live_feed.feed import Feed
@@ -64,12 +65,33 @@ class LiveView(anywidget.AnyWidget):
         if isinstance(content, dict):
             self._senders.receive(lambda: self._run, content)
 
+    def _ipython_display_(self) -> None:
+        again = RunAgain(self._run.stored)
+
+        def draw() -> dict[str, Any]:
+            return widget_forms(self, snapshot(again.run))
+
+        if not show(widget_forms(self, self.snapshot), draw, again.look):
+            raise NotImplementedError  # IPython then takes the forms below
+
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
         if bundle is not None:
             # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
             bundle[0]["text/html"] = self.snapshot
         return bundle
+
+
+def widget_forms(widget: anywidget.AnyWidget, page: str) -> dict[str, Any]:
+    """Return the forms of the output of a widget.
+
+    Args:
+        widget: The widget.
+        page: HTML for places without widgets: a web site, or after a restart of the kernel.
+    """
+    bundle = widget._repr_mimebundle_()
+    forms: dict[str, Any] = {} if bundle is None else bundle[0]
+    return {**forms, "text/html": page}
 
 
 def read_view(path: Path) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 import anywidget
 import traitlets
 
+from workbench.runs.cell_outputs import Look, show
 from workbench.tiers.placement.tiers_file import TiersFile, read_tiers
 from workbench.views.live_feed.tiers_session import TiersSession
-from workbench.views.widgets.live_view import read_view
+from workbench.views.widgets.live_view import read_view, widget_forms
 
 _VIEW = Path(__file__).parent / "static" / "tiers.js"
 
@@ -54,13 +55,28 @@ class TiersView(anywidget.AnyWidget):
             self._session.close()
         super().close()
 
+    def _ipython_display_(self) -> None:
+        def draw() -> dict[str, Any]:
+            return widget_forms(self, self._page())
+
+        if not show(draw(), draw, self._look):
+            raise NotImplementedError  # IPython then takes the forms below
+
+    def _look(self) -> Look:
+        session = self._session
+        return Look(session and session.mark, session is None or self.comm is None)
+
+    def _page(self) -> str:
+        """Return what a saved notebook shows: the file, and what each threshold gives."""
+        written = html.escape(self._path.read_text(encoding="utf-8"))
+        pictured = "" if self._session is None else self._session.page()
+        return f"<pre>{written}</pre>{pictured}"
+
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
         if bundle is not None:
             # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
-            bundle[0]["text/html"] = (
-                f"<pre>{html.escape(self._path.read_text(encoding='utf-8'))}</pre>"
-            )
+            bundle[0]["text/html"] = self._page()
         return bundle
 
 

@@ -1,0 +1,106 @@
+"""What a saved notebook holds of what its cells show, in a real kernel and without a page."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import workbench as wb
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
+from tests.services.waiting import wait_until
+from workbench.foundation.events import RunStateChanged
+from workbench.runs import Run, cell_outputs
+from workbench.runs.cell_outputs import Look, Shown
+from workbench.store.database import Store
+
+MAX_BYTES = 200_000
+SHOW = """
+import workbench as wb
+{value}
+"""
+AWAIT = """
+import pathlib, time
+from workbench.runs import cell_outputs
+pathlib.Path("shown").touch()
+while cell_outputs._renewer._outputs:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(wb.Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), *trial_events(0, at_s=0)])
+        yield Run(store, run_id)
+
+
+def end(run: Run, begun: Path) -> None:
+    wait_until(begun.exists, timeout_s=60)
+    append(run.store, run.run_id, [*trial_events(1, at_s=9), RunStateChanged(state="complete")])
+
+
+@pytest.mark.parametrize("value", ["wb.attach('{run}')", "wb.live('{run}')"])
+def test_a_notebook_that_is_run_without_a_page_holds_the_end_of_a_run_that_it_only_showed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", run.store.url)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_code_cell(SHOW.format(value=value.format(run=run.run_id))),
+            nbformat.v4.new_code_cell(AWAIT),
+        ]
+    )
+    ending = threading.Thread(target=end, args=(run, tmp_path / "shown"))
+    ending.start()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=120, resources=resources, store_widget_state=False).execute()
+    ending.join()
+
+    (output,) = notebook.cells[0].outputs
+    page = output.data["text/html"]
+    assert "<td style='text-align:left'>complete</td>" in page
+    assert "as of" not in page
+    assert "2 complete" in page
+    assert "<img" in page
+    assert len(nbformat.writes(notebook)) < MAX_BYTES
+
+
+def test_a_picture_of_what_still_runs_says_when_it_was_drawn(run: Run) -> None:
+    assert "running, as of " in run._repr_mimebundle_()["text/html"]
+    append(run.store, run.run_id, [RunStateChanged(state="complete")])
+    assert "as of" not in run._repr_mimebundle_()["text/html"]
+
+
+class Handle:
+    """What an output was updated with."""
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, Any]] = []
+
+    def update(self, forms: dict[str, Any], *, raw: bool) -> None:
+        assert raw
+        self.updates.append(forms)
+
+
+def test_an_output_is_drawn_when_its_mark_changes_and_updated_only_if_it_differs() -> None:
+    handle = Handle()
+    looks = [Look("a", False), Look("a", False), Look("b", False), Look("b", True)]
+    drawn = [{"text/plain": "first"}, {"text/plain": "first"}, {"text/plain": "last"}]
+    shown = Shown(lambda: drawn.pop(0), lambda: looks.pop(0), handle, {"text/plain": "first"})
+    assert [shown.renew() for _ in range(4)] == [False, False, False, True]
+    assert (looks, drawn) == ([], [])
+    assert handle.updates == [{"text/plain": "last"}]
+
+
+def test_outside_a_kernel_nothing_is_shown(run: Run) -> None:
+    assert not cell_outputs.show_run(run.stored)
+    with pytest.raises(NotImplementedError):
+        run._ipython_display_()

@@ -1,0 +1,209 @@
+"""Outputs of cells that stay true: what a cell shows is drawn again while its kernel lives.
+
+A saved notebook holds what was drawn last. No page has to be open for that, and no cell has to
+wait: a thread of the kernel looks at what is shown, and updates the output when it has changed.
+What an output contains is left to its owner, such as `notebook_output`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.runs.notebook_output import output_forms
+from workbench.runs.stored_run import StoredRun
+from workbench.store.database import Store
+
+Forms = dict[str, Any]
+"""The forms of an output by MIME type."""
+
+LOOK_EVERY_S = 2.0
+"""How often the thread looks whether something has happened that is drawn at once."""
+_FIRST_S = 5.0
+_LONGEST_S = 60.0
+_GROWTH = 1.5
+# A drawing of a long run takes long to make. It may use this part of the time.
+_PART_FOR_DRAWINGS = 0.1
+
+
+class Look(NamedTuple):
+    """A look at what is shown."""
+
+    mark: Hashable
+    """If it differs from the look before, the output is drawn at once."""
+    is_over: bool
+    """Whether nothing will change any more."""
+
+
+@dataclass
+class Shown:
+    """An output of a cell.
+
+    Attributes:
+        draw: Returns its forms. Called by a thread.
+        look: Returns what decides whether to draw. It must be cheap. Called by a thread.
+        handle: IPython's handle of the output.
+        forms: The forms that it has.
+    """
+
+    draw: Callable[[], Forms]
+    look: Callable[[], Look]
+    handle: Any
+    forms: Forms
+    mark: Hashable = None
+    wait_s: float = _FIRST_S
+    next_s: float = field(default_factory=lambda: time.monotonic() + _FIRST_S)
+
+    def renew(self) -> bool:
+        """Draw it again if it is time to, and return whether nothing will change any more."""
+        seen = self.look()
+        now_s = time.monotonic()
+        if seen.mark == self.mark and now_s < self.next_s and not seen.is_over:
+            return False
+        self.mark = seen.mark
+        forms = self.draw()
+        if forms != self.forms:
+            self.forms = forms
+            self.handle.update(forms, raw=True)
+        took_s = time.monotonic() - now_s
+        self.wait_s = min(_LONGEST_S, _GROWTH * self.wait_s)
+        self.next_s = time.monotonic() + max(self.wait_s, took_s / _PART_FOR_DRAWINGS)
+        return seen.is_over
+
+
+class _Renewer:
+    """The thread that renews all outputs of this kernel. It ends when there is nothing to renew."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outputs: list[Shown] = []
+        self._thread: threading.Thread | None = None
+
+    def add(self, output: Shown) -> None:
+        with self._lock:
+            self._outputs.append(output)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._renew_all, name="workbench-outputs", daemon=True
+                )
+                self._thread.start()
+
+    def _renew_all(self) -> None:
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            for output in list(self._outputs):
+                # A store that cannot be reached now may be reached later.
+                with contextlib.suppress(WorkbenchError):
+                    if output.renew():
+                        self._outputs.remove(output)
+            with self._lock:
+                if not self._outputs:
+                    self._thread = None
+                    return
+
+
+_renewer = _Renewer()
+
+
+def kernel_shell() -> Any:
+    """Return the shell of the notebook that this process is the kernel of, or None."""
+    if "ipykernel" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if not hasattr(shell, "kernel"):
+        return None
+    return shell
+
+
+def show(
+    forms: Forms,
+    draw: Callable[[], Forms],
+    look: Callable[[], Look],
+    *,
+    metadata: dict[str, Any] | None = None,
+) -> bool:
+    """Show something below the running cell, and keep it true.
+
+    Args:
+        forms: Its forms now.
+        draw: Returns its forms later. Called by a thread.
+        look: Returns what decides whether to draw. Called by a thread every two seconds.
+        metadata: The metadata of the forms, by MIME type.
+
+    Returns:
+        Whether it is shown: False outside kernels of notebooks.
+    """
+    if kernel_shell() is None:
+        return False
+    from IPython.display import display
+
+    handle: Any = display(forms, metadata=metadata or {}, raw=True, display_id=True)
+    _renewer.add(Shown(draw, look, handle, forms, mark=look().mark))
+    return True
+
+
+def show_run(run: StoredRun, draw: Callable[[StoredRun], Forms] = output_forms) -> bool:
+    """Show a run below the running cell until it has ended. Result as of `show`.
+
+    Args:
+        run: The run.
+        draw: Returns the forms of a run.
+    """
+    if kernel_shell() is None:
+        return False
+    from IPython.display import display
+
+    forms = draw(run)
+    handle: Any = display(forms, raw=True, display_id=True)
+    if not run.finished:
+        keep_run(run, draw, handle, forms)
+    return True
+
+
+def keep_run(run: StoredRun, draw: Callable[[StoredRun], Forms], handle: Any, forms: Forms) -> None:
+    """Keep an output of a run true until the run has ended.
+
+    Args:
+        run: The run.
+        draw: Returns the forms of a run.
+        handle: IPython's handle of the output.
+        forms: The forms that it has.
+    """
+    again = RunAgain(run)
+    _renewer.add(Shown(lambda: draw(again.run), again.look, handle, forms, mark=run.state))
+
+
+class RunAgain:
+    """A run as a thread reads it. Its store is opened again there."""
+
+    def __init__(self, run: StoredRun) -> None:
+        """Remember where the run is.
+
+        Args:
+            run: The run, as the kernel's main thread reads it.
+        """
+        self._url = run.store.url
+        self._artifacts = str(run.store.artifacts)
+        self._run_id = run.run_id
+        self._run: StoredRun | None = None
+
+    @property
+    def run(self) -> StoredRun:
+        """The run. The store is opened when it is first read."""
+        if self._run is None:
+            self._run = StoredRun(Store.open(self._url, self._artifacts), self._run_id)
+        return self._run
+
+    def look(self) -> Look:
+        """Return the state of the run, and whether that is its last."""
+        state = self.run.state
+        return Look(state, state in FINISHED_RUN_STATES)
