@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from workbench.cli.entry import COMMANDS, group
-from workbench.cli.exit_codes import MEANINGS
+from workbench.cli.errors import EXIT_CODES
 
 
 def pages() -> dict[str, str]:
@@ -27,7 +27,7 @@ def _grouped() -> Iterator[str]:
 
 
 def _exit_codes() -> str:
-    rows = [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
+    rows = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return "\n".join(["| Exit code | Meaning |", "|---|---|", *rows])
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from workbench.advisor.loaders import describe_loading, describe_missing_cores, loader_numbers
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
-from workbench.cluster.workers.admission import Shape
-from workbench.cluster.workers.capacity import Capacity, free_cores_of
+from workbench.cluster.workers.admission import Capacity, Shape, free_cores_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured
-from workbench.foundation.events.step_parts import loaders_to_hide
+from workbench.foundation.events.trials import loaders_to_hide
 from workbench.hardware.performance.profiler import summarise
 from workbench.hardware.resources import ClusterInventory, NodeInventory
 from workbench.training.planning.settings import resolve

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.advisor.memory import forecast_memory, memory_limit_bytes, preview_model
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.resources.cluster import ClusterInventory, NodeInventory

@@ -20,8 +20,7 @@ from workbench.advisor.plan_measurement import (
 )
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
-from workbench.cluster.workers.admission import Placement, Shape
-from workbench.cluster.workers.capacity import Capacity
+from workbench.cluster.workers.admission import Capacity, Placement, Shape
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.errors import ExperimentError

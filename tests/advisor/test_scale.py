@@ -9,7 +9,7 @@ from workbench.advisor.scale import _times, scale_of
 from workbench.advisor.variants import read_plan
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured
-from workbench.hardware.performance.scaling import num_parameter_servers
+from workbench.hardware.performance.topology import num_parameter_servers
 
 PARTS_S = {"data": 0.0, "forward": 0.04, "backward": 0.06, "update": 0.0}
 

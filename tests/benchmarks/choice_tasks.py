@@ -183,7 +183,7 @@ class Trainer:
         """Prepare to train on the cluster that this process is attached to."""
         from workbench.advisor.measuring import Bench
         from workbench.cluster.remote.code_origin import Origin
-        from workbench.cluster.workers.capacity import capacity_of
+        from workbench.cluster.workers.admission import capacity_of
         from workbench.experiment import Experiment
         from workbench.hardware.resources import cluster_inventory
 

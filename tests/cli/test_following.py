@@ -24,7 +24,7 @@ from tests.builders.recorded_runs import (
 )
 from tests.services.shell import Shell
 from workbench import runs
-from workbench.cli.exit_codes import exit_code_of_run
+from workbench.cli.errors import exit_code_of_run
 from workbench.cli.following import follow_while
 from workbench.experiment import Experiment
 from workbench.foundation.errors import LeaseError

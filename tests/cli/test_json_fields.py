@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.builders.recorded_runs import record_run
 from tests.services.shell import Shell
-from workbench.cli import exit_codes
+from workbench.cli import errors
 from workbench.cli.json_fields import FIELDS
 
-MODULES = sorted(Path(exit_codes.__file__).parent.glob("*.py"))
+MODULES = sorted(Path(errors.__file__).parent.glob("*.py"))
 _NOT_PRINTED = {"_try", "doctor", "carried_out"}
 """Functions whose other dicts are no documents."""
 
@@ -37,14 +37,14 @@ def test_every_field_is_in_the_table_with_its_meaning() -> None:
 
 
 def test_exit_codes_are_those_of_the_table() -> None:
-    names = {name for name in vars(exit_codes) if name.isupper() and name != "MEANINGS"}
-    assert {getattr(exit_codes, name) for name in names} == set(exit_codes.MEANINGS)
+    codes = {code for name, code in vars(errors).items() if name.isupper() and type(code) is int}
+    assert codes == set(errors.EXIT_CODES)
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Return) and isinstance(node.value, ast.Constant):
                 code = node.value.value
                 if isinstance(code, int) and not isinstance(code, bool):
-                    assert code == exit_codes.DONE, f"{module.name}, line {node.lineno}"
+                    assert code == errors.DONE, f"{module.name}, line {node.lineno}"
 
 
 def test_errors_are_documents_too(shell: Shell) -> None:

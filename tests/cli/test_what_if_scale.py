@@ -6,7 +6,7 @@ from tests.advisor.test_plans import make_experiment
 from tests.advisor.test_scale import CHEAP, timed
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
-from workbench.cli.exit_codes import BAD_INPUT, FAILED
+from workbench.cli.errors import BAD_INPUT, FAILED
 from workbench.foundation.events import AdviceRequested, DriverStarted, RunStateChanged
 from workbench.store.database import Store
 

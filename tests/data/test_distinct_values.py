@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.data.distinct_values import MISSING, distinct_values
+from workbench.data.plain_frames import MISSING, distinct_values
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from workbench.experiment import Component
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.models.estimators import EstimatorConfiguration
-from workbench.models.growth import Growth
+from workbench.models.staged_fitting import Growth
 
 RANDOM = np.random.default_rng(0)
 INPUTS = RANDOM.normal(size=(200, 5)).astype(np.float32)

@@ -17,7 +17,7 @@ from tests.runs.test_compressing import original  # noqa: F401 (a fixture)
 from tests.services.served import write_array_bundle
 from tests.services.ssh_server import SshServer, reached_by_ssh
 from workbench.cli.entry import group
-from workbench.deploy.compression.device_latency import kept_file, measure_there
+from workbench.deploy.device import kept_file, measure_there
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs import Run
 from workbench.runs.compressing import create_compression

@@ -8,7 +8,7 @@ import pytest
 from tests.builders.recorded_runs import append, begin
 from workbench.advisor.choices import base_params
 from workbench.advisor.speed_history import setting_of
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.foundation.events import PlanMeasured
 from workbench.hardware.resources import likely_cluster

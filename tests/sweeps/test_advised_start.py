@@ -17,8 +17,8 @@ from workbench.foundation.formatting import format_value
 from workbench.hardware.resources import ClusterInventory, NodeInventory
 from workbench.runs.event_lines import describe_advised
 from workbench.store.database import Store
-from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.trial_plans import begin_with_advice
 
 ADVICE: dict[str, JsonValue] = {
     "training.lr": 0.02,

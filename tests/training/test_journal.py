@@ -8,7 +8,7 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialReported
-from workbench.training import journal
+from workbench.training import trial
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -105,7 +105,7 @@ def test_a_trial_that_keeps_no_checkpoints_writes_nothing(tmp_path: Path) -> Non
 def test_a_long_journal_keeps_its_newest_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "MAX_BYTES", 200)
+    monkeypatch.setattr(trial, "MAX_JOURNAL_BYTES", 200)
     run_trial(task(tmp_path), lambda event: False)
     told = resume(tmp_path)[1]
     assert told[-1] == (6, True)

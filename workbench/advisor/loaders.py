@@ -8,7 +8,7 @@ from dataclasses import replace
 from workbench.advisor.variants import read_plan
 from workbench.experiment.plan import Plan
 from workbench.foundation.events import PlanMeasured
-from workbench.foundation.events.step_parts import input_stall, loaders_to_hide
+from workbench.foundation.events.trials import input_stall, loaders_to_hide
 from workbench.foundation.formatting import format_count, format_percent
 
 

@@ -19,11 +19,9 @@ from pydantic import JsonValue
 
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.workers import caller_environment
-from workbench.cluster.workers.admission import Placement, Request
-from workbench.cluster.workers.capacity import Capacity
+from workbench.cluster.workers.admission import Capacity, Placement, Request
 from workbench.cluster.workers.gang import Gang
 from workbench.cluster.workers.pool_client import obstacle
-from workbench.cluster.workers.waiting_note import write_waited_note, write_waiting_note
 from workbench.experiment import Experiment
 from workbench.experiment.plan import SIZES, Hardware, PartialPlan, Plan
 from workbench.foundation.artifacts import Artifacts
@@ -38,6 +36,7 @@ from workbench.foundation.events import (
     TrialPlanned,
     TrialReported,
 )
+from workbench.foundation.events.runs import write_waited_note, write_waiting_note
 from workbench.training.planning.own_code import own_values
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, RateTest

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.choices import drawn_params
-from workbench.cluster.workers.capacity import Capacity, capacity_of, trials_at_once
+from workbench.cluster.workers.admission import Capacity, capacity_of, trials_at_once
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
 from workbench.experiment.trainings import is_private
@@ -21,7 +21,7 @@ from workbench.foundation.formatting import format_bytes
 from workbench.hardware.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
 from workbench.hardware.resources import inventory, likely_cluster
 from workbench.hardware.resources.cluster import ClusterInventory
-from workbench.hardware.resources.memory import allowed_bytes
+from workbench.hardware.resources.inventory import allowed_bytes
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_memory
 from workbench.training.probes.model_summary import summarise_model

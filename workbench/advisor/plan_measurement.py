@@ -45,13 +45,12 @@ from workbench.advisor.variants import (
     read_plan,
     variant_of,
 )
-from workbench.cluster.workers.admission import PLACEMENTS, Placement
-from workbench.cluster.workers.capacity import Capacity
+from workbench.cluster.workers.admission import PLACEMENTS, Capacity, Placement
 from workbench.experiment import Experiment
 from workbench.experiment.plan import VARIANT, Hardware, PartialPlan, Plan
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import PlanMeasured
-from workbench.foundation.events.step_parts import loaders_to_hide
+from workbench.foundation.events.trials import loaders_to_hide
 from workbench.hardware.performance.memory import MemoryLaw
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.planning.equivalent_plans import changeable_ways, smaller_micro_batch

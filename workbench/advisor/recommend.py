@@ -23,7 +23,7 @@ from workbench.advisor.speed_history import read_measurements, read_noise_scale,
 from workbench.advisor.verdict import Findings, conclude
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.kept_code import unpack_here
-from workbench.cluster.workers.capacity import capacity_of, free_cores_of
+from workbench.cluster.workers.admission import capacity_of, free_cores_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.errors import WorkbenchError

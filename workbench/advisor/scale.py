@@ -18,7 +18,7 @@ from workbench.experiment.plan import Plan
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured
 from workbench.foundation.formatting import format_count
-from workbench.hardware.performance.scaling import most_overhead, num_parameter_servers
+from workbench.hardware.performance.topology import most_overhead, num_parameter_servers
 
 # The curve bends where one more worker adds less than this part of the speed of one worker.
 _WORTH_OF_ONE = 0.5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.errors import INTERRUPTED
 from workbench.cli.options import command_line, example, open_store
 from workbench.cli.output import echo, print_json, print_note
 from workbench.cli.parameters import ADDRESS, EXPERIMENT, JSON, OBJECTIVE, SETTINGS, STORE, TIME, TO

@@ -83,7 +83,7 @@ def _describe_rule(rule: dict[str, Any]) -> str:
 
 
 def _notify_of_lost(as_json: bool) -> int:
-    from workbench.store.alerts.lost_runs import notify_of_lost
+    from workbench.store.alerts.delivery import notify_of_lost
 
     with open_existing_store() as store:
         notified = notify_of_lost(store)

@@ -263,7 +263,7 @@ def _print_result(
 ) -> int:
     """Print the result of a run that has ended, and return the exit code."""
     from workbench.cli.automl_result import lines_without_result, time_lines
-    from workbench.cli.exit_codes import NOTHING_COMPLETE, exit_code_of_run
+    from workbench.cli.errors import NOTHING_COMPLETE, exit_code_of_run
 
     if not automl.has_result:
         for line in lines_without_result(automl.run, history, state):

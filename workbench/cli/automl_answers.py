@@ -33,7 +33,7 @@ def leaderboard(run_id: str, limit: int, as_json: bool) -> None:
     """
     from rich.text import Text
 
-    from workbench.runs.plots.prepare_model import prepare_leaderboard
+    from workbench.runs.plots.prepare import prepare_leaderboard
 
     result = _finished(run_id).to_json()
     if as_json:

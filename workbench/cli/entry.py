@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.errors import report, wants_json
-from workbench.cli.exit_codes import INTERRUPTED, MEANINGS
+from workbench.cli.errors import EXIT_CODES, INTERRUPTED, report, wants_json
 from workbench.cli.lazy_groups import LazyGroup, typed_words
 from workbench.cli.options import example
 from workbench.cli.parameters import STORE
@@ -120,7 +119,7 @@ class _Root(LazyGroup):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()])
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

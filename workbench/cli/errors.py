@@ -1,6 +1,7 @@
-"""Reports errors in one style: on stderr as text, and with `--json` on stdout as JSON.
+"""Reports errors in one style, and decides the exit code of errors and runs.
 
-Errors of click become errors of ours first.
+Errors are printed on stderr as text, and with `--json` on stdout as JSON. Errors of click become
+errors of ours first.
 """
 
 from __future__ import annotations
@@ -9,20 +10,51 @@ import itertools
 import json
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.exit_codes import BAD_INPUT, exit_code_of
 from workbench.cli.options import write_for_shell
 from workbench.cli.output import echo, print_json
 from workbench.foundation.errors import (
     PROBLEMS_VARIABLE,
     ArgumentError,
+    DataError,
+    ExperimentError,
+    ResourcesError,
+    RunNotFoundError,
     Suggestion,
     WorkbenchError,
 )
 
+if TYPE_CHECKING:
+    from workbench.foundation.events import RunState
+    from workbench.store.history import History
+
+
 _ALLOWED = "; allowed: "
+DONE = 0
+FAILED = 1
+BAD_INPUT = 2
+UNSCHEDULABLE = 3
+NOTHING_COMPLETE = 4
+SOME_FAILED = 5
+INTERRUPTED = 130
+EXIT_CODES = {
+    DONE: "done",
+    FAILED: (
+        "failed, or the check found a problem: doctor found something broken, drift found drift,"
+        " alerts found a sink that does not work"
+    ),
+    BAD_INPUT: (
+        "your input is wrong: the command line, the experiment, the data, or a run that does not"
+        " exist"
+    ),
+    UNSCHEDULABLE: "the request needs more hardware than there is",
+    NOTHING_COMPLETE: "the run ended, but no trial is complete",
+    SOME_FAILED: "the run ended with complete trials, but some of its trials failed",
+    INTERRUPTED: "interrupted",
+}
 
 
 def wants_json(words: Sequence[str]) -> bool:
@@ -136,3 +168,27 @@ def _name(parameter: click.Parameter, error: click.UsageError) -> str:
         return max(parameter.opts, key=len)
     assert error.ctx is not None
     return parameter.make_metavar(error.ctx).strip("[]")
+
+
+def exit_code_of(error: WorkbenchError) -> int:
+    """Return the exit code of an error."""
+    if isinstance(error, ExperimentError | ArgumentError | DataError | RunNotFoundError):
+        return BAD_INPUT
+    if isinstance(error, ResourcesError):
+        return UNSCHEDULABLE
+    return FAILED
+
+
+def exit_code_of_run(history: History, state: RunState) -> int:
+    """Return the exit code of a run that has ended."""
+    from workbench.store.history.failures import began_nothing
+
+    if state == "lost" or (
+        state == "failed" and history.reason != "failures" and not began_nothing(history)
+    ):
+        return FAILED
+    if not history.in_state("complete"):
+        return NOTHING_COMPLETE
+    if history.in_state("failed"):
+        return SOME_FAILED
+    return DONE

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import psutil
 
-from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.errors import INTERRUPTED
 from workbench.cli.options import command_line, write_for_shell
 from workbench.cli.output import echo, print_json, print_note, stream_of, waiting
 from workbench.cluster.head import local_head

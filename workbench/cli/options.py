@@ -87,7 +87,7 @@ def attach_newest(run_id: str, newest: Callable[[Store], str]) -> Run:
         run_id: The run id that the user typed.
         newest: Returns the id of the newest run.
     """
-    from workbench.store.database.run_ids import NEWEST
+    from workbench.store.database.rows import NEWEST
 
     if run_id in NEWEST:
         run_id = newest(open_existing_store())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.errors import INTERRUPTED
 from workbench.cli.lazy_groups import typed_words
 from workbench.cli.output import print_note
 from workbench.cli.parameters import ADDRESS, TOKEN_FILE, given_store

@@ -10,7 +10,7 @@ import click
 
 from workbench.cli.control import print_answer
 from workbench.cli.declarations import takes
-from workbench.cli.exit_codes import exit_code_of_run
+from workbench.cli.errors import exit_code_of_run
 from workbench.cli.following import (
     announce,
     detached,
@@ -133,7 +133,7 @@ def _find_earlier(warm_start: tuple[str, ...], experiment: Experiment, store: St
 def _enter(store: Store, run_id: str) -> None:
     """Let this process find the files and modules of the process that started a run."""
     from workbench.cluster.remote.code_origin import UserCode
-    from workbench.sweeps.origin_file import read_origin
+    from workbench.sweeps.program import read_origin
 
     UserCode().enter(read_origin(store.artifacts_of(run_id)), run_id)
 

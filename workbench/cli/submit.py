@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.errors import INTERRUPTED
 from workbench.cli.options import described
 from workbench.cli.output import echo, print_note, waiting
 from workbench.cli.parameters import ADDRESS, DETACH, EXPERIMENT, STORED, TOKEN_FILE, options_of

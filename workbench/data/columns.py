@@ -13,9 +13,8 @@ import numpy as np
 
 from workbench.data.category_targets import scaled_counts, scaled_means, show_cross_fitted
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
-from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
-from workbench.data.plain_frames import column_of
+from workbench.data.plain_frames import MISSING, column_of, distinct_values
 from workbench.data.splits import divisor
 from workbench.data.table_texts import joined_texts
 from workbench.foundation.errors import DataError

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.data.shards import RemoteFiles
-from workbench.data.visible_files import is_hidden, visible_below
 from workbench.foundation.errors import DataError
+from workbench.foundation.files import is_hidden, visible_below
 
 ENDINGS = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}

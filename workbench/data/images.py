@@ -30,10 +30,10 @@ from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
 from workbench.data.splits import Datasets, Split, split_in_three
-from workbench.data.visible_files import visible_below
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.artifacts import is_url, open_artifacts
 from workbench.foundation.errors import ArtifactsError, DataError, ExperimentError
+from workbench.foundation.files import visible_below
 
 _MADE_WITH = "RGB or L, upright, on white, bilinear, 3"
 """Changes whenever pixels are made differently from the same file."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 
 from workbench.data.dates import is_text
-from workbench.data.distinct_values import MISSING, distinct_values
+from workbench.data.plain_frames import MISSING, distinct_values
 from workbench.foundation.text_tables import GROUPED_DIGITS
 
 if TYPE_CHECKING:

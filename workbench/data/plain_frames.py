@@ -1,7 +1,7 @@
 """Tables of any types of pandas and Arrow as numbers, truth values, times and text.
 
 A value is used as it is meant, converted with a note, or rejected with the name of its column.
-`columns` decides what a column of plain values means.
+`columns` decides what a column of plain values means. It looks at each different value once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _EXACT = 2**53
 """Beyond it, whole numbers are no longer exact as floating-point numbers."""
@@ -30,6 +35,7 @@ _WRITTEN = (decimal.Decimal, fractions.Fraction)
 _BYTES = (bytes, bytearray, memoryview)
 _LABELS = (uuid.UUID, PurePath)
 _LEAVE_OUT = "drop the column."
+MISSING = -1
 
 
 class PlainFrame(NamedTuple):
@@ -355,3 +361,46 @@ def _refusal(name: str, what: str, step: str, field: str) -> DataError:
         allowed="numbers, truth values, times or text",
         next_step=step,
     )
+
+
+def distinct_values(values: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Return the different values of a column, and which of them each row has.
+
+    Args:
+        values: The column.
+
+    Returns:
+        (rows,) numbers from 0, `MISSING` where a value is missing, and the values in the order in
+        which they first occur.
+    """
+    import pandas as pd
+
+    if values.dtype == object and pd.api.types.infer_dtype(values, skipna=True) != "string":
+        return _distinct_objects(values)
+    if len(values) == 1:  # a single row to predict, faster than pandas counts it
+        value = values.iloc[0]
+        if pd.isna(value):
+            return np.array([MISSING]), []
+        return np.zeros(1, dtype=np.int64), [value]
+    codes, distinct = pd.factorize(values)
+    return np.asarray(codes), list(distinct)
+
+
+def _distinct_objects(values: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Return the different values of a column of mixed types.
+
+    Python says that 1, 1.0 and True are equal, and it cannot compare lists by their hash. As texts
+    they differ, or can be compared.
+    """
+    codes = np.full(len(values), MISSING)
+    places: dict[tuple[type, str], int] = {}
+    distinct = []
+    for row, (value, is_missing) in enumerate(zip(values, values.isna(), strict=True)):
+        if is_missing:
+            continue
+        key = (type(value), str(value))
+        if key not in places:
+            places[key] = len(distinct)
+            distinct.append(value)
+        codes[row] = places[key]
+    return codes, distinct

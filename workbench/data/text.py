@@ -13,9 +13,9 @@ from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, TokenSplit
-from workbench.data.visible_files import visible_below
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, ExperimentError
+from workbench.foundation.files import visible_below
 
 
 class TextOptions(DatasetOptions):

@@ -2,18 +2,25 @@
 
 A small runner (`device_runner`) is copied to the device with the model and one input. The system's
 ssh and scp are used, with your keys and settings. The card stores the result for each machine.
+
+A compressed and the unchanged model are called in turn. Their measurements are stored in the user's
+data folder, and reused for a day if both files are the same. This helps if a model is compressed
+again, or if several trials create the same file.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,9 +29,13 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from workbench.deploy.card import MODEL, Card, Timing, read_card
+from workbench.deploy.device_runner import Comparison
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.predictor import Predictor, open_session
+from workbench.foundation.artifacts.local import make_private
 from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.files import write_atomically
+from workbench.store.database.urls import user_data_folder
 from workbench.store.history.failure_text import headline
 from workbench.training.programs.last_error import last_error
 
@@ -34,6 +45,10 @@ _NO_SUCH_COMMAND, _OF_SSH = 127, 255
 """The exit statuses of a shell that cannot find a program, and of ssh without a connection."""
 RUNNER = "runner.py"
 _TIMER = Path(__file__).with_name("device_runner.py")
+_REUSED_FOR_S = 24 * 3600.0
+"""Older measurements are not reused, because programs on the device may have changed."""
+_MAX_KEPT = 1000
+_NUM_CALLS = 500
 
 
 def measure(
@@ -249,3 +264,110 @@ def _next_step(command: Sequence[str], status: int, problem: str) -> str:
     if command[0] == "scp" or (command[0] == "ssh" and status == _OF_SSH):
         return f"Check that `{shlex.join(command[:-1])}` works without a password."
     return "Export the model again."
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """The measurement on a device.
+
+    Attributes:
+        compared: The latency, compared with the unchanged model in turn.
+        machine: The machine, its processor and number of cores.
+        runtime: What ran the models, with its version.
+        p95_s: 95 of 100 calls of the model alone were at most this long, in seconds.
+        memory_bytes: Peak memory of a process that only runs the model.
+        energy_j: The energy of all processors of the machine for a call, in joules, or None if it
+            is not counted.
+        measured_unix_s: The time of the measurement.
+        values: The scores of its answers there, by metric. Empty if no samples were given.
+    """
+
+    compared: Comparison
+    machine: str
+    runtime: str
+    p95_s: float
+    memory_bytes: int
+    energy_j: float | None
+    measured_unix_s: float
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def measure_there(
+    model: Path,
+    base: Path,
+    feeds: Mapping[str, np.ndarray],
+    *,
+    device: str,
+    python: str,
+    threads: int,
+    samples: np.ndarray | None = None,
+    evaluate: Callable[[np.ndarray], Mapping[str, float]] | None = None,
+) -> OnDevice:
+    """Measure a model and its base on a device, or return a measurement of both of the last day.
+
+    Args:
+        model: The compressed model.
+        base: The unchanged model.
+        feeds: The input of the model.
+        device: ssh://[USER@]HOST[:PORT].
+        python: The Python there, which has numpy and onnxruntime.
+        threads: Number of threads that compute a call.
+        samples: Inputs that the model also answers there, or None for none.
+        evaluate: Returns the scores of these answers, by metric.
+
+    Raises:
+        ArgumentError: If the device is unknown.
+        RunError: If the machine cannot be reached, or a model cannot be run there.
+    """
+    [inputs] = feeds.values()
+    parts = [model.read_bytes(), base.read_bytes(), f"{python} {threads} {inputs.shape}".encode()]
+    if samples is not None:
+        parts.append(np.ascontiguousarray(samples).tobytes())
+    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    path = kept_file(device)
+    kept = _read(path)
+    known = kept.get(key)
+    if known is not None and 0 <= time.time() - known["measured_unix_s"] < _REUSED_FOR_S:
+        return OnDevice(**{**known, "compared": Comparison(**known["compared"])})
+    timing = time_model(
+        model,
+        feeds,
+        device,
+        threads=threads,
+        num_calls=_NUM_CALLS,
+        python=python,
+        base=base,
+        samples=samples,
+    )
+    values = {} if samples is None or evaluate is None else dict(evaluate(timing["answers"]))
+    kept[key] = {
+        "compared": timing["in_turn"],
+        "runtime": timing["runtime"],
+        "machine": f"{timing['host']}, {timing['processor']}, {timing['num_cores']} cores",
+        "p95_s": timing["p95_s"],
+        "memory_bytes": timing["memory_bytes"],
+        "energy_j": timing["energy_j"],
+        "measured_unix_s": time.time(),
+        "values": values,
+    }
+    _write(path, dict(list(kept.items())[-_MAX_KEPT:]))
+    return OnDevice(**{**kept[key], "compared": Comparison(**kept[key]["compared"])})
+
+
+def kept_file(device: str) -> Path:
+    """Return the file that stores the measurements of a device."""
+    name = hashlib.sha256(device.encode()).hexdigest()[:16]
+    return user_data_folder() / "devices" / f"{name}.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # an unreadable file only means that models are measured again
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _write(path: Path, kept: Mapping[str, Any]) -> None:
+    make_private(path.parent)
+    write_atomically(path, json.dumps(kept))

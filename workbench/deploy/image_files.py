@@ -13,12 +13,12 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from workbench.data.image_folders import ENDINGS
-from workbench.data.visible_files import visible_below
 from workbench.deploy.card import Card, Input
 from workbench.deploy.distributions import needs
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.rows import read_samples
 from workbench.foundation.errors import DataError
+from workbench.foundation.files import visible_below
 
 MEDIA_TYPES = ("image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "image/webp")
 """The content types that a client may send as the body of a request."""

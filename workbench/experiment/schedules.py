@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, JsonValue, NonNegativeFloat, ValidationError
 
 from workbench.experiment.refusals import refusal
-from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
 from workbench.experiment.setting_types import ExactInt, Section
+from workbench.experiment.training_section import PLATEAU, is_own_schedule
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:

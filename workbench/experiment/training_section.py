@@ -1,7 +1,8 @@
 """The section `training`: what each setting means, its unit and its default.
 
-It includes initial weights, parameter groups, augmentation and differential privacy. The package
-that reads a setting carries it out. `experiment` checks whether sections fit together.
+It includes initial weights, parameter groups, augmentation and differential privacy, and names the
+optimizers that cannot train every model. The package that reads a setting carries it out.
+`experiment` checks whether sections fit together.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pydantic import (
     JsonValue,
     NonNegativeFloat,
     PositiveFloat,
+    WithJsonSchema,
     model_validator,
 )
 from typing_extensions import Self
 
 from workbench.experiment.plan import PlanValue
-from workbench.experiment.schedule_names import Schedule
 from workbench.experiment.sections import PlanSettings, find_other_value
 from workbench.experiment.setting_types import (
     Auto,
@@ -38,6 +39,36 @@ from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
 
 _Share = Annotated[float, Field(ge=0, le=1)]
+UNUSABLE_OPTIMIZERS = {
+    "lbfgs": "it evaluates the loss several times in a step, and the training loop only once"
+}
+"""Optimizers that the training loop cannot use, in lower case, with the reason."""
+OWN_MODELS_ONLY = {
+    "muon": "it updates matrices only, and the models of the zoo have biases and other vectors",
+    "sparseadam": "it requires sparse gradients, and the models of the zoo have dense ones",
+}
+"""Optimizers that can only train some custom models, in lower case, with the reason."""
+PLATEAU = "plateau"
+SCHEDULES = ("constant", "cosine", "linear", "one_cycle", PLATEAU)
+
+
+def _check_name(schedule: str) -> str:
+    if schedule in SCHEDULES or re.fullmatch(r"[^:\s]+:[^:\s]+", schedule):
+        return schedule
+    names = ", ".join(map(repr, SCHEDULES))
+    raise ExperimentError(
+        f"unknown schedule {schedule!r}",
+        allowed=f"{names} or package.module:Class of a torch scheduler",
+    )
+
+
+Schedule = Annotated[
+    str,
+    AfterValidator(_check_name),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(SCHEDULES), "type": "string"}, {"pattern": ":", "type": "string"}]}
+    ),
+]
 
 
 class Augmentation(Section):
@@ -454,3 +485,19 @@ class Training(Section):
 
 def _cannot(reason: str, field: str) -> ExperimentError:
     return ExperimentError(reason, field=field, next_step="Remove it, or training.private.")
+
+
+def why_unusable(optimizer: str, *, has_own_model: bool) -> str | None:
+    """Return why an optimizer cannot be used, or None if it can, or might.
+
+    Args:
+        optimizer: The name in torch, in any case.
+        has_own_model: Whether the model is a custom model, not one from the zoo.
+    """
+    name = optimizer.lower()
+    return UNUSABLE_OPTIMIZERS.get(name) or (None if has_own_model else OWN_MODELS_ONLY.get(name))
+
+
+def is_own_schedule(schedule: str) -> bool:
+    """Return whether a schedule is a class or function of another package."""
+    return ":" in schedule

@@ -1,7 +1,8 @@
-"""Writes files and folders atomically, hashes files, and guesses the encoding of unreadable text.
+"""Writes files and folders atomically, hashes and lists them, and guesses encodings of bad text.
 
 A reader gets either the earlier or the new content, never a part of it. Checkpoints, which must
-also survive a loss of power, have their own writer.
+also survive a loss of power, have their own writer. Files that tools hide are not listed, such as
+.ipynb_checkpoints or ._cat.jpg.
 """
 
 from __future__ import annotations
@@ -174,3 +175,32 @@ def encoding_in_words(error: UnicodeDecodeError) -> str:
         if error.object.startswith(mark):
             return f"it seems to be {name}"
     return "it is not text" if b"\0" in error.object else "it seems to be Latin-1 (Windows-1252)"
+
+
+def is_hidden(names: Iterable[str]) -> bool:
+    """Return whether a file is hidden.
+
+    Args:
+        names: The names of the folders that it is in, from the one that a user named, and its own.
+
+    Example:
+        >>> is_hidden(["cats", ".ipynb_checkpoints", "tom-checkpoint.png"])
+        True
+        >>> is_hidden(["cats", "tom.png"])
+        False
+    """
+    return any(name.startswith(".") for name in names)
+
+
+def visible_below(folder: Path, pattern: str = "*") -> list[Path]:
+    """Return the files below a folder whose names match a pattern, sorted, without hidden ones.
+
+    Args:
+        folder: The folder, which may be hidden itself.
+        pattern: A pattern of `Path.rglob`.
+    """
+    return sorted(
+        file
+        for file in folder.rglob(pattern)
+        if file.is_file() and not is_hidden(file.relative_to(folder).parts)
+    )

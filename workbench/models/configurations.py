@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from workbench.models.growth import Growth
+    from workbench.models.staged_fitting import Growth
 
 Activation = Literal["relu", "gelu", "silu", "tanh"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]

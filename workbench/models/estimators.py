@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment import Component
 from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
-from workbench.models.growth import Growth
-from workbench.models.staged_fitting import fit_rounds, stage_method_of
+from workbench.models.staged_fitting import Growth, fit_rounds, stage_method_of
 
 if TYPE_CHECKING:
     import numpy as np

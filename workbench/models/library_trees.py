@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from workbench.foundation.errors import MissingDependencyError, install_command
-from workbench.models.growth import Growth
+from workbench.models.staged_fitting import Growth
 from workbench.models.trees import UNSEEN, TreeEnsemble
 
 # Each stage has this many times the trees of the one before: the best number of trees is rarely

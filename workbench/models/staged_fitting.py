@@ -1,20 +1,20 @@
 """Fits an estimator like scikit-learn's in stages, so that it can be evaluated before the end.
 
 An estimator is any object with `fit` and `predict`. This module finds out how its fit can be
-divided. What happens between two stages is left to the caller.
+divided, and says how far a fit is, so that another process can continue it after a kill. What
+happens between two stages is left to the caller.
 """
 
 from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import cloudpickle
 import numpy as np
-
-from workbench.models.growth import Growth
 
 StageMethod = Literal["partial_fit", "warm_start", "continue", "at once"]
 
@@ -195,3 +195,31 @@ def _size_name(options: dict[str, Any]) -> str | None:
 def _earlier_model_name(estimator: Any) -> str | None:
     parameters = inspect.signature(estimator.fit).parameters
     return next((name for name in _EARLIER_MODEL if name in parameters), None)
+
+
+@dataclass
+class Growth:
+    """The completed rounds of a fit.
+
+    Attributes:
+        num_done: Rounds that an earlier attempt has completed.
+        state: What it stored after the last one of them: tensors and plain values. None if it
+            stored nothing.
+    """
+
+    num_done: int = 0
+    state: Mapping[str, Any] | None = None
+    _take: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
+
+    def keep(self, take: Callable[[], dict[str, Any]]) -> None:
+        """Say how the state after the newest round is taken. A fit calls this once.
+
+        Args:
+            take: Returns tensors and plain values. They may change later, so they must be stored at
+                once.
+        """
+        self._take = take
+
+    def taken(self) -> dict[str, Any] | None:
+        """Return the state after the newest round, or None if the fit cannot be continued."""
+        return None if self._take is None else self._take()

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.models.fitted_estimator import add_loaded_buffers
-from workbench.models.growth import Growth
+from workbench.models.staged_fitting import Growth
 
 NumericEmbedding = Literal["piecewise", "periodic"]
 

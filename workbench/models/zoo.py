@@ -27,7 +27,7 @@ from workbench.models.configurations import (
     SequenceConfiguration,
     configure,
 )
-from workbench.models.growth import Growth
+from workbench.models.staged_fitting import Growth
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,14 +24,13 @@ from workbench.runs import control
 from workbench.runs.bundles.bundle import write_bundle
 from workbench.runs.bundles.bundle_formats import check_result_format
 from workbench.runs.cell_outputs import show_run
-from workbench.runs.energy import RunEnergy
 from workbench.runs.notebook_output import linked, output_forms, snapshot
 from workbench.runs.replay_comparison import Comparison
 from workbench.runs.run_figures import draw, write_report, write_trace
-from workbench.runs.stored_run import StoredRun
+from workbench.runs.stored_run import RunEnergy, StoredRun
 from workbench.runs.waiting import await_end, follow, is_shown_in_this_cell
 from workbench.store.database import RunRow, Store, labels
-from workbench.store.database.removal import RunSize, delete_run, measure_run, refuse_under_way
+from workbench.store.database.store import RunSize, delete_run, measure_run, refuse_under_way
 from workbench.store.database.urls import check_exists
 from workbench.store.history import History, Trial
 from workbench.store.history.history import check_choice, describe_choice

@@ -24,7 +24,7 @@ from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
 from workbench.foundation.files import copy_into
 from workbench.runs.experiment_file import read_experiment
 from workbench.store.alerts import read_settings, settings_path
-from workbench.store.database.run_ids import check_run_id
+from workbench.store.database.rows import check_run_id
 
 _RUN = "workbench_run"
 _WORDS = "workbench_command"

@@ -16,7 +16,7 @@ from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ArtifactsError
 from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialEnded
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.origin_file import FILE_NAME
+from workbench.sweeps.program import FILE_NAME
 
 logger = logging.getLogger(__name__)
 

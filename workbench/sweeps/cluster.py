@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.cluster.workers import caller_environment
-from workbench.cluster.workers.admission import Placement, Request
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import Placement, Request, capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.errors import ResourcesError, WorkbenchError

@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection
 
 from workbench.cluster.workers.pool_client import Obstacle, obstacle
-from workbench.cluster.workers.waiting_note import write_waiting_note
 from workbench.foundation.errors import ResourcesError
 from workbench.foundation.events import Noted
+from workbench.foundation.events.runs import write_waiting_note
 from workbench.hardware.resources import ClusterInventory, NodeInventory, cluster_inventory
 from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger

@@ -24,13 +24,13 @@ from workbench.cluster.head import local_head
 from workbench.cluster.head.attachment import QUIET
 from workbench.cluster.remote.code_origin import Origin, use_kept_code
 from workbench.cluster.workers import caller_environment
-from workbench.cluster.workers.placement import ON_HEAD, on_node
+from workbench.cluster.workers.nodes import ON_HEAD, on_node
 from workbench.foundation.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.store.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.store.database import Store
 from workbench.store.database.urls import is_shared
-from workbench.sweeps.origin_file import read_origin
+from workbench.sweeps.program import read_origin
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 
 from workbench.advisor.speed_history import Speed, read_restarts, read_speeds, setting_of
-from workbench.cluster.workers.admission import Shape
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import Shape, capacity_of
 from workbench.cluster.workers.pool_client import num_free
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import (

@@ -12,7 +12,7 @@ from workbench.advisor.plans import Knowledge
 from workbench.advisor.speed_history import hardware_of, read_measurements, setting_of
 from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import variant_of
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
 from workbench.experiment.trainings import longest_part

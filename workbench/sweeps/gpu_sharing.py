@@ -16,13 +16,13 @@ from workbench.advisor.choices import drawn_params
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, Copies, Sharing, find_sharing
 from workbench.advisor.measuring import Bench
 from workbench.advisor.recommend import bench_for, measurement_context_of
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Noted, SharingMeasured
 from workbench.foundation.formatting import format_count
 from workbench.hardware.resources import ClusterInventory, cluster_inventory
-from workbench.hardware.resources.memory import allowed_bytes
+from workbench.hardware.resources.inventory import allowed_bytes
 from workbench.store.database import Store
 from workbench.sweeps.cluster import workers_wanted
 from workbench.sweeps.ledger import Ledger

@@ -35,7 +35,7 @@ from workbench.foundation.errors import (
 )
 from workbench.foundation.events import RunStateChanged
 from workbench.foundation.registry import Registry
-from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
+from workbench.sweeps.program import FILE_NAME, read_origin, write_origin
 
 if TYPE_CHECKING:
     from workbench.foundation.artifacts import Artifacts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from workbench.advisor.memory import memory_limit_bytes
-from workbench.cluster.workers.capacity import capacity_of
+from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.searched_fields import is_setting
 from workbench.experiment.trainings import is_private

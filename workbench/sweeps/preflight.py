@@ -24,10 +24,10 @@ from workbench.experiment.aliases import as_written
 from workbench.experiment.command import arguments_of
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
-from workbench.experiment.schedule_names import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
 from workbench.experiment.space import Domain
 from workbench.experiment.train_function import check_train_function
+from workbench.experiment.training_section import is_own_schedule, why_unusable
 from workbench.experiment.trainings import is_private, uses_adapter, weights_of
 from workbench.foundation.errors import (
     ExperimentError,
@@ -59,7 +59,6 @@ from workbench.sweeps.plan_checks import (
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import resolve
 from workbench.training.strategies import STRATEGIES
-from workbench.training.unusable_optimizers import why_unusable
 
 NUM_SAMPLED_CONFIGURATIONS = 64
 INTERPRETERS = ("python", "python3")

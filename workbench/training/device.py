@@ -6,7 +6,7 @@ import torch
 
 from workbench.experiment import Experiment
 from workbench.hardware.resources import EnergyCounter, gpu_counter, processor_counters
-from workbench.hardware.resources.memory import CONTEXT_BYTES, allowed_bytes
+from workbench.hardware.resources.inventory import CONTEXT_BYTES, allowed_bytes
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask

@@ -25,7 +25,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
 from workbench.models.fitted_estimator import FittedEstimator
-from workbench.models.growth import Growth
+from workbench.models.staged_fitting import Growth
 from workbench.training import checkpoint
 from workbench.training.assembly import trial_settings
 from workbench.training.attempt_events import AttemptEvents, Report

@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.experiment import Training
-from workbench.experiment.training_section import ParameterGroup
+from workbench.experiment.training_section import UNUSABLE_OPTIMIZERS, ParameterGroup
 from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.foundation.registry import load_object
 from workbench.training.strategies.shards import is_cut
-from workbench.training.unusable_optimizers import NEVER
 
 _HYPERPARAMETERS = (
     "weight_decay",
@@ -51,7 +50,7 @@ def optimizer_names() -> list[str]:
         if inspect.isclass(kind)
         and issubclass(kind, Optimizer)
         and kind is not Optimizer
-        and name.lower() not in NEVER
+        and name.lower() not in UNUSABLE_OPTIMIZERS
     )
 
 

@@ -19,8 +19,7 @@ from workbench.cluster.workers import gang as gang_module
 from workbench.cluster.workers import pool as pool_module
 from workbench.cluster.workers.admission import Request, Shape
 from workbench.cluster.workers.gang import Gang
-from workbench.cluster.workers.lease import Lease, Owner
-from workbench.cluster.workers.pool import START_ATTEMPTS, Pool, connect_pool
+from workbench.cluster.workers.pool import START_ATTEMPTS, Lease, Owner, Pool, connect_pool
 from workbench.cluster.workers.pool_client import cancel
 from workbench.cluster.workers.pool_workers import start_worker
 from workbench.foundation.errors import ResourcesError

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.builders.clock import Clock
-from workbench.foundation.events.step_parts import input_stall
+from workbench.foundation.events.trials import input_stall
 from workbench.hardware.performance.profiler import PARTS, StepProfiler, summarise
 
 

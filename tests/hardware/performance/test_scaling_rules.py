@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.hardware.performance.scaling import (
+from workbench.hardware.performance.topology import (
     most_overhead,
     num_parameter_servers,
     parallel_efficiency,

@@ -19,7 +19,7 @@ from workbench.runs.automl.held_out_analysis import (
     describe_analysis,
 )
 from workbench.runs.plots.figures import FIGURES
-from workbench.runs.plots.prepare_model import model_figures
+from workbench.runs.plots.prepare import model_figures
 from workbench.runs.plots.run_data import RunData
 
 RANDOM = np.random.default_rng(0)

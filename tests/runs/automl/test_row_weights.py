@@ -14,7 +14,7 @@ from workbench.data.row_splits import RowBlocks
 from workbench.foundation.errors import DataError
 from workbench.runs.automl.error_slices import error_slices
 from workbench.runs.automl.held_out_analysis import AskedScore, TestAnalysis, analyse
-from workbench.runs.automl.row_weights import weights_in
+from workbench.runs.automl.row_roles import weights_in
 from workbench.runs.automl.score_intervals import Judged, with_more_rows
 from workbench.runs.automl.scores import METRICS, score_intervals, scores_of, simplest_guess
 

@@ -39,6 +39,8 @@ from workbench.runs.plots.prepare_advice import (
     Predictions,
     WorkersGroup,
     prepare_memory,
+    prepare_predictions,
+    prepare_scaling,
     prepare_step_time,
     prepare_throughput_by_batch,
 )
@@ -48,7 +50,6 @@ from workbench.runs.plots.prepare_learning import (
     prepare_rates,
     prepare_time_to_target,
 )
-from workbench.runs.plots.prepare_scaling import prepare_predictions, prepare_scaling
 from workbench.runs.plots.run_data import RunData
 from workbench.store.database import Store
 

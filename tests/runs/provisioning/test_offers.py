@@ -19,9 +19,16 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import AdviceGiven, PlanMeasured, RunStateChanged
 from workbench.runs.provisioning.catalogue import Catalogue, read_catalogue
-from workbench.runs.provisioning.device_transfer import CPU_SLACK, DEVICE_SLACK, transfer
 from workbench.runs.provisioning.evidence import Evidence, evidence_of
-from workbench.runs.provisioning.offers import Offer, Requirements, compare, slowdown
+from workbench.runs.provisioning.offers import (
+    CPU_SLACK,
+    DEVICE_SLACK,
+    Offer,
+    Requirements,
+    compare,
+    slowdown,
+    transfer,
+)
 from workbench.store.database import Store
 
 SAMPLES = 4096

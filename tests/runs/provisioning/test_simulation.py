@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.foundation.errors import ResourcesError
-from workbench.hardware.performance.scaling import speedup
+from workbench.hardware.performance.topology import speedup
 from workbench.runs.provisioning.simulation import (
     POLICIES,
     Cluster,

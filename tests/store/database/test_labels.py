@@ -29,8 +29,8 @@ from workbench.store.database.labels import (
     set_pinned,
     write_notes,
 )
-from workbench.store.database.removal import delete_run, measure_run
 from workbench.store.database.samples import EnergyRow, keep_samples, read_energy
+from workbench.store.database.store import delete_run, measure_run
 from workbench.store.database.tables import commands, energy, events, runs, samples
 
 

@@ -39,9 +39,7 @@ from workbench.foundation.outside_text import storable, storable_name
 from workbench.store.database import RunWriter, Store
 from workbench.store.database import rows as rows_module
 from workbench.store.database.labels import change_tags, write_notes
-from workbench.store.database.owner_process import describe_process
-from workbench.store.database.rows import to_run
-from workbench.store.database.run_ids import can_name_run, make_run_id
+from workbench.store.database.rows import can_name_run, describe_process, make_run_id, to_run
 from workbench.store.database.tables import runs
 
 

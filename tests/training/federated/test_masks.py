@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.federated.masks import (
+from workbench.training.federated.server import (
     SumTooLargeError,
     from_fixed,
     masked,

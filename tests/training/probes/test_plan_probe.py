@@ -21,7 +21,7 @@ from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured, TrialEnded
-from workbench.foundation.events.step_parts import input_stall
+from workbench.foundation.events.trials import input_stall
 from workbench.hardware.resources import EnergyCounter, processor_counters
 from workbench.training.assembly import trial_settings
 from workbench.training.loading import load_trial_data

@@ -260,7 +260,7 @@ def test_an_allowance_is_some_at_once_and_so_much_a_second() -> None:
 
 def test_every_figure_that_a_head_names_is_one_that_can_be_drawn() -> None:
     from workbench.runs.plots.figures import FIGURES
-    from workbench.runs.plots.prepare_model import PART_OF_FIGURE
+    from workbench.runs.plots.prepare import PART_OF_FIGURE
 
     named = {"pareto", *PART_OF_FIGURE, *run_summaries.SWEEP_FIGURES, *run_summaries.ADVICE_FIGURES}
     assert set(FIGURES) - {"convergence", "throughput", "schedule"} == named

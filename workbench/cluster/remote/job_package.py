@@ -29,7 +29,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import format_bytes, format_count
 from workbench.foundation.known_secrets import is_secret
-from workbench.store.database.run_ids import words_of
+from workbench.store.database.rows import words_of
 
 FOLDER = ".workbench"
 EXPERIMENT_NAME = f"{FOLDER}/experiment.yaml"

@@ -6,5 +6,5 @@
 - `nodes` and `node_monitors` watch the nodes.
 
 `head` contains the local Ray head, `training` the training itself, and `sweeps` the choice of the
-next trial. `admission` and `capacity` work without Ray.
+next trial. `admission` works without Ray.
 """

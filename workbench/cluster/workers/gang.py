@@ -31,8 +31,7 @@ from ray.exceptions import (
 from workbench.cluster.ray_internals import was_killed_for_memory
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.workers.admission import Request
-from workbench.cluster.workers.lease import Lease, Owner
-from workbench.cluster.workers.pool import connect_pool
+from workbench.cluster.workers.pool import Lease, Owner, connect_pool
 from workbench.cluster.workers.worker import Progress, WorkerInfo
 from workbench.foundation.errors import RunError, WorkbenchError
 from workbench.foundation.events import Event, Reason, TrialEnded

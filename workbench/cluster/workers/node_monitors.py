@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from workbench.cluster.workers.placement import on_node
+from workbench.cluster.workers.nodes import on_node
 from workbench.hardware.resources import (
     Inventory,
     NodeInventory,

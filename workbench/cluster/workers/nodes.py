@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.cluster.ray_internals import free_by_node
 from workbench.cluster.workers.admission import CPU_SHARE, Node, Request, Shape
-from workbench.cluster.workers.placement import on_node
 
 FRESH_S = 1.0
 RETURN_S = 600.0
@@ -34,6 +34,14 @@ SILENCE_S = 5.0
 """How long a node may take to answer a ping."""
 RESTART_S = 10.0
 """How long to wait before a responder that ended is replaced."""
+ON_HEAD: dict[str, Any] = {
+    "num_cpus": 0,
+    "resources": {"node:__internal_head__": 0.001},  # a soft node affinity is only a hint
+    "scheduling_strategy": (
+        "DEFAULT"
+    ),  # not in its creator's placement group, with which it would die
+}
+"""Options of an actor on the node of the Ray head, so that it is lost only when the cluster is."""
 
 
 class Slot(NamedTuple):
@@ -258,3 +266,15 @@ def _ping(responder: Any) -> asyncio.Task[None]:
         await responder.ping.remote()
 
     return asyncio.get_running_loop().create_task(ping())
+
+
+def on_node(node_id: str) -> dict[str, Any]:
+    """Return the options of an actor that runs on one node, and nowhere else.
+
+    Args:
+        node_id: Ray's id of the node.
+    """
+    return {
+        "num_cpus": 0,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
+    }

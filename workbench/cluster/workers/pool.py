@@ -23,7 +23,7 @@ import logging
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -33,6 +33,7 @@ from ray.exceptions import ActorUnschedulableError
 from workbench.cluster.head.attachment import NAMESPACE
 from workbench.cluster.head.installation import installation_id
 from workbench.cluster.head.local_head import keep_alive
+from workbench.cluster.ray_internals import actor_state, ended_jobs
 from workbench.cluster.workers.admission import (
     Request,
     RunsBetweenTrials,
@@ -41,15 +42,14 @@ from workbench.cluster.workers.admission import (
     next_index,
     serving_order,
 )
-from workbench.cluster.workers.lease import Lease, Owner, PoolStatus, find_dead
-from workbench.cluster.workers.nodes import Nodes, ResourceDemand
-from workbench.cluster.workers.placement import ON_HEAD
+from workbench.cluster.workers.nodes import ON_HEAD, Nodes, ResourceDemand
 from workbench.cluster.workers.pool_workers import (
     IdleWorkers,
     WorkerHandle,
     result_of,
     wait_until_ready,
 )
+from workbench.cluster.workers.worker import WorkerInfo
 from workbench.foundation.errors import ResourcesError, RunError, first_line_of
 
 POOL_NAME = "workbench-pool-"
@@ -415,3 +415,63 @@ def connect_pool() -> Any:
         )
         .remote()
     )
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A gang that was leased."""
+
+    lease_id: int
+    workers: tuple[Any, ...]
+    """Actor handles of the workers, by rank."""
+    infos: tuple[WorkerInfo, ...]
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """Who holds workers of the pool and who waits for some."""
+
+    leased: dict[str, int]
+    """Number of leased workers, by run."""
+    queue: tuple[Request, ...]
+    """Waiting requests, the next one first."""
+    idle_pids: tuple[int, ...]
+    foreign_cpus: float
+    """CPUs that other programs than the workbench hold."""
+    missing: tuple[str, ...] = ()
+    """A sentence on each node that is lost, silent or requested."""
+
+    @property
+    def num_waiting(self) -> int:
+        """How many requests wait for workers."""
+        return len(self.queue)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process whose end ends a lease: an actor, or the driver process of a Ray job."""
+
+    job_id: str
+    pid: int
+    actor_id: str | None = None
+    node_id: str = ""
+    handle: Any = field(default=None, compare=False)
+    """The actor, so that it can be killed when its node is silent."""
+
+
+def find_dead(owners: set[Owner]) -> set[Owner]:
+    """Return the owners that are dead, as the cluster knows them.
+
+    Args:
+        owners: Owners of leases.
+    """
+    ended = ended_jobs()
+    return {owner for owner in owners if _is_dead(owner, ended)}
+
+
+def _is_dead(owner: Owner, ended: set[str]) -> bool:
+    if owner.actor_id is None:
+        return owner.job_id in ended
+    state, pid = actor_state(owner.actor_id)
+    # An actor that was restarted has the same id but another process.
+    return state in ("DEAD", "RESTARTING") or pid not in (0, owner.pid)

@@ -12,8 +12,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from workbench.cluster.workers.admission import Request, Shape
-from workbench.cluster.workers.lease import PoolStatus
-from workbench.cluster.workers.pool import connect_pool
+from workbench.cluster.workers.pool import PoolStatus, connect_pool
 from workbench.foundation.formatting import format_count
 
 POOL_TIMEOUT_S = 0.5

@@ -20,7 +20,7 @@ from ray.exceptions import RayError
 
 from workbench.cluster.head.attachment import NAMESPACE
 from workbench.cluster.workers import caller_environment
-from workbench.cluster.workers.placement import on_node
+from workbench.cluster.workers.nodes import on_node
 from workbench.data.cache import cache_folder
 from workbench.data.shard_server import Endpoint, ShardServer, find_server_by
 

@@ -32,11 +32,11 @@ from workbench.cluster.workers.left_running import end_child_processes
 from workbench.cluster.workers.report_thinning import NOTICE, ReportThinning
 from workbench.cluster.workers.trial_cleanup import TrialCleanup
 from workbench.cluster.workers.trial_log import LogWatch, TrialLog, log_name
-from workbench.cluster.workers.waiting_note import write_waiting_note
 from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import RunError, WorkbenchError
 from workbench.foundation.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
+from workbench.foundation.events.runs import write_waiting_note
 from workbench.foundation.formatting import format_bytes
 
 if TYPE_CHECKING:

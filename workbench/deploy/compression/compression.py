@@ -22,7 +22,6 @@ from torch import nn
 from workbench.data import Datasets
 from workbench.deploy import device_runner
 from workbench.deploy.card import MODEL
-from workbench.deploy.compression.device_latency import OnDevice, measure_there
 from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
 from workbench.deploy.compression.low_rank import factorise
 from workbench.deploy.compression.pruning import prune, scales_of
@@ -34,7 +33,7 @@ from workbench.deploy.compression.trained_base import (
     measure_answers,
     quality_of,
 )
-from workbench.deploy.device import HERE, time_model
+from workbench.deploy.device import HERE, OnDevice, measure_there, time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.store.history.compression import RATIO_HERE

@@ -36,7 +36,7 @@ from workbench.deploy.flower.learning import (
 )
 from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
-from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
+from workbench.experiment.training_section import PLATEAU, is_own_schedule
 from workbench.foundation.errors import DataError, RunError, first_line_of
 from workbench.models.calls import call_model
 from workbench.models.metrics import ACCURACY, BatchMetric, with_pairing

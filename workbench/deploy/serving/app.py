@@ -18,7 +18,7 @@ from typing import Any
 from workbench.deploy.distributions import needs
 from workbench.deploy.image_files import MEDIA_TYPES
 from workbench.deploy.serving.batching import QueueFullError
-from workbench.deploy.serving.guard import Guard, describe_problem, respond, time_limit
+from workbench.deploy.serving.connections import Guard, describe_problem, respond, time_limit
 from workbench.deploy.serving.metrics import ServerMetrics
 from workbench.deploy.serving.openapi import describe_server
 from workbench.deploy.serving.rows import (

@@ -1,4 +1,7 @@
-"""Events of a run as a whole: its driver, state, settings, chosen model, and notes for users."""
+"""Events of a run as a whole: its driver, state, settings, chosen model, and notes for users.
+
+Drivers and workers note what a run waits for, in words that views of the run read again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from workbench.foundation.events.header import EventHeader, OutsideText, RunState, TrialEventHeader
+from workbench.foundation.formatting import format_duration
+
+_PREFIX = "waits for "
+_OVER_PREFIX = "waited for "
 
 
 class DriverStarted(EventHeader):
@@ -184,3 +191,39 @@ class AlertDelivered(EventHeader):
     sink: str
     sent: bool
     message: OutsideText | None = Field(default=None, description="Why it was not sent.")
+
+
+def write_waiting_note(what: str, reason: str) -> str:
+    """Return the message of the note.
+
+    Args:
+        what: What the run waits for, such as workers.
+        reason: Why it has to wait.
+    """
+    return f"{_PREFIX}{what}: {reason}"
+
+
+def write_waited_note(what: str, waited_s: float) -> str:
+    """Return the message of the note that a wait is over, which was reported before.
+
+    Args:
+        what: What the run waited for, such as workers.
+        waited_s: For how long, in seconds.
+    """
+    return f"{_OVER_PREFIX}{what} for {format_duration(round(waited_s))}"
+
+
+def ends_waiting(message: str) -> bool:
+    """Return whether the message of a note is that a wait is over."""
+    return message.startswith(_OVER_PREFIX)
+
+
+def read_waiting_note(message: str) -> str | None:
+    """Return what a run waits for and why, in words, or None if a message is not such a note.
+
+    Args:
+        message: The message of any note.
+    """
+    if not message.startswith(_PREFIX):
+        return None
+    return message.removeprefix(_PREFIX)

@@ -1,13 +1,24 @@
-"""Events of started trials: attempts, reports, checkpoints, changes of workers, results."""
+"""Events of started trials: attempts, reports, checkpoints, changes of workers, results.
+
+The measured parts of a step tell how much of it waits for data, and how many loaders would hide it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workbench.foundation.events.header import OutsideText, Reason, TrialEventHeader
 from workbench.foundation.formatting import format_count, format_number
+
+STALL_MATTERS = 0.1
+"""The share of a step that waits for data above which loaders are worthwhile."""
+MAX_LOADERS = 16
+_MIN_DATA_S = 1e-3
+"""Below this loading time per step, passing batches between processes costs more than it saves."""
 
 
 class TrialStarted(TrialEventHeader):
@@ -328,3 +339,31 @@ class TrialEnded(TrialEventHeader):
             "an attempt."
         ),
     )
+
+
+def input_stall(parts_s: Mapping[str, float]) -> float:
+    """Return the share of a step that waits for data, from 0 to 1.
+
+    Args:
+        parts_s: Seconds per step, by part.
+    """
+    total_s = math.fsum(parts_s.values())
+    if total_s <= 0.0:
+        return 0.0
+    return parts_s.get("data", 0.0) / total_s
+
+
+def loaders_to_hide(parts_s: Mapping[str, float]) -> int:
+    """Return how many loaders keep up with the rest of a step, or 0 if the wait does not matter.
+
+    Args:
+        parts_s: Seconds per step, by part, of a step that loads its data itself.
+    """
+    data_s = parts_s.get("data", 0.0)
+    if input_stall(parts_s) < STALL_MATTERS or data_s < _MIN_DATA_S:
+        return 0
+    rest_s = math.fsum(parts_s.values()) - data_s
+    # Also avoids a division by zero, if a step does nothing but load.
+    if rest_s <= data_s / MAX_LOADERS:
+        return MAX_LOADERS
+    return math.ceil(data_s / rest_s)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.foundation.events.step_parts import input_stall
+from workbench.foundation.events.trials import input_stall
 
 PARTS: tuple[str, ...] = ("data", "forward", "backward", "update")
 GPU_SAMPLING_INTERVAL = 10

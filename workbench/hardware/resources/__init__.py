@@ -15,18 +15,25 @@ from workbench.hardware.resources.cluster import (
     likely_cluster,
     loaded_ray,
 )
-from workbench.hardware.resources.energy import (
+from workbench.hardware.resources.gpu_meter import GpuMeter, GpuUsage
+from workbench.hardware.resources.inventory import (
+    Inventory,
+    inventory,
+    num_memory_kills,
+    resident_bytes,
+)
+from workbench.hardware.resources.nvml import Gpu
+from workbench.hardware.resources.rollups import Rollup
+from workbench.hardware.resources.sampler import (
     EnergyCounter,
+    NodeSample,
+    Sampler,
+    WatchedWorker,
+    WorkerUsage,
     energy_between_j,
     gpu_counter,
     processor_counters,
 )
-from workbench.hardware.resources.gpu_meter import GpuMeter, GpuUsage
-from workbench.hardware.resources.inventory import Inventory, inventory
-from workbench.hardware.resources.memory import num_memory_kills, resident_bytes
-from workbench.hardware.resources.nvml import Gpu
-from workbench.hardware.resources.rollups import Rollup
-from workbench.hardware.resources.sampler import NodeSample, Sampler, WatchedWorker, WorkerUsage
 
 __all__ = [
     "Assignment",

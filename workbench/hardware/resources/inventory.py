@@ -1,10 +1,12 @@
 """List the resources that this process may use, within container limits and CPU affinity.
 
-This module also checks for a C++ compiler, which torch.compile needs.
+This module also says how much memory the process holds, how many processes were killed for it, and
+whether there is a C++ compiler, which torch.compile needs.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import platform
@@ -20,6 +22,9 @@ from workbench.hardware.resources.nvml import Gpu, GpusState, list_gpus
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
+_VIRTUAL_MEMORY = Path("/proc/vmstat")
+CONTEXT_BYTES = 2**30
+"""GPU memory of the driver and its libraries per process, which allocators do not count."""
 
 
 @dataclass(frozen=True)
@@ -163,3 +168,43 @@ def check_compiler(field: str) -> None:
             allowed="none",
             next_step=("Install one (on Debian: apt-get install g++), or set CXX to another one."),
         )
+
+
+def resident_bytes() -> int:
+    """Return the host memory that this process holds."""
+    return _this_process(os.getpid()).memory_info().rss
+
+
+@functools.lru_cache(maxsize=1)
+def _this_process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)  # creating it takes longer than reading it
+
+
+def num_memory_kills(counters: Path = _VIRTUAL_MEMORY) -> int:
+    """Return how many processes Linux has killed since its start because memory ran out.
+
+    Args:
+        counters: The kernel's file of memory counters.
+
+    Returns:
+        The number, or 0 if the system does not count them.
+    """
+    try:
+        lines = counters.read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def allowed_bytes(total_bytes: float, share: float) -> float:
+    """Return how much GPU memory one process may use.
+
+    If several processes share the GPU, each also has a context of the driver.
+
+    Args:
+        total_bytes: Memory of the GPU.
+        share: Its share of the GPU. 1 and above mean all of it.
+    """
+    if share >= 1.0:
+        return total_bytes
+    return max(share * total_bytes - CONTEXT_BYTES, 0.5 * share * total_bytes)

@@ -21,9 +21,8 @@ from workbench.data.column_notes import (
 )
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
-from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.encoders import MAX_CATEGORIES
-from workbench.data.plain_frames import column_of
+from workbench.data.plain_frames import MISSING, column_of, distinct_values
 from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:

@@ -1,7 +1,11 @@
 """Take apart what the user gives: samples, their kind, and their targets.
 
-Data comes as arrays, data frames, files, texts or by the name of a data set. Only its form is
-examined here.
+Data comes as arrays, data frames, files, folders, texts or by the name of a data set. Only its form
+is examined here. Rows that the user keeps apart to validate or to test on are read with the rows to
+learn from, so that all parts have the same columns and classes.
+
+Folders of images are read into memory at once. `workbench.data.images` reads larger ones, for
+experiments.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ from workbench.data.plain_frames import (
     plain_column,
     plain_frame,
 )
-from workbench.data.sample_folders import IMAGE_SIZE, is_sample_folder, read_sample_folder
 from workbench.data.table_sources import read_source
 from workbench.data.total_rows import without_total
 from workbench.foundation.errors import ArgumentError, DataError
@@ -30,8 +33,26 @@ from workbench.foundation.refusals import closest
 
 if TYPE_CHECKING:
     import pandas as pd
+from typing import TYPE_CHECKING
+
+from workbench.foundation.formatting import format_count
+from workbench.foundation.text_tables import absent_columns
+from workbench.runs.automl.row_roles import RowRoles
+
+if TYPE_CHECKING:
+    import pandas as pd
+from workbench.data.image_folders import ENDINGS, list_folder, part_names
+from workbench.data.table_files import TABLE_ENDINGS
+from workbench.foundation.files import visible_below
 
 NAMED = ("digits", "breast_cancer")
+LEARNING, VALIDATION, TEST = 0, 1, 2
+_PURPOSES = {VALIDATION: "validate on", TEST: "test on"}
+# With more rows in common, the rows to test on are meant to be of known groups.
+_MOST_LOST = 0.5
+IMAGE_SIZE = 64
+"""Height and width that images are resized to, in pixels."""
+_TEXT = ".txt"
 
 
 def take_apart(
@@ -294,3 +315,211 @@ def _as_texts(values: np.ndarray) -> np.ndarray:
     return np.array(
         ["" if value is None or value != value else str(value) for value in values], dtype=object
     )
+
+
+def with_own_parts(
+    kind: SampleKind,
+    samples: Any,
+    targets: pd.Series,
+    own: Mapping[int, tuple[str, Any]],
+    *,
+    target: str | None,
+    unneeded: Sequence[str],
+) -> tuple[Any, pd.Series, np.ndarray | None]:
+    """Append the samples that the user gave to validate or to test on.
+
+    Returns:
+        All samples, their targets, and the part of each. None if there are no such samples.
+    """
+    import pandas as pd
+
+    all_samples, all_targets, parts = [samples], [targets], [np.zeros(len(targets), dtype=np.int8)]
+    for part, (name, data) in own.items():
+        if data is None:
+            continue
+        try:
+            more, values, _, _ = take_apart(data, None if isinstance(data, tuple) else target)
+            more_kind, more = samples_of(more)
+            _check_like(kind, samples, more_kind, more, unneeded)
+            if values.isna().all():
+                raise DataError("no sample has a target", next_step="Add targets.")
+        except (DataError, ArgumentError) as error:
+            raise error.about(name) from error
+        if kind == "table":
+            more = more.reindex(columns=samples.columns)
+        all_samples.append(more)
+        all_targets.append(values)
+        parts.append(np.full(len(values), part, dtype=np.int8))
+    if len(parts) == 1:
+        return samples, targets, None
+    joined: Any
+    if kind == "table":
+        joined = as_frame(pd.concat(all_samples, ignore_index=True)).table
+        joined.attrs = dict(samples.attrs)  # such as decimal commas, which the other files share
+    else:
+        joined = np.concatenate(all_samples)
+    joined_targets = pd.concat(all_targets, ignore_index=True).rename(targets.name)
+    return joined, joined_targets, np.concatenate(parts)
+
+
+def check_classes_of_parts(
+    classes: np.ndarray, parts: np.ndarray | None, class_names: Sequence[str]
+) -> None:
+    """Reject classes that occur only in samples to validate or to test on."""
+    if parts is None:
+        return
+    for part, name in ((VALIDATION, "validation"), (TEST, "test")):
+        unknown = np.setdiff1d(classes[parts == part], classes[parts == LEARNING])
+        if len(unknown):
+            raise DataError(
+                f"no sample to learn from is of the class {class_names[unknown[0]]!r}",
+                field=name,
+                next_step="Add some to the data, or remove this class.",
+            )
+
+
+def without_overlap(roles: RowRoles, parts: np.ndarray | None) -> tuple[np.ndarray, list[str]]:
+    """Return which rows are kept so that no group or copy is on both sides, and notes on that.
+
+    Rows to test on are kept, then rows to validate on. A column that most rows share with them
+    does not hold groups that must be new, such as the stores of one company.
+
+    Args:
+        roles: Which rows belong together.
+        parts: The part of each row if the user divided them, or None.
+
+    Returns:
+        Whether each row is kept, and the notes.
+    """
+    groups = roles.blocks.groups
+    if parts is None or groups is None:
+        return np.ones(0 if parts is None else len(parts), dtype=bool), []
+    kept = np.ones(len(parts), dtype=bool)
+    notes = []
+    what = "the same inputs" if roles.group is None else f"the same `{roles.group}`"
+    for part, effect in ((TEST, "the score may be"), (VALIDATION, "scores of validation may be")):
+        rows = kept & (parts == part)
+        shared = kept & (parts < part) & np.isin(groups, groups[rows])
+        if not shared.any():
+            continue
+        if shared.sum() > _MOST_LOST * (kept & (parts < part)).sum():
+            num_known = int(np.isin(groups[rows], groups[shared]).sum())
+            notes.append(
+                f"{format_count(num_known, 'row')} to {_PURPOSES[part]} have {what} as rows to"
+                f" learn from. {effect.capitalize()} too good for new rows"
+            )
+            continue
+        kept &= ~shared
+        notes.append(
+            f"{format_count(int(shared.sum()), 'row')} not used: they have {what} as rows to"
+            f" {_PURPOSES[part]}, so the score would be too good"
+        )
+    return kept, notes
+
+
+def _check_like(
+    kind: SampleKind, samples: Any, more_kind: SampleKind, more: Any, unneeded: Sequence[str]
+) -> None:
+    """Reject samples of another kind or shape, and tables that lack columns."""
+    if more_kind != kind:
+        raise DataError(f"these are {more_kind}, but the samples to learn from are {kind}")
+    if kind == "table":
+        needed = [name for name in samples.columns if name not in unneeded]
+        absent = [name for name in needed if name not in more.columns]
+        if absent:
+            raise absent_columns(absent, needed)
+    elif kind == "images" and more.shape[1:] != samples.shape[1:]:
+        raise DataError(
+            f"images of shape {more.shape[1:]} were given",
+            allowed=f"the shape of those to learn from, {samples.shape[1:]}",
+        )
+
+
+def is_sample_folder(path: str | Path) -> bool:
+    """Return whether a path is a folder with folders of images or texts, and no table."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        return False
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    tables = {ending for ending in TABLE_ENDINGS if ending != _TEXT}
+    if any(entry.suffix.lower() in tables for entry in entries if entry.is_file()):
+        return False
+    return any(
+        file.suffix.lower() in (*ENDINGS, _TEXT)
+        for entry in entries
+        if entry.is_dir()
+        for file in visible_below(entry)
+    )
+
+
+def are_image_files(given: Any) -> bool:
+    """Return whether samples are the path of an image file or of a folder, or several of them."""
+    paths = [given] if isinstance(given, str | Path) else given
+    if not isinstance(paths, Sequence) or not paths:
+        return False
+    return all(isinstance(path, str | Path) and _is_image_path(Path(path)) for path in paths)
+
+
+def _is_image_path(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS or path.is_dir()
+
+
+def read_sample_folder(path: str | Path) -> tuple[np.ndarray, list[str], bool]:
+    """Return images or texts, the class of each, and whether they are images.
+
+    Args:
+        path: A folder with a folder for each class.
+
+    Raises:
+        DataError: If there are fewer than two classes, or a file cannot be read.
+    """
+    folder = Path(path).expanduser()
+    if parts := part_names(folder):
+        names = list(parts.values())
+        step = f"Give {folder / names[0]}"
+        if "test" in parts:
+            step += f", and {folder / parts['test']} as the test samples (--test)"
+        raise DataError(
+            f"{folder} has the parts {' and '.join(names)}, which are no classes",
+            field="data",
+            allowed="a folder for each class",
+            next_step=f"{step}.",
+        )
+    texts = [file for file in visible_below(folder, f"*{_TEXT}") if file.parent != folder]
+    if texts and not any(file.suffix.lower() in ENDINGS for file in visible_below(folder)):
+        classes = [file.relative_to(folder).parts[0] for file in texts]
+        return np.array([_text_in(file) for file in texts], dtype=object), classes, False
+    listed = list_folder(folder)
+    classes = [listed.class_names[number] for number in listed.targets]
+    return read_images(listed.files.tolist()), classes, True
+
+
+def read_images(files: Sequence[str]) -> np.ndarray:
+    """Return the pixels of image files, uint8, (images, height, width, 3).
+
+    Args:
+        files: Image files, or folders of them.
+
+    Raises:
+        DataError: If one cannot be read.
+    """
+    from workbench.data.images import decode_image
+
+    found: list[str] = []
+    for file in files:
+        path = Path(file).expanduser()
+        if path.is_dir():
+            found += [str(one) for one in visible_below(path) if one.suffix.lower() in ENDINGS]
+        else:
+            found.append(str(path))
+    pixels = [decode_image(file, IMAGE_SIZE, 3).transpose(1, 2, 0) for file in found]
+    if not pixels:
+        raise DataError("there are no images", field="data", allowed=sorted(ENDINGS))
+    return np.stack(pixels)
+
+
+def _text_in(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        return file.read_text(encoding="cp1252", errors="replace")

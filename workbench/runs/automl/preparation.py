@@ -28,14 +28,12 @@ from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.models.trends import continues, slope_of
 from workbench.runs.automl.decisions import factors_of
 from workbench.runs.automl.error_bands import SizeRows
-from workbench.runs.automl.given_data import take
+from workbench.runs.automl.given_data import LEARNING, TEST, VALIDATION, take
 from workbench.runs.automl.latency import NUM_EXAMPLES
-from workbench.runs.automl.own_parts import LEARNING, TEST, VALIDATION
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import loss_of, simplest_guess
-from workbench.runs.automl.target_logs import MAX_LOGARITHM, logarithms_help
-from workbench.runs.automl.targets import Task
+from workbench.runs.automl.targets import MAX_LOGARITHM, Task, logarithms_help
 from workbench.runs.automl.task_detection import Problem
 
 VALIDATION_FRACTION = 0.2

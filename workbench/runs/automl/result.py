@@ -55,8 +55,7 @@ from workbench.runs.automl.preparation import (
 )
 from workbench.runs.automl.refitting import refit, with_all_rows
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
-from workbench.runs.automl.row_roles import blocks_in
-from workbench.runs.automl.row_weights import weights_in
+from workbench.runs.automl.row_roles import blocks_in, weights_in
 from workbench.runs.automl.score_intervals import LEVEL, Judged
 from workbench.runs.automl.scores import (
     measure_of,

@@ -24,7 +24,6 @@ from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.plain_frames import check_plain, column_of, without_values
-from workbench.data.sample_folders import are_image_files, read_images
 from workbench.data.table_files import TABLE_ENDINGS, check_columns
 from workbench.data.table_formats import split_part
 from workbench.data.table_sources import read_source
@@ -33,26 +32,33 @@ from workbench.data.tables import are_whole, detect_task, number_classes, read_t
 from workbench.data.total_rows import without_total
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
-from workbench.runs.automl.class_orders import in_order, order_of
 from workbench.runs.automl.column_roles import UsableColumns, usable_columns
-from workbench.runs.automl.given_data import NAMED, samples_of, take, take_apart
-from workbench.runs.automl.own_parts import (
+from workbench.runs.automl.given_data import (
     LEARNING,
+    NAMED,
     TEST,
     VALIDATION,
+    are_image_files,
     check_classes_of_parts,
+    read_images,
+    samples_of,
+    take,
+    take_apart,
     with_own_parts,
     without_overlap,
 )
-from workbench.runs.automl.rare_classes import MIN_SAMPLES, drop_rare, imbalance_of
-from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, with_copies
-from workbench.runs.automl.row_weights import weights_of
+from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, weights_of, with_copies
 from workbench.runs.automl.several_targets import with_numeric_targets
 from workbench.runs.automl.targets import (
+    MIN_SAMPLES,
     Task,
     check_finite,
     check_targets,
+    drop_rare,
+    imbalance_of,
+    in_order,
     numbers_of,
+    order_of,
     with_one_spelling,
 )
 

@@ -29,9 +29,14 @@ from workbench.runs.plots.marks import (
     ticks_at,
 )
 from workbench.runs.plots.prepare_advice import (
+    BAND,
     BatchData,
     MemoryData,
+    PredictionData,
+    ScalingData,
     prepare_memory,
+    prepare_predictions,
+    prepare_scaling,
     prepare_step_time,
     prepare_throughput_by_batch,
 )
@@ -40,13 +45,6 @@ from workbench.runs.plots.prepare_learning import (
     prepare_noise,
     prepare_rates,
     prepare_time_to_target,
-)
-from workbench.runs.plots.prepare_scaling import (
-    BAND,
-    PredictionData,
-    ScalingData,
-    prepare_predictions,
-    prepare_scaling,
 )
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import (

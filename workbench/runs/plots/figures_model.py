@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.foundation.formatting import format_count, format_number
-from workbench.runs.plots.prepare_model import analysis_of
+from workbench.runs.plots.prepare import analysis_of
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import (
     BLUE,

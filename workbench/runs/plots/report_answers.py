@@ -23,7 +23,7 @@ from workbench.advisor.stored_advice import mapping, rows, stored_plan, texts
 from workbench.experiment import Experiment
 from workbench.experiment.automl import is_automl
 from workbench.foundation.formatting import format_count, format_number, format_value
-from workbench.runs.plots.prepare_model import prepare_leaderboard
+from workbench.runs.plots.prepare import prepare_leaderboard
 from workbench.runs.plots.report_tables import pairs, table, text
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import Trial

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from workbench.foundation.errors import Suggestion
 from workbench.runs.plots.figures import FIGURES, for_page
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
-from workbench.runs.plots.prepare import default_axis
+from workbench.runs.plots.prepare import default_axis, model_figures
 from workbench.runs.plots.prepare_learning import prepare_noise
-from workbench.runs.plots.prepare_model import model_figures
 from workbench.runs.plots.prepare_search import prepare_importance
 from workbench.runs.plots.prepare_trials import searched
 from workbench.runs.plots.report_answers import CAPTIONS, advice_card

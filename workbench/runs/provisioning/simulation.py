@@ -28,7 +28,7 @@ from workbench.cluster.workers.admission import (
     place,
 )
 from workbench.foundation.errors import ResourcesError
-from workbench.hardware.performance.scaling import parallel_efficiency
+from workbench.hardware.performance.topology import parallel_efficiency
 from workbench.sweeps.elastic_gain import estimate_gain
 
 Policy = Literal["workbench", "elastic", "fifo", "one-gpu"]
@@ -49,7 +49,7 @@ class Cluster:
         repair_s: Seconds until a machine that failed is back.
         checkpoint_s: Seconds between checkpoints.
         restart_s: Seconds from leasing new workers to the first step of a resumed trial.
-        overhead: The serial part of a step, relative to computing on one GPU, as in `scaling`.
+        overhead: The serial part of a step, relative to computing on one GPU, as in `topology`.
         spread_slowdown: How many times as long a step takes on several machines.
     """
 

@@ -3,19 +3,29 @@
 A slow sink therefore delays neither the run nor another sink. The outcome of each delivery is kept
 until the driver fetches it. If a process ends before an outcome is known, the next process sends
 the alert again: delivery is at least once, not exactly once.
+
+The driver of a lost run is gone, so `notify_of_lost` sends its alert. The run may stay lost,
+because nobody has to resume it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.foundation.errors import LeaseError
 from workbench.foundation.events import AlertDelivered, AlertRaised
+from workbench.store.alerts.evaluation import Alerts
+from workbench.store.alerts.settings import Settings, read_settings
 from workbench.store.alerts.sinks import Sink, SinkError, send
+from workbench.store.database import RunRow, Store
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +33,18 @@ WAITS_S: tuple[float, ...] = (1.0, 5.0, 20.0)
 """Seconds to wait before each retry."""
 MAX_WAITING = 100
 """Maximum number of alerts that wait for one sink. More are dropped."""
+PATIENCE_S = 60.0
+"""How long sinks may take for one run."""
+LEASE_TIMEOUT_S = 2.0
+"""The sending process holds the run's lease for this long, so that no other process sends."""
+_EVENTS = (
+    "alerts_armed",
+    "alert_raised",
+    "alert_cleared",
+    "alert_delivered",
+    "driver_started",
+    "run_state_changed",
+)
 
 
 def payload_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
@@ -144,3 +166,56 @@ class Delivery:
     @staticmethod
     def _answer(number: int, sink: str, problem: str | None) -> AlertDelivered:
         return AlertDelivered(alert=number, sink=sink, sent=problem is None, message=problem)
+
+
+def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
+    """Raise the alerts of lost runs that have a rule for it, once, and notify their sinks.
+
+    Args:
+        store: The store of the runs. The sinks come from the calling user's settings.
+
+    Returns:
+        The outcomes by run, without runs whose sinks were notified earlier.
+
+    Raises:
+        ExperimentError: If the settings cannot be read.
+        StoreUnavailableError: If the store cannot be written.
+    """
+    settings = read_settings()
+    notified: dict[str, list[AlertDelivered]] = {}
+    for row in store.runs():
+        if row.state != "lost":
+            continue
+        # A LeaseError means that another process is resuming the run. It notifies the sinks.
+        with contextlib.suppress(LeaseError):
+            answers = _notify(store, row, settings)
+            if answers is not None:
+                notified[row.run_id] = answers
+    return notified
+
+
+def _notify(store: Store, row: RunRow, settings: Settings) -> list[AlertDelivered] | None:
+    if not _read(store, row.run_id).lose(time.time()):
+        return None
+    with store.writer(
+        row.run_id,
+        owner_pid=os.getpid(),
+        owner_host=socket.gethostname(),
+        lease_timeout_s=LEASE_TIMEOUT_S,
+    ) as writer:
+        alerts = _read(store, row.run_id)  # read again: under the lease, nobody else writes
+        raised = alerts.lose(time.time())
+        writer.append(*raised)
+        delivery = Delivery(settings.sinks)
+        for (number, sink), alert in alerts.undelivered.items():
+            delivery.put(sink, number, payload_of(row.run_id, row.name, alert))
+        answers = delivery.close(PATIENCE_S)
+        writer.append(*answers)
+    return answers
+
+
+def _read(store: Store, run_id: str) -> Alerts:
+    alerts = Alerts()
+    for stored in store.events(run_id, types=_EVENTS):
+        alerts.apply(stored.event)
+    return alerts

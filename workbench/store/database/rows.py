@@ -1,15 +1,26 @@
-"""The values that the store returns: runs, stored events and commands."""
+"""The values that the store returns: runs, their ids and owners, stored events and commands.
+
+The process of a driver is identified by its pid, the boot, the pid namespace and its start time,
+all from /proc, because pids are reused. Without /proc, only a missing pid is conclusive. Nothing is
+known about processes of other machines, so their heartbeat decides.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Mapping
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from workbench.foundation.errors import StoreError
 from workbench.foundation.events import Event, RunState
-from workbench.store.database.owner_process import is_alive
 
 _DRIVEN_STATES = ("running", "stopping", "waiting")
 SILENCE_PATIENCE_S = 120.0
@@ -18,6 +29,13 @@ START_PATIENCE_S = 330.0
 """How long a new run may wait for its first driver if its creator is not known to be alive."""
 EventRow = tuple[int, str, int | None, float, str]
 """seq, type, trial, time in Unix seconds, payload as JSON text."""
+NEWEST = ("last", "latest")
+# Seven base-36 digits count 36^7 ticks: at 32 per second, enough until the year 2101.
+_TICKS_PER_S = 32
+_EPOCH_UNIX_S = 1_704_067_200
+_NUM_DIGITS = 7
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 class Owner(NamedTuple):
@@ -151,3 +169,125 @@ def _is_gone(row: Any, since_s: float) -> bool:
     if alive is None:
         return since_s > row.lease_timeout_s + SILENCE_PATIENCE_S
     return not alive
+
+
+def can_name_run(run_id: str) -> bool:
+    """Return whether a text can be a run id.
+
+    It must be valid as the name of a folder, and must not mean the newest run.
+    """
+    return _ALLOWED.fullmatch(run_id) is not None and run_id not in NEWEST
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise an error if a text cannot be a run id.
+
+    Raises:
+        StoreError: If it cannot be one.
+    """
+    if not can_name_run(run_id):
+        raise StoreError(
+            f"{run_id!r} cannot be a run id",
+            field="run_id",
+            allowed="letters, digits, '.', '_' and '-'",
+        )
+
+
+def count_ticks(unix_s: float) -> int:
+    """Return a time in 1/32 s since the start of 2024."""
+    return int((unix_s - _EPOCH_UNIX_S) * _TICKS_PER_S)
+
+
+def make_run_id(name: str, ticks: int) -> str:
+    """Make the run id of a name and a time.
+
+    Args:
+        name: Name of the run. Only its letters and digits are kept.
+        ticks: The result of `count_ticks`. It is written with a fixed number of digits, so that run
+            ids sort by time.
+    """
+    digits = ""
+    for _ in range(_NUM_DIGITS):
+        ticks, digit = divmod(ticks, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return f"{words_of(name)}-{digits}"
+
+
+def words_of(name: str) -> str:
+    """Return the part of a name that can start a run id."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "run"
+
+
+def hint(run_id: str, known: Sequence[str]) -> str:
+    """Return a hint for a run id that does not exist.
+
+    Args:
+        run_id: The requested run id.
+        known: The existing runs, newest first.
+    """
+    near = difflib.get_close_matches(run_id, known, n=3)
+    newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return newest
+
+
+def describe_process(pid: int) -> str | None:
+    """Return the boot, pid namespace and start time of a process, or None without /proc."""
+    status = _read_status(pid)
+    place = _read_place()
+    if status and place:
+        return f"{place} {status[1]}"
+    return None
+
+
+def is_known_dead(pid: int, host: str, described: str | None) -> bool:
+    """Return whether a process has certainly ended. The arguments are explained in `is_alive`."""
+    return is_alive(pid, host, described) is False
+
+
+def is_alive(pid: int, host: str, described: str | None) -> bool | None:
+    """Return whether a process is alive, even if it is suspended.
+
+    Args:
+        pid: Its pid.
+        host: The name of its machine.
+        described: The result of `describe_process` when it was known to be alive.
+
+    Returns:
+        True or False, or None if that cannot be known, as for processes of other machines.
+    """
+    if described is not None:
+        place, _, start = described.rpartition(" ")
+        if place != _read_place():
+            return None
+        status = _read_status(pid)
+        return status is not None and status[1] == start and status[0] not in "ZX"
+    # On Windows, os.kill with signal 0 ends the process instead of checking it.
+    if host != socket.gethostname() or sys.platform == "win32":
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it belongs to another user
+    return None  # another process may have the pid by now
+
+
+def _read_status(pid: int) -> tuple[str, str] | None:
+    """Return the state letter and the start time in clock ticks since the boot."""
+    try:
+        # The command's name is in parentheses and may contain anything, even spaces.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], fields[19]
+
+
+def _read_place() -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None

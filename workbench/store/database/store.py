@@ -1,7 +1,7 @@
-"""The store: its runs, their experiments, events, commands and leases.
+"""The store: its runs, their experiments, events, commands and leases, and how a run is deleted.
 
-Labels of runs, machine samples, blocks of events and the removal of runs are in separate modules,
-which use `find`, `fetch` and `transaction`.
+Labels of runs, machine samples and blocks of events are in separate modules, which use `find`,
+`fetch` and `transaction`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,41 @@ from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import (
     ArtifactsError,
     ExperimentError,
+    RunError,
     RunNotFoundError,
     StoreError,
     StoreUnavailableError,
 )
 from workbench.foundation.events import FINISHED_RUN_STATES, from_json
+from workbench.foundation.formatting import format_bytes, format_count
 from workbench.foundation.outside_text import storable_name
 from workbench.store.database.connection import Database, connect, translated
 from workbench.store.database.notifications import Listener, Notifications
-from workbench.store.database.owner_process import describe_process
-from workbench.store.database.rows import Command, EventRow, RunRow, StoredEvent, to_run
+from workbench.store.database.rows import (
+    NEWEST,
+    Command,
+    EventRow,
+    RunRow,
+    StoredEvent,
+    check_run_id,
+    count_ticks,
+    describe_process,
+    hint,
+    make_run_id,
+    to_run,
+)
 from workbench.store.database.run_files import read_objects, write_objects
-from workbench.store.database.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
 from workbench.store.database.run_writer import RunWriter, is_held, take_lease
-from workbench.store.database.tables import commands, events, last_seq_of, runs, select_events
+from workbench.store.database.tables import (
+    blocks,
+    commands,
+    energy,
+    events,
+    last_seq_of,
+    runs,
+    samples,
+    select_events,
+)
 from workbench.store.database.urls import resolve_url, usual_artifacts
 
 LEASE_TIMEOUT_S = 15.0
@@ -60,6 +82,7 @@ _IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
 """A run without trials has nothing to show, and its command has already said why."""
 _MAX_LISTED = 10
 """How many runs are listed if a name or the start of a run id matches several."""
+_ALIVE = ("waiting", "running", "stopping")
 
 
 class Store:
@@ -543,3 +566,100 @@ class _Renewals:
             changed_s = now_s
         self._seen[row.key] = row.heartbeat_unix_s, changed_s
         return changed_s is not None and now_s - changed_s <= row.lease_timeout_s
+
+
+@dataclass(frozen=True)
+class RunSize:
+    """The space that a run takes up."""
+
+    num_files: int
+    files_bytes: int
+    num_events: int
+    stored_bytes: int
+    """Bytes of its events and of the samples of machines."""
+
+    def describe(self) -> str:
+        """Describe the size in words."""
+        files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.files_bytes)}"
+        kept = (
+            f"{format_count(self.num_events, 'event')} of {format_bytes(self.stored_bytes)} in the"
+            " store"
+        )
+        return f"{files}, and {kept}"
+
+
+def measure_run(store: Store, run_id: str) -> RunSize:
+    """Return the space that a run takes up.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        ArtifactsError: If its files cannot be listed.
+    """
+    row = store.find(run_id)
+    sizes = [size for place in _places(store, row.run_id) for size in place.sizes().values()]
+    num_events, stored_bytes = _measure_texts(store, events, row.key)
+    _, sampled_bytes = _measure_texts(store, samples, row.key)
+    return RunSize(len(sizes), sum(sizes), num_events, stored_bytes + sampled_bytes)
+
+
+def _measure_texts(store: Store, table: sa.Table, run_key: int) -> tuple[int, int]:
+    """Return how many rows a run has in a table, and the total length of their texts."""
+    length = sa.func.coalesce(sa.func.sum(sa.func.length(table.c.payload)), 0)
+    query: Any = sa.select(sa.func.count(), length).where(table.c.run_key == run_key)
+    ((count, num_bytes),) = store.fetch(query)
+    return int(count), int(num_bytes)
+
+
+def delete_run(store: Store, run_id: str) -> RunSize:
+    """Delete a run: its files, and all of its data in the store.
+
+    Args:
+        store: The store.
+        run_id: The run.
+
+    Returns:
+        The space that it took up.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        RunError: If it is active.
+        LeaseError: If a process is writing it.
+        ArtifactsError: If its files cannot be removed. The run is kept.
+    """
+    row = store.run(run_id)
+    refuse_under_way(row)
+    size = measure_run(store, row.run_id)
+    owner = {"owner_pid": os.getpid(), "owner_host": socket.gethostname()}
+    # Under the lease, so that no driver resumes the run meanwhile.
+    with store.writer(row.run_id, **owner, lease_timeout_s=LEASE_TIMEOUT_S) as writer:
+        for place in _places(store, row.run_id):
+            place.delete("")
+        writer.keep(_delete_rows)
+    return size
+
+
+def refuse_under_way(row: RunRow) -> None:
+    """Raise an error if a run has not ended, so it cannot be deleted.
+
+    Raises:
+        RunError: If it is waiting, running or stopping.
+    """
+    if row.state in _ALIVE:
+        raise RunError(
+            f"run {row.run_id} is {row.state}, so it cannot be deleted",
+            next_step="Stop it, and wait until it has ended.",
+        )
+
+
+def _places(store: Store, run_id: str) -> list[Artifacts]:
+    artifacts = store.artifacts_of(run_id)
+    working = open_artifacts(artifacts.working_folder)
+    if artifacts.is_local:
+        return [artifacts]
+    return [artifacts, working]
+
+
+def _delete_rows(connection: Connection, run_key: int) -> None:
+    for table in (blocks, events, commands, samples, energy):
+        connection.execute(table.delete().where(table.c.run_key == run_key))
+    connection.execute(runs.delete().where(runs.c.key == run_key))

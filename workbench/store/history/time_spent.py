@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import Suggestion, WorkbenchError
-from workbench.foundation.events.step_parts import MAX_LOADERS, input_stall, loaders_to_hide
+from workbench.foundation.events.trials import MAX_LOADERS, input_stall, loaders_to_hide
 from workbench.foundation.formatting import format_count, format_duration, format_percent
 from workbench.store.history.history import History
 from workbench.store.history.trial import Trial

@@ -7,7 +7,6 @@ events on.
 
 from __future__ import annotations
 
-from workbench.store.loggers.forwarding import Forwarding
-from workbench.store.loggers.logger import LOGGERS, LoggedRun, TrialLogger
+from workbench.store.loggers.logger import LOGGERS, Forwarding, LoggedRun, TrialLogger
 
 __all__ = ["LOGGERS", "Forwarding", "LoggedRun", "TrialLogger"]

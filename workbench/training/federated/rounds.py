@@ -22,9 +22,20 @@ from workbench.data.sample_seeding import seed_generators, seed_of
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.foundation.errors import ExperimentError
 from workbench.training.assembly import Parts
-from workbench.training.federated import masks
 from workbench.training.federated.clients import Clients
-from workbench.training.federated.server import Server, krum, trimmed_mean, weighted_mean
+from workbench.training.federated.server import (
+    SECRET_BYTES,
+    Server,
+    SumTooLargeError,
+    from_fixed,
+    krum,
+    masked,
+    pair_secret,
+    to_fixed,
+    trimmed_mean,
+    unmasked_sum,
+    weighted_mean,
+)
 from workbench.training.source import WorkerBatch
 from workbench.training.strategies.client_steps import ClientSteps
 
@@ -226,7 +237,7 @@ class Rounds:
         numbers = [taking_part.client for taking_part in drawn]
 
         def secret(client: int, other: int) -> bytes:
-            return masks.pair_secret(self._seed, number, client, other)
+            return pair_secret(self._seed, number, client, other)
 
         received = {}
         for update in updates:
@@ -236,22 +247,22 @@ class Rounds:
             # weights, and the server divides one sum by the other.
             change = np.append((update.weights - before) * weight, weight)
             try:
-                values = masks.to_fixed(change, num_clients=len(numbers))
-            except masks.SumTooLargeError as error:
+                values = to_fixed(change, num_clients=len(numbers))
+            except SumTooLargeError as error:
                 raise self._does_not_fit(error, client, update.num_samples, len(numbers)) from None
             others = {other: secret(client, other) for other in numbers if other != client}
-            received[client] = masks.masked(values, client, others)
+            received[client] = masked(values, client, others)
         if not received:
             return None
         failed = [client for client in numbers if client not in received]
         revealed = {(client, gone): secret(client, gone) for client in received for gone in failed}
-        total = masks.from_fixed(masks.unmasked_sum(received, revealed))
+        total = from_fixed(unmasked_sum(received, revealed))
         if not total[-1]:
             return None
         return total[:-1] / total[-1]
 
     def _does_not_fit(
-        self, error: masks.SumTooLargeError, client: int, num_samples: int, num_clients: int
+        self, error: SumTooLargeError, client: int, num_samples: int, num_clients: int
     ) -> ExperimentError:
         name = self._name_at(error.position)
         if name is None:
@@ -304,7 +315,7 @@ class Rounds:
         per_value = _FIXED_BYTES if self._federated.secure else _FLOAT_BYTES
         num_bytes = num_values * (num_drawn * _FLOAT_BYTES + num_finished * per_value)
         if self._federated.secure:
-            num_bytes += num_finished * (_FIXED_BYTES + num_failed * masks.SECRET_BYTES)
+            num_bytes += num_finished * (_FIXED_BYTES + num_failed * SECRET_BYTES)
         return num_bytes
 
 

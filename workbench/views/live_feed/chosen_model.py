@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.experiment.automl import is_automl
 from workbench.foundation.formatting import format_duration, format_number
-from workbench.runs.plots.prepare_model import model_figures, prepare_leaderboard
+from workbench.runs.plots.prepare import model_figures, prepare_leaderboard
 from workbench.store.history import History
 
 _MAX_ROWS = 30

@@ -20,7 +20,7 @@ from workbench.foundation.errors import (
 )
 from workbench.hardware.resources import Sampler
 from workbench.store.database import Listener, RunRow, Store
-from workbench.store.database.run_ids import NEWEST
+from workbench.store.database.rows import NEWEST
 from workbench.views.live_feed.machines import MachinesStatus, cluster_status, machine_status
 from workbench.views.live_feed.protocol import RunItem
 from workbench.views.live_feed.run_summaries import Summaries, summary_of, with_labels

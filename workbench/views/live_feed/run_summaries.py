@@ -14,7 +14,7 @@ from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_count, format_duration, format_value
 from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import format_numbers
-from workbench.runs.plots.prepare_model import model_figures
+from workbench.runs.plots.prepare import model_figures
 from workbench.runs.progress import driven_until_unix_s, elapsed_s, progress_of
 from workbench.store.database import RunRow, Store
 from workbench.store.history import History, failure_groups, verdicts_of

@@ -28,11 +28,11 @@ from workbench.foundation.events import (
     RunStateChanged,
     TrialEnded,
 )
-from workbench.runs.energy import energy_of
 from workbench.runs.event_lines import Narrator
 from workbench.runs.plots.prepare import CurvesData, prepare_convergence, prepare_throughput
 from workbench.runs.plots.run_data import CHUNK_EVENTS, Chunk, RunData, read_chunk
 from workbench.runs.plots.series import THROUGHPUT, Axis
+from workbench.runs.stored_run import energy_of
 from workbench.store.alerts import JUPYTER
 from workbench.store.database import RunRow, Store
 from workbench.store.history.history import Reading

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from workbench.data.visible_files import visible_below
+from workbench.foundation.files import visible_below
 
 
 def test_hidden_files_and_those_in_hidden_folders_are_left_out(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.hardware.performance.rate_range import (
+from workbench.training.probes.rate_range_test import (
     LossCurve,
     RateRange,
     rising_rates,
