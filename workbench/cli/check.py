@@ -22,6 +22,7 @@ from workbench.cli.parameters import (
     experiment_options,
 )
 from workbench.experiment.actions import ACTIONS, experiment_settings
+from workbench.experiment.code_versions import CODE
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import (
     format_bytes,
@@ -137,21 +138,45 @@ def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
         return []
     from workbench.training.probes.first_step import try_first_steps
 
-    if experiment.links is not None:
-        from workbench.cluster.remote.kept_code import unpack_here
-        from workbench.training.programs.kept_imports import VARIABLE
-
-        os.environ[VARIABLE] = str(unpack_here(experiment) or "")
     try:
+        if experiment.search.code_versions:
+            return _try_versions(experiment)
+        if experiment.links is not None:
+            from workbench.cluster.remote.kept_code import unpack_here
+            from workbench.training.programs.kept_imports import VARIABLE
+
+            os.environ[VARIABLE] = str(unpack_here(experiment) or "")
         return try_first_steps(experiment)
     except WorkbenchError:
-        if experiment.links is not None:
+        if experiment.links is not None and not experiment.search.code_versions:
             from workbench.cluster.remote.kept_code import describe_workdir
 
             # What is not in the working folder is the most likely reason.
             for note in describe_workdir(experiment):
                 click.echo(without_backticks(note), err=True)
         raise
+
+
+def _try_versions(experiment: Experiment) -> list[FirstStep]:
+    """Try the first steps with each version of the code, and name the version in an error."""
+    from workbench.cluster.remote.code_archive import unpacked
+    from workbench.cluster.remote.code_origin import Origin
+    from workbench.cluster.remote.version_trees import keep_versions
+    from workbench.training.probes.first_step import try_first_steps
+    from workbench.training.programs.kept_imports import VARIABLE
+
+    steps: list[FirstStep] = []
+    code = experiment.model_dump(mode="json")["search"][CODE]
+    for place, version in enumerate(keep_versions(experiment, Origin.here())):
+        content = version.code.content
+        os.environ[VARIABLE] = str(unpacked(version.code.sha256, lambda content=content: content))
+        only = {**code, "versions": [code["versions"][place]]}
+        narrowed = experiment.replace(search={CODE: only})
+        try:
+            steps += try_first_steps(narrowed)
+        except WorkbenchError as error:
+            raise error.about(f"search.{CODE}.versions.{place}") from error
+    return steps
 
 
 def _forecast_memory(experiment: Experiment) -> MemoryForecast:

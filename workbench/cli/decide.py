@@ -73,7 +73,8 @@ def decide(
 ) -> None:
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
 
-    BASELINE and CANDIDATE are trials: RUN, RUN/best or RUN/NUMBER. All trainings of their
+    BASELINE and CANDIDATE are trials: RUN, RUN/best or RUN/NUMBER, or RUN/VERSION for a version of
+    the code. All trainings of their
     configurations count, but not those that chose it as the best of several. Or give CSV files with
     --baseline and --candidate.
 

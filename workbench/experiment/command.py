@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, JsonValue, field_validator
 
+from workbench.experiment.code_versions import CODE
 from workbench.experiment.setting_types import Section
 from workbench.foundation.errors import ExperimentError
 
@@ -174,7 +175,8 @@ def check_command(command: str, search: Space, *, has_other_way: bool = False) -
         raise ExperimentError(
             "args means all parameters", field="search.args", next_step="Rename the parameter."
         )
-    received: set[str] = set()
+    # The version of the code reaches the program as its code.
+    received: set[str] = {CODE} if search.code_versions else set()
     for part in arguments_of(command):
         for name, form in _names_in(part):
             members = _members(name, search.root)

@@ -1,7 +1,7 @@
 """The kinds of parameters: their values, how they are written, and how they are drawn at random.
 
-Float, Int, Choice and Fixed are a closed union. A module that uses another library converts them
-itself. The space decides whether a parameter exists in a configuration.
+Float, Int, Choice, Versions and Fixed are a closed union. A module that uses another
+library converts them itself. The space decides whether a parameter exists in a configuration.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pydantic import (
 )
 from typing_extensions import Self, assert_never
 
+from workbench.experiment.code_versions import CodeVersion
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.python_values import json_value, listed_choices, python_value, whole_bound
 from workbench.foundation.refusals import Checked
@@ -311,6 +312,62 @@ class Choice(SearchedSection):
         return rng.choice(self.choices)
 
 
+class Versions(Choice):
+    """One of several versions of the code. Its values are their names.
+
+    Example:
+        >>> from workbench.experiment.domain import Versions
+        >>> Versions(versions=[{"git": "main"}, {"patch": "wider.diff"}]).values()
+        ['main', 'wider.diff']
+    """
+
+    versions: tuple[CodeVersion, ...] = Field(
+        min_length=1,
+        description=(
+            "Versions of the code: [{git: main}, {patch: wider.diff}, {folder: ./other}]."
+        ),
+    )
+    choices: tuple[JsonValue, ...] = Field(default=(), exclude=True, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_choices(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "choices" in given:
+            raise ExperimentError(
+                "the choices are the names of the versions",
+                field="choices",
+                next_step="Remove choices, or remove versions.",
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _name(self) -> Self:
+        names = [version.label for version in self.versions]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise ExperimentError(
+                    f"two versions are called {name}",
+                    field=f"versions.{place}.name",
+                    next_step="Give one of them another name: {git: main, name: before}.",
+                )
+        if self.when:
+            raise ExperimentError(
+                "every trial needs code", field="when", next_step="Remove the condition."
+            )
+        # The section is frozen for its users. Their names follow from the versions.
+        vars(self)["choices"] = tuple(names)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _write_versions(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = handler(self)
+        return {
+            key: value
+            for key, value in written.items()
+            if key == "versions" or (value and key != "choices")
+        }
+
+
 class Fixed(DomainSection):
     """One value, the same in every trial where the parameter exists.
 
@@ -362,10 +419,14 @@ def same_value(first: JsonValue, second: JsonValue) -> bool:
 
 def _kind(given: Any) -> str | None:
     """Return the kind of parameter that was meant, or None if that is not clear."""
+    if isinstance(given, Versions):
+        return "code-versions"
     if isinstance(given, Float | Int | Choice | Fixed):
         return type(given).__name__.lower()
     if not isinstance(given, Mapping) or "value" in given:
         return "fixed"
+    if "versions" in given:
+        return "code-versions"
     if "choices" in given:
         return "choice"
     if "type" in given and given["type"] in ("int", "float"):
@@ -451,11 +512,12 @@ def _instead_of(given: Mapping[str, Any]) -> str | None:
     return f"{{{', '.join(parts)}}}"
 
 
-Domain = Float | Int | Choice | Fixed
+Domain = Float | Int | Choice | Versions | Fixed
 WrittenDomain = Annotated[
     Annotated[Float, Tag("float")]
     | Annotated[Int, Tag("int")]
     | Annotated[Choice, Tag("choice")]
+    | Annotated[Versions, Tag("code-versions")]
     | Annotated[Fixed, Tag("fixed")],
     Discriminator(
         _kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +26,7 @@ from typing_extensions import Self
 
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases, written_names
+from workbench.experiment.code_versions import CODE
 from workbench.experiment.command import (
     Workdir,
     check_command,
@@ -33,6 +34,7 @@ from workbench.experiment.command import (
     parse_command,
 )
 from workbench.experiment.components import Component
+from workbench.experiment.domain import Versions
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated, check_federated, is_federated_setting
 from workbench.experiment.fidelity import Levels, WrittenFidelity
@@ -98,6 +100,7 @@ def check_name(name: str) -> str:
 
 
 DEFAULT_TRIALS = 20
+_CONFIRM = "confirm"
 _OF_OPTIMIZERS = (
     "optimizer",
     "momentum",
@@ -305,7 +308,7 @@ class Experiment(BaseModel):
         _refuse_unwritable(fields)
         written = written_names(fields)
         try:
-            super().__init__(**resolve_aliases(python_values(fields)))
+            super().__init__(**_with_repeated_versions(resolve_aliases(python_values(fields))))
         except ValidationError as error:
             raise refusal_of_all(error, Experiment, written) from error
         # Not a field, so it is neither compared nor stored: two files that differ only in the
@@ -317,6 +320,7 @@ class Experiment(BaseModel):
         # First what is trained: the other checks assume that exactly one of model, train and
         # command is given.
         _check_what_is_trained(self)
+        _check_versions(self)
         _check_objectives(self)
         _check_unit(self)
         _check_momentum(self)
@@ -340,7 +344,8 @@ class Experiment(BaseModel):
         return {
             key: value
             for key, value in written.items()
-            if value not in (None, {}, [], ())
+            # An empty section says that versions of the code are not trained again.
+            if (value not in (None, {}, [], ()) or (key == _CONFIRM and self.search.code_versions))
             and not (key in ("repeats", "seed") and value == type(self).model_fields[key].default)
             and not (key == "sampler" and value == {})
         }
@@ -352,7 +357,8 @@ class Experiment(BaseModel):
         None if trials have no working folders.
         """
         if self.workdir is None:
-            return None
+            # Every trial needs the files of its version.
+            return {} if self.command is not None and self.search.code_versions else None
         return self.workdir.link if isinstance(self.workdir, Workdir) else {}
 
     @property
@@ -486,7 +492,12 @@ class Experiment(BaseModel):
         num_configurations = self.max_configurations()
         if num_configurations is None:
             return None
-        return num_configurations * self.repeats + self.confirm.max_trainings(self.repeats)
+        return num_configurations * self.repeats + self.max_confirmations()
+
+    def max_confirmations(self) -> int:
+        """Return how many trainings `confirm` adds at most, over all versions of the code."""
+        num_versions = max(1, len(self.search.code_versions))
+        return num_versions * self.confirm.max_trainings(self.repeats)
 
     def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.
@@ -562,6 +573,24 @@ class Experiment(BaseModel):
         fields = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
         given = {key: component for key, component in fields.items() if component is not None}
         return given | {f"metrics.{index}": metric for index, metric in enumerate(self.own_metrics)}
+
+
+def _with_repeated_versions(fields: dict[str, Any]) -> dict[str, Any]:
+    """Train the best configuration of each version of the code again, unless `confirm` is given.
+
+    The trials that chose a configuration were also lucky, so they cannot decide between versions.
+    """
+    search, objectives = fields.get("search"), fields.get("objectives")
+    code = search.root.get(CODE) if isinstance(search, Space) else None
+    if isinstance(search, Mapping):
+        code = search.get(CODE)
+    is_searched = isinstance(code, Versions) or (isinstance(code, Mapping) and "versions" in code)
+    has_one = isinstance(objectives, Sequence) and len(objectives) == 1
+    budget = fields.get("budget")
+    trials = budget.get("trials") if isinstance(budget, Mapping) else getattr(budget, "trials", 1)
+    if not is_searched or not has_one or _CONFIRM in fields or trials is None:
+        return fields
+    return {**fields, _CONFIRM: {"best": 1}}
 
 
 def _enumerates_grid(sampler: Sampler) -> bool:
@@ -647,6 +676,31 @@ def _check_what_is_trained(experiment: Experiment) -> None:
                 field=field,
                 next_step="Give a model and data, a train function, or a command.",
             )
+
+
+def _check_versions(experiment: Experiment) -> None:
+    """Raise an error if versions of the code are searched and would not be run."""
+    if not experiment.search.code_versions:
+        return
+    if experiment.trains_model:
+        raise ExperimentError(
+            "versions of the code need a command or a train function",
+            field=f"search.{CODE}",
+            next_step="Write the training as a command or a train function, or remove it.",
+        )
+    if experiment.payload_hashes():
+        raise ExperimentError(
+            "a function of a notebook or of the main script has no versions",
+            field=f"search.{CODE}",
+            next_step="Put the function into a module: train: package.module:function.",
+        )
+    if experiment.sampler.kind.is_population:
+        raise ExperimentError(
+            f"the sampler {experiment.sampler.name} changes parameters during a training, and a"
+            " training has one version of the code",
+            field=f"search.{CODE}",
+            next_step="Choose another sampler.",
+        )
 
 
 def _check_unit(experiment: Experiment) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from workbench.experiment.alert_rules import KINDS
 from workbench.experiment.aliases import ALIASES, as_written
-from workbench.experiment.domain import Choice, Fixed, Float, Int
+from workbench.experiment.domain import Choice, Fixed, Float, Int, Versions
 from workbench.foundation import refusals
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.refusals import Dialect
@@ -38,7 +38,13 @@ _RENAMED = {
 DIALECT = Dialect(
     kinds={"alerts": KINDS},
     other_names=ALIASES,
-    tagged={"float": Float, "int": Int, "choice": Choice, "fixed": Fixed},
+    tagged={
+        "float": Float,
+        "int": Int,
+        "choice": Choice,
+        "code-versions": Versions,
+        "fixed": Fixed,
+    },
     elsewhere=_ELSEWHERE,
     examples={
         "objectives": f"a list, such as [{_OBJECTIVE}]",

@@ -16,12 +16,14 @@ from pydantic import ConfigDict, Field, JsonValue, RootModel, ValidationError, m
 from pydantic_core import PydanticUndefined
 from typing_extensions import Self
 
+from workbench.experiment.code_versions import CODE, CodeVersion
 from workbench.experiment.domain import (
     Choice,
     Domain,
     Fixed,
     Float,
     Int,
+    Versions,
     WrittenDomain,
     describe,
     same_value,
@@ -77,6 +79,12 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                     "this is not a valid name for a parameter",
                     field=name,
                     allowed="letters, digits and underscores, with dots or dashes between them",
+                )
+            if isinstance(domain, Versions) and name != CODE:
+                raise ExperimentError(
+                    "versions of the code are the values of one parameter",
+                    field=name,
+                    allowed=f"the name {CODE}",
                 )
             if (
                 not isinstance(domain, Fixed)
@@ -145,6 +153,24 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             values is None or any(True for _ in islice(values, 1, 2))
             for values in (domain.values() for domain in self.root.values())
         )
+
+    @property
+    def code_versions(self) -> dict[str, CodeVersion]:
+        """The versions of the code by name. Empty if the code is not searched."""
+        domain = self.root.get(CODE)
+        if not isinstance(domain, Versions):
+            return {}
+        return {version.label: version for version in domain.versions}
+
+    def without_version(self, params: Mapping[str, JsonValue]) -> Params:
+        """Return what a program or function receives: all values but the version of its code.
+
+        Args:
+            params: A configuration.
+        """
+        if not self.code_versions:
+            return dict(params)
+        return {name: value for name, value in params.items() if name != CODE}
 
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
         """Return whether the parameter `name` exists, given the values of its parents.

@@ -24,6 +24,7 @@ _PLAIN_TAGS = frozenset(
         "float",
         "int",
         "choice",
+        "code-versions",
         "fixed",
         "constrained-int",
         "constrained-float",

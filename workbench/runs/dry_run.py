@@ -133,8 +133,10 @@ def _lines(
         end += f", each trained {experiment.repeats} times"
     confirm = experiment.confirm
     if confirm.best is not None:
+        of_version = " of each version of the code" if experiment.search.code_versions else ""
         end += (
-            f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
+            f", then trains the best {confirm.best}{of_version} again, up to"
+            f" {confirm.trainings} times in all"
         )
     yield end
     if machine is None or share is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from workbench.experiment.code_versions import CODE
 from workbench.experiment.goals import LATENCY, SIZE, Goal
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, StoreError
 from workbench.foundation.events import TrialReported
@@ -63,8 +64,8 @@ def decide(
     claim has at most the probability `error`.
 
     Args:
-        baseline: A run, or RUN, RUN/best or RUN/NUMBER. Without a trial, the best one is meant. Or
-            a CSV file with the columns run, step and value.
+        baseline: A run, or RUN, RUN/best, RUN/NUMBER or RUN/VERSION of the code. Without a trial,
+            the best one is meant. Or a CSV file with the columns run, step and value.
         candidate: The same for the candidate.
         floor: A CSV file of repeated runs for the noise floor, with the columns group, run, step,
             and val_loss or value. Runs of a store also have the repeats in the store.
@@ -132,9 +133,13 @@ class _Side:
     run: Run
     history: History
     trial: Trial
+    version: str | None = None
+    """The version of the code whose best configuration the trial has, or None."""
 
     @property
     def name(self) -> str:
+        if self.version is not None:
+            return f"{self.version} of {self.run.name}"
         return f"trial {self.trial.number} of {self.run.name}"
 
     def trainings(self) -> tuple[list[Trial], list[str]]:
@@ -177,6 +182,8 @@ class _Side:
 
     def _was_chosen(self) -> bool:
         """Whether it is the best of several configurations."""
+        if self.version is not None:
+            return len(_of_version(self.history, self.version)) > 1
         best = self.history.best()
         complete = {trial.configuration for trial in self.history.in_state("complete")}
         return (
@@ -325,12 +332,18 @@ def _find_side(label: str, given: Run | str, store: Store | str | None) -> _Side
     if isinstance(given, Run):
         run = given
     else:
-        name, separator, trial = given.rpartition("/")
+        name, separator, trial = given.partition("/")
+        run = attach(name, store=store)
+        versions = run.experiment.search.code_versions
+        if trial in versions:
+            return _side_of_version(label, run, trial)
         if separator and trial != "best" and not trial.isdecimal():
+            names = "".join(f", {name}/{version}" for version in versions)
             raise ArgumentError(
-                f"{trial!r} is not a trial", field=label, allowed="RUN, RUN/best, or RUN/NUMBER"
+                f"{trial!r} is not a trial",
+                field=label,
+                allowed=f"RUN, RUN/best, or RUN/NUMBER{names}",
             )
-        run = attach(name if separator else given, store=store)
         if separator and trial != "best":
             number = int(trial)
     history = run.history
@@ -342,6 +355,99 @@ def _find_side(label: str, given: Run | str, store: Store | str | None) -> _Side
             next_step="Name a trial as RUN/NUMBER, or wait for the first one.",
         )
     return _Side(label, run, history, best)
+
+
+def _side_of_version(label: str, run: Run, version: str) -> _Side:
+    """Return the side of a version: the configuration that was its best in the search.
+
+    Later repeats do not choose it, because they decide.
+    """
+    history, objective = run.history, run.history.objectives[0]
+    means = {
+        trials[0].configuration: sum(trial.values[objective.metric] for trial in trials)
+        / len(trials)
+        for trials in _of_version(history, version).values()
+    }
+    if not means:
+        raise ArgumentError(
+            f"{version} has no complete trial yet",
+            field=label,
+            next_step="Wait for the first one, or add one: workbench enqueue.",
+        )
+    choose = min if objective.goal == "minimize" else max
+    best = choose(means, key=lambda number: means[number])
+    return _Side(label, run, history, history.trainings_of(best)[0], version)
+
+
+def _of_version(history: History, version: str) -> dict[int, list[Trial]]:
+    """Return the complete, feasible trials of the search by configuration, of one version."""
+    metric = history.objectives[0].metric
+    trials: dict[int, list[Trial]] = {}
+    for trial in history.in_state("complete"):
+        if trial.params.get(CODE) != version or trial.repeat >= history.experiment.repeats:
+            continue
+        if history.is_feasible(trial) and math.isfinite(trial.values.get(metric, math.nan)):
+            trials.setdefault(trial.configuration, []).append(trial)
+    return trials
+
+
+@dataclass(frozen=True)
+class VersionDecision:
+    """The decision about a version of the code, compared with the first one.
+
+    Attributes:
+        baseline: The name of the first version.
+        candidate: The name of the other version.
+        judgement: The decision. None if one of them has no complete trial.
+        why_none: Why there is no decision.
+    """
+
+    baseline: str
+    candidate: str
+    judgement: Judgement | None
+    why_none: str | None = None
+
+    def describe(self) -> str:
+        """Describe the decision in one line."""
+        lead = f"{self.candidate} compared with {self.baseline}"
+        if self.judgement is None:
+            return f"{lead}: {self.why_none}"
+        headline, *lines = self.judgement.describe()
+        effect = [line.removesuffix(".") for line in lines if line.startswith("Improvement")]
+        return f"{lead}: {headline.removesuffix('.')}{''.join(f'. {line}' for line in effect)}"
+
+
+def decide_versions(run: Run, *, error: float = ERROR) -> list[VersionDecision]:
+    """Decide for each version of the code of a run whether it is better than the first one.
+
+    Only fresh trainings of the best configurations count. The versions share the error.
+
+    Args:
+        run: A run that searches versions of its code. Without versions, the list is empty.
+        error: Allowed probability of a wrong claim over all versions.
+
+    Example:
+        >>> from workbench.runs.trial_decisions import decide_versions
+        >>> decide_versions(run)
+        []
+    """
+    names = list(run.experiment.search.code_versions)
+    if len(run.experiment.objectives) > 1:
+        return []
+    decisions: list[VersionDecision] = []
+    for name in names[1:]:
+        try:
+            judgement = decide_from_runs(
+                f"{run.run_id}/{names[0]}",
+                f"{run.run_id}/{name}",
+                limits=Limits(error / (len(names) - 1)),
+                store=run.store,
+            )
+        except ArgumentError as problem:
+            decisions.append(VersionDecision(names[0], name, None, problem.problem))
+            continue
+        decisions.append(VersionDecision(names[0], name, judgement))
+    return decisions
 
 
 def _key(side: _Side) -> tuple[str, int, int]:

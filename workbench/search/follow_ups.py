@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 
 from workbench.experiment import Experiment
+from workbench.experiment.code_versions import CODE
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.goals import sign_of
 from workbench.foundation.events import LowFidelity, TrialProposed
@@ -29,9 +30,13 @@ KEPT = 2
 
 
 def next_confirmation(
-    experiment: Experiment, configurations: Sequence[ConfigurationRecord]
+    experiment: Experiment,
+    configurations: Sequence[ConfigurationRecord],
 ) -> tuple[ConfigurationRecord, int] | None:
     """Return the next training of the race. It only depends on the trials so far.
+
+    Versions of the code do not race each other: a decision between them needs fresh trainings of
+    both. So there is a race for each version.
 
     Args:
         experiment: The experiment.
@@ -41,9 +46,26 @@ def next_confirmation(
         The configuration and the number of its repeat. None while trainings of a round are running,
         and after the race.
     """
-    confirm = experiment.confirm
-    if confirm.best is None or any(record.outcome is None for record in configurations):
+    if experiment.confirm.best is None:
         return None
+    if any(record.outcome is None for record in configurations):
+        return None
+    versions = experiment.search.code_versions
+    if not versions:
+        return _next_of_race(experiment, configurations)
+    races = [
+        _next_of_race(experiment, [item for item in configurations if item.params[CODE] == name])
+        for name in versions
+    ]
+    return next((training for training in races if training is not None), None)
+
+
+def _next_of_race(
+    experiment: Experiment, configurations: Sequence[ConfigurationRecord]
+) -> tuple[ConfigurationRecord, int] | None:
+    """Return the next training of a race, and the number of its repeat."""
+    confirm = experiment.confirm
+    assert confirm.best is not None
     metric, sign = experiment.objectives[0].metric, _sign(experiment)
     contenders = _contenders(experiment, configurations, confirm.best)
     racing = [record.number for record in contenders]

@@ -106,7 +106,7 @@ class Orders:
                 dataclasses.replace(request, trial=trial.number, num_workers=plan.workers or 1)
             ),
             blocking=experiment.early_stop.pruner != "none",
-            origin=self._program.origin_of(version),
+            origin=self._program.origin_of(version, trial.params),
             program=version,
             plan=plan,
             max_retries=max(0, settings.max_retries - trial.num_retries),

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.remote.version_trees import keep_versions
 from workbench.data import DATASETS, check_options, check_path
 from workbench.data.options import existing_path
 from workbench.experiment import Component, Experiment, PlanSettings, Training
@@ -120,6 +122,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield from _checks_of_model(experiment, on_this_machine)
     else:
         yield from _checks_of_function(experiment)
+    if experiment.search.code_versions:
+        yield partial(_check_versions, experiment)
     if experiment.sampler.kind.enumerates_grid:
         yield partial(_check_grid, experiment)
     if experiment.sampler.kind.is_population:
@@ -128,6 +132,10 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(check_turns, experiment)
     if on_this_machine:
         yield partial(_check_resources, experiment)
+
+
+def _check_versions(experiment: Experiment) -> None:
+    keep_versions(experiment, Origin.here())
 
 
 def _checks_of_command(

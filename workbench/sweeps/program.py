@@ -19,8 +19,10 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from workbench.cluster.head import ray_environment
 from workbench.cluster.remote.code_archive import pack
@@ -36,15 +38,16 @@ from workbench.cluster.remote.kept_code import (
     others_of,
     stamp_of,
 )
+from workbench.cluster.remote.version_trees import keep_versions
 from workbench.experiment import Experiment
 from workbench.experiment.actions import suggest
 from workbench.experiment.command import arguments_of
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ArtifactsError, RunError, WorkbenchError
-from workbench.foundation.events import Event, Noted, ProgramKept, TrialEnded
+from workbench.foundation.events import Event, KeptVersion, Noted, ProgramKept, TrialEnded
 from workbench.foundation.formatting import format_count
 from workbench.store.history import Trial
-from workbench.store.history.programs import format_trials
+from workbench.store.history.programs import code_sha256_of, format_trials
 from workbench.sweeps.fingerprints import (
     MAX_STORED_FILES,
     Fingerprints,
@@ -64,6 +67,7 @@ _MAX_NAMED = 3
 _NEVER: Stamp = (-1, -1)
 """The stamp of a file that is not yet compared with its hash."""
 FILE_NAME = "origin.json"
+_VERSIONS_NAME = "code-versions.json"
 
 
 class Program:
@@ -100,6 +104,7 @@ class Program:
                     code_sha256=self._origin.kept_sha256,
                     why="start",
                     num_files=0 if self._manifest is None else len(self._manifest["files"]),
+                    choices=read_versions(self._artifacts),
                 )
             )
 
@@ -147,12 +152,15 @@ class Program:
             return first.program
         return programs[-1].version
 
-    def origin_of(self, version: int) -> Origin:
-        """Return the origin from which the trials of a version import the user's code."""
-        hashes = {event.version: event.code_sha256 for event in self._history.programs}
-        return dataclasses.replace(
-            self._origin, kept_sha256=hashes.get(version, self._origin.kept_sha256)
-        )
+    def origin_of(self, version: int, params: Mapping[str, JsonValue]) -> Origin:
+        """Return the origin from which a trial imports the user's code.
+
+        Args:
+            version: The version of the code, by number.
+            params: The configuration, which chooses between versions if the code is searched.
+        """
+        kept = code_sha256_of(self._history, version, params)
+        return dataclasses.replace(self._origin, kept_sha256=kept or self._origin.kept_sha256)
 
     # What has changed.
 
@@ -385,6 +393,11 @@ class Program:
                 submitted.
             ExperimentError: If later trials continue the training of earlier ones.
         """
+        if self._ledger.experiment.search.code_versions:
+            raise RunError(
+                "the run compares versions of its code, which were kept when it started",
+                next_step="Start another run.",
+            )
         if self._origin.archived is not None:
             raise RunError(
                 "the code of the run was submitted", next_step="Submit the experiment again."
@@ -461,6 +474,14 @@ def write_origin(
     if kept.kept_sha256:
         name = kept_name(kept.kept_sha256)
         artifacts.write(name, open_artifacts(kept.archive_place).read(name))
+        if experiment is not None and experiment.search.code_versions:
+            _copy_versions(open_artifacts(kept.archive_place), artifacts)
+    elif experiment is not None and experiment.search.code_versions:
+        versions = keep_versions(experiment, kept)
+        for version in versions:
+            artifacts.write(kept_name(version.code.sha256), version.code.content)
+        _write_versions(artifacts, [version.event for version in versions])
+        kept = dataclasses.replace(kept, kept_sha256=versions[0].code.sha256)
     elif (
         experiment is not None
         and (kept.archived is None or experiment.links is not None)
@@ -469,6 +490,34 @@ def write_origin(
         artifacts.write(kept_name(code.sha256), code.content)
         kept = dataclasses.replace(kept, kept_sha256=code.sha256)
     write_latest_origin(artifacts, kept)
+
+
+def _write_versions(artifacts: Artifacts, versions: Sequence[KeptVersion]) -> None:
+    written = [version.model_dump(mode="json") for version in versions]
+    artifacts.write(_VERSIONS_NAME, json.dumps(written).encode())
+
+
+def read_versions(artifacts: Artifacts) -> list[KeptVersion]:
+    """Return the versions of the code between which the trials of a run choose, if any.
+
+    Args:
+        artifacts: The artifacts of the run.
+
+    Raises:
+        ArtifactsError: If they cannot be reached.
+    """
+    if not artifacts.exists(_VERSIONS_NAME):
+        return []
+    return [KeptVersion(**entry) for entry in json.loads(artifacts.read(_VERSIONS_NAME))]
+
+
+def _copy_versions(source: Artifacts, artifacts: Artifacts) -> None:
+    """Take over the versions of another run."""
+    versions = read_versions(source)
+    for version in versions:
+        name = kept_name(version.code_sha256)
+        artifacts.write(name, source.read(name))
+    _write_versions(artifacts, versions)
 
 
 def write_latest_origin(artifacts: Artifacts, origin: Origin) -> None:

@@ -13,7 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.kept_code import describe_workdir
+from workbench.cluster.remote.version_trees import keep_versions
 from workbench.data import notes_of
 from workbench.experiment import Component, Experiment
 from workbench.experiment.metric_declarations import computed_goal
@@ -68,8 +70,20 @@ def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
         *notes_of_limits(experiment, num_gpus),
         *_notes_of_few_whole_numbers(experiment.search.root),
         *_notes_of_grace(experiment),
-        *(describe_workdir(experiment) if experiment.links is not None else ()),
+        *_notes_of_code(experiment),
     ]
+
+
+def _notes_of_code(experiment: Experiment) -> list[str]:
+    """Return notes on the versions of the code and on the working folders of trials."""
+    if experiment.search.code_versions:
+        kept = keep_versions(experiment, Origin.here())
+        return [
+            f"code: {version.event.name} has {format_count(version.code.num_files, 'file')}"
+            f" ({version.event.describe_difference()})"
+            for version in kept
+        ]
+    return [] if experiment.links is None else describe_workdir(experiment)
 
 
 def _notes_of_goals(experiment: Experiment) -> Iterator[str]:

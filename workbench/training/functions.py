@@ -83,7 +83,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         return Outcome("stopped", task.reported_step, dict(task.reported), ends_turn=True)
     function = component.load(field="train")
     check_kind(kind_of(function), component.title, type(function).__name__)
-    config = {**component.options, **task.params}
+    config = {**component.options, **experiment.search.without_version(task.params)}
     worker = None
     if task.num_workers > 1 or "worker" in _parameters(function):
         from workbench.training.device import join_trial

@@ -25,6 +25,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
+from workbench.experiment.code_versions import CODE
 from workbench.experiment.command import (
     RESUME_FROM,
     expand,
@@ -151,11 +152,12 @@ class _Attempt:
             "trial": task.trial,
             "world_size": task.num_workers,
         }
-        (scratch / "config.json").write_text(
-            json.dumps(dict(task.params), ensure_ascii=False), "utf-8"
-        )
+        if experiment.search.code_versions:
+            self._built_in[CODE] = task.params[CODE]
+        self._params = experiment.search.without_version(task.params)
+        (scratch / "config.json").write_text(json.dumps(self._params, ensure_ascii=False), "utf-8")
         if experiment.metric_source.kind == "wandb":
-            (scratch / "wandb.yaml").write_text(wandb_configuration(nested(task.params)), "utf-8")
+            (scratch / "wandb.yaml").write_text(wandb_configuration(nested(self._params)), "utf-8")
         self._scratch, self._reported = scratch, scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
         self._metric_readers = self._readers()
@@ -183,7 +185,7 @@ class _Attempt:
         """Start the program, and follow it to its end."""
         experiment, task = self._experiment, self._task
         assert experiment.command is not None
-        arguments = expand(experiment.command, task.params, self._built_in)
+        arguments = expand(experiment.command, self._params, self._built_in)
         program = FollowedProgram(
             self._metric_readers,
             KeptOutput(experiment.resources.max_log_size),

@@ -20,7 +20,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from workbench.cluster.remote.code_dependencies import (
 )
 from workbench.cluster.remote.code_origin import Origin, is_installed, user_modules
 from workbench.experiment import Experiment
+from workbench.experiment.code_versions import CODE
 from workbench.experiment.command import arguments_of
 from workbench.experiment.trainings import weights_of
 from workbench.foundation.errors import ExperimentError
@@ -157,11 +158,52 @@ class KeptCode:
     sha256: str
     hashes: dict[str, str]
     """The SHA-256 of each file, by its path."""
+    texts: dict[str, bytes]
+    """Their contents, by path."""
+    beside: frozenset[str]
+    """The paths of those that are only next to the code, and may not be needed."""
 
     @property
     def num_files(self) -> int:
         """How many files were kept."""
         return len(self.hashes)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A folder with a version of the code, and the folder that it stands for.
+
+    Attributes:
+        root: The folder with the files.
+        stands_for: The folder whose paths they get.
+    """
+
+    root: Path
+    stands_for: Path
+
+    def origin(self, origin: Origin) -> Origin:
+        """Return an origin in which the version is read instead."""
+        entries = [str(self._inside(Path(entry))) for entry in origin.search_path]
+        return replace(
+            origin,
+            directory=str(self._inside(Path(origin.directory))),
+            search_path=tuple(entries),
+        )
+
+    def shown(self, path: Path) -> Path:
+        """Return the path that a file of the version gets."""
+        if not path.is_relative_to(self.root):
+            return path
+        return self.stands_for / path.relative_to(self.root)
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a file is of the version, or of neither it nor what it stands for."""
+        return path.is_relative_to(self.root) or not path.is_relative_to(self.stands_for)
+
+    def _inside(self, path: Path) -> Path:
+        if not path.is_relative_to(self.stands_for):
+            return path
+        return self.root / path.relative_to(self.stands_for)
 
 
 @dataclass
@@ -191,52 +233,91 @@ class RunFiles:
         """Add a file that is kept if it is source, and compared if it is not."""
         (self.sources if _is_source(path) else self.others).add(path)
 
+    def only_of(self, tree: Tree) -> None:
+        """Leave out what the version does not have, and data that its trials cannot see."""
+        self.sources = {path for path in self.sources if tree.holds(path.absolute())}
+        self.beside &= self.sources
+        self.bundled = {
+            name: path for name, path in self.bundled.items() if tree.holds(path.absolute())
+        }
+        self.tops = {name: path for name, path in self.tops.items() if tree.holds(Path(path))}
+        self.others = {
+            path
+            for path in self.others
+            if tree.holds(path.absolute()) and not path.absolute().is_relative_to(tree.root)
+        }
+        self.unserved = {
+            path for path in self.unserved if not path.absolute().is_relative_to(tree.root)
+        }
 
-def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) -> KeptCode | None:
+
+def keep(
+    experiment: Experiment,
+    origin: Origin,
+    *,
+    before: Iterable[str] = (),
+    tree: Tree | None = None,
+    gone: Iterable[Path] = (),
+) -> KeptCode | None:
     """Pack the source files that the trials of an experiment run.
 
     Args:
         experiment: The experiment.
         origin: Where the run was started, on this machine.
         before: Paths of files that an earlier version has kept.
+        tree: A folder with another version of the code, or None for the code of `origin`.
+        gone: Files that are on the disk. Those that the version does not have are not imported.
 
     Returns:
         The packed files, or None if the experiment has no code of the user's.
     """
-    needed = find(experiment, origin)
+    if tree is None:
+        needed = find(experiment, origin)
+    else:
+        needed = find(experiment, tree.origin(origin))
+        needed.only_of(tree)
+
+    def shown(path: Path) -> str:
+        return str(path if tree is None else tree.shown(path.absolute()))
+
     needed.sources |= {path for path in map(Path, before) if path.is_file()}
     contents = dict(_contents(needed.sources))
     if not contents:
         return None
     files = {
-        str(path): {
+        shown(path): {
             "kept": f"files/{number}{path.suffix}",
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         for number, (path, content) in enumerate(sorted(contents.items()))
     }
     workdir = {
-        name: {"path": str(path.absolute()), "executable": os.access(path, os.X_OK)}
+        name: {"path": shown(path.absolute()), "executable": os.access(path, os.X_OK)}
         for name, path in sorted(needed.workdir.items())
         if path.absolute() in contents
     }
-    bundled = {name: str(path) for name, path in sorted(needed.bundled.items()) if path in contents}
+    bundled = {
+        name: shown(path) for name, path in sorted(needed.bundled.items()) if path in contents
+    }
+    tops = {name: shown(Path(path)) for name, path in needed.tops.items()}
     manifest = {
         "files": files,
-        "tops": needed.tops,
+        "tops": tops,
         "bundled": bundled,
         "directory": origin.directory,
         "others": _others_among(needed),
-        "beside": sorted(map(str, needed.beside)),
+        "beside": sorted(map(shown, needed.beside)),
         "workdir": workdir,
+        "is_version": tree is not None,
+        "gone": sorted({shown(path) for path in gone} - files.keys()),
     }
     packed = {
         kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()
     }
     places = {path: entry["kept"] for path, entry in files.items()}
-    packed[kept_imports.INDEX] = kept_imports.index_of(places, needed.tops)
+    packed[kept_imports.INDEX] = kept_imports.index_of(places, tops, manifest["gone"])
     packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
-    packed |= {files[str(path)]["kept"]: content for path, content in contents.items()}
+    packed |= {files[shown(path)]["kept"]: content for path, content in contents.items()}
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(packed.items()):
@@ -245,7 +326,9 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
             archive.writestr(entry, content)
     content = stream.getvalue()
     hashes = {path: entry["sha256"] for path, entry in files.items()}
-    return KeptCode(content, hashlib.sha256(content).hexdigest(), hashes)
+    texts = {shown(path): text for path, text in contents.items()}
+    beside = frozenset(map(shown, needed.beside))
+    return KeptCode(content, hashlib.sha256(content).hexdigest(), hashes, texts, beside)
 
 
 def unpack_here(experiment: Experiment) -> Path | None:
@@ -317,7 +400,10 @@ def _add_workdir(
         return
     links, needed = tuple(experiment.links), files.sources - files.beside
     searched = [
-        value for domain in experiment.search.root.values() for value in domain.values() or ()
+        value
+        for name, domain in experiment.search.root.items()
+        for value in domain.values() or ()
+        if name != CODE
     ]
     given = [*arguments, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
@@ -423,7 +509,10 @@ def _add_named(
     """Add the files that a command, options, parameters and code name."""
     options = experiment.train.options.values() if experiment.train else ()
     searched = [
-        value for domain in experiment.search.root.values() for value in domain.values() or ()
+        value
+        for name, domain in experiment.search.root.items()
+        for value in domain.values() or ()
+        if name != CODE
     ]
     given = [*_inputs_among(arguments), *options, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
@@ -639,6 +728,8 @@ def changed_files(manifest: Mapping[str, Mapping[str, Mapping[str, str]]]) -> li
         manifest: The manifest of the kept code.
     """
     changed: list[str] = []
+    if manifest.get("is_version"):  # the disk has one of several versions, or none
+        return []
     for path, entry in manifest["files"].items():
         try:
             content = Path(path).read_bytes()

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from workbench.foundation.events.header import EventHeader, OutsideText, RunState, TrialEventHeader
 from workbench.foundation.formatting import format_duration
 
 _PREFIX = "waits for "
 _OVER_PREFIX = "waited for "
+
+_MAX_NAMED = 3
 
 
 class DriverStarted(EventHeader):
@@ -61,6 +63,30 @@ class SettingsChanged(EventHeader):
     )
 
 
+class KeptVersion(BaseModel):
+    """One of several versions of the code between which the trials choose."""
+
+    name: str = Field(description="The value of the parameter code.")
+    source: str = Field(description="Where it comes from, such as git main (1a2b3c4d5e).")
+    code_sha256: str = Field(description="Hash of the kept code.")
+    num_files: int = Field(ge=0, description="How many source files were kept.")
+    changed: list[str] = Field(
+        default_factory=list, description="The files that differ from the first version."
+    )
+    lines_added: int = Field(default=0, ge=0, description="Lines that the first version lacks.")
+    lines_removed: int = Field(default=0, ge=0, description="Lines that only the first has.")
+
+    def describe_difference(self) -> str:
+        """Describe how it differs from the first version, such as `+3 -1 lines in train.py`."""
+        if not self.changed:
+            return "the others are compared with it"
+        shown = ", ".join(self.changed[:_MAX_NAMED])
+        num_more = len(self.changed) - _MAX_NAMED
+        if num_more > 0:
+            shown += f" and {num_more} more"
+        return f"+{self.lines_added} -{self.lines_removed} lines in {shown}"
+
+
 class ProgramKept(EventHeader):
     """Trials that start from now on run this version of the code."""
 
@@ -82,6 +108,9 @@ class ProgramKept(EventHeader):
     continued: list[int] = Field(
         default_factory=list,
         description="Trials that had begun, and continue with the version with which they did.",
+    )
+    choices: list[KeptVersion] = Field(
+        default_factory=list, description="The versions of the code that are searched."
     )
 
 

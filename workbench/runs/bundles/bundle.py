@@ -192,7 +192,10 @@ def narrow(
         {key: value for key, value in objective.items() if key != "target"}
         for objective in document["objectives"]
     ]
-    document["search"] = {name: _as_fixed(value) for name, value in trial.params.items()}
+    params = experiment.search.without_version(trial.params)
+    document["search"] = {name: _as_fixed(value) for name, value in params.items()}
+    if experiment.search.code_versions and experiment.command is not None:
+        document.setdefault("workdir", "fresh")  # the bundle has the code of one version
     document["budget"] = {"trials": max(1, len(parts))}
     if parts:
         document["search"] = _with_values_of(document["search"], [part for _, part in parts])

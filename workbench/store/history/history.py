@@ -672,7 +672,7 @@ class History:
 
     def _programs_to_json(self) -> dict[str, Any]:
         """Return the versions of the code, if there are several."""
-        if len(self.programs) < 2:
+        if len(self.programs) < 2 and not self.experiment.search.code_versions:
             return {}
         return {
             "code": [event.model_dump(exclude={"type", "continued"}) for event in self.programs]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from workbench.foundation.events import ProgramKept
+from pydantic import JsonValue
+
+from workbench.experiment.code_versions import CODE
+from workbench.foundation.events import KeptVersion, ProgramKept
 from workbench.foundation.formatting import format_count
 from workbench.store.history.trial import Trial
 
@@ -29,9 +32,49 @@ class Programs(Protocol):
 
 def code_of(history: Programs, trial: Trial) -> str | None:
     """Return the hash of the kept code that a trial ran, or None if it was not recorded."""
-    return next(
-        (event.code_sha256 for event in history.programs if event.version == trial.program), None
-    )
+    return code_sha256_of(history, trial.program, trial.params)
+
+
+def code_sha256_of(history: Programs, version: int, params: Mapping[str, JsonValue]) -> str | None:
+    """Return the hash of the kept code that a configuration runs, or None if it is not known.
+
+    Args:
+        history: The run.
+        version: The version of its code, by number.
+        params: The configuration, which chooses between versions if the code is searched.
+    """
+    event = next((event for event in history.programs if event.version == version), None)
+    if event is None:
+        return None
+    chosen = version_of(event, params)
+    return event.code_sha256 if chosen is None else chosen.code_sha256
+
+
+def version_of(event: ProgramKept, params: Mapping[str, JsonValue]) -> KeptVersion | None:
+    """Return the searched version of the code that a configuration runs, if there are several."""
+    return next((item for item in event.choices if item.name == params.get(CODE)), None)
+
+
+def describe_versions(history: Programs) -> list[str]:
+    """Return a line for each searched version of the code: how it differs, and its trials.
+
+    Args:
+        history: The run. Without searched versions, there are no lines.
+    """
+    if not history.programs:
+        return []
+    choices = history.programs[0].choices
+    lines: list[str] = []
+    for version in choices:
+        numbers = [
+            trial.number
+            for trial in history.trials.values()
+            if trial.attempts and trial.params.get(CODE) == version.name
+        ]
+        source = "" if version.source == version.name else f" ({version.source})"
+        who = format_trials(numbers) if numbers else "no trial yet"
+        lines.append(f"code {version.name}{source}: {version.describe_difference()}; {who}")
+    return lines
 
 
 def describe_program(history: Programs, trial: Trial) -> str | None:
@@ -51,8 +94,10 @@ def describe_programs(history: Programs) -> list[str]:
         history: The run. With only one version, there are no lines.
     """
     if len(history.programs) < 2:
-        return []
-    return [_describe(event, _trials_of(history, event)) for event in history.programs]
+        return describe_versions(history)
+    return describe_versions(history) + [
+        _describe(event, _trials_of(history, event)) for event in history.programs
+    ]
 
 
 def _trials_of(history: Programs, event: ProgramKept) -> list[int]:

@@ -40,21 +40,23 @@ MANIFEST = "manifest.json"
 """What was kept, for people and for every version of the workbench. Its keys never change."""
 INDEX = "index.bin"
 """The same for programs, which read it without `json`. Many a trial is shorter than that import."""
-FORMAT = 2
+FORMAT = 3
 """The format of the index. Increase it whenever the keys of the index change."""
 STARTUP = "startup"
 """The folder, inside the kept code, that is on the path of every Python below the worker."""
 
 
-def index_of(kept, tops):
+def index_of(kept, tops, gone=()):
     """Return the table that a program reads when it starts, so that it need not list the files.
 
     Args:
         kept: Where the copy of each file is in the folder of the kept code, by original path.
         tops: Paths of modules that only their own finder finds, by name.
+        gone: Original paths of files that this version of the code does not have. The disk may
+            have them.
     """
     names = set()
-    for path in kept:
+    for path in [*kept, *gone]:
         stem, suffix = os.path.splitext(os.path.basename(path))
         if suffix == ".py":
             names.add(os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
@@ -67,6 +69,7 @@ def index_of(kept, tops):
         "real": real,
         "names": dict.fromkeys(sorted(names)),
         "tops": dict(tops),
+        "gone": dict.fromkeys(sorted(gone)),
     }
     return marshal.dumps(table, 2)
 
@@ -85,7 +88,7 @@ def _read_index(folder):
     with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
         manifest = json.load(file)
     kept = {path: entry["kept"] for path, entry in manifest["files"].items()}
-    return marshal.loads(index_of(kept, manifest.get("tops", {})))
+    return marshal.loads(index_of(kept, manifest.get("tops", {}), manifest.get("gone", ())))
 
 
 class KeptFiles:
@@ -97,6 +100,7 @@ class KeptFiles:
         self.folder = folder
         self.tops = index["tops"]
         self.names = index["names"]
+        self.gone = index["gone"]
         self._kept = index["kept"]
         self._real = index["real"]
 
@@ -254,6 +258,11 @@ class KeptFinder:
                 if self.kept.place(place) is not None:
                     self._show_that_kept_code_runs()
                     return self._spec(fullname, place, folders)
+                if place in self.kept.gone and os.path.exists(place):
+                    raise ModuleNotFoundError(
+                        "No module named " + fullname + " in this version of the code",
+                        name=fullname,
+                    )
             spec = PathFinder.find_spec(fullname, [entry])
             if spec is not None and spec.loader is not None:
                 return None  # another module of this name comes first

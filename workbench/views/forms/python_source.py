@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from workbench.experiment.domain import Choice, Fixed, Float, Int
+from workbench.experiment.domain import Choice, Fixed, Float, Int, Versions
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
 
@@ -147,6 +147,8 @@ def _domain(written: Any) -> Any:
             kind, fields = type(bounds).__name__, {"low": bounds.low, "high": bounds.high}
             fields |= {"step": bounds.step} if bounds.step is not None else {}
             fields |= {"log": True} if bounds.log else {}
+        case Versions():
+            return written
         case Choice(choices=choices):
             kind, fields = "Choice", {"choices": list(choices)}
         case Fixed(value=value):
