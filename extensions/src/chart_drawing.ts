@@ -40,16 +40,17 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
   update.shown.forEach((trial, index) => {
     const raw = curves.get(trial) ?? new Curve();
     const state = update.states[index];
+    const isNoResult = update.no_result?.includes(trial) ?? false;
     const isBest = trial === update.best_trial && !hidden.includes(BEST);
     const line: Line = {
       key: String(trial),
-      label: `Trial ${trial}, ${state}`,
+      label: `Trial ${trial}, ${state}${isNoResult ? ", no result: it breaks a limit or missed its target" : ""}`,
       curve: raw.smoothed(smoothing),
-      colour: theme.states[state] ?? theme.muted,
+      colour: isNoResult ? theme.states.stopped : (theme.states[state] ?? theme.muted),
       width: crowded ? 1 : 1.4,
       opacity: state === "running" ? 0.95 : crowded ? 0.5 : 0.7,
       // A trial that still runs is distinguished without its colour.
-      dotted: state === "running",
+      dotted: state === "running" || isNoResult,
     };
     const place = chosen.indexOf(trial);
     if (place < 0 && !isBest) {

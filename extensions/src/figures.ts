@@ -61,7 +61,7 @@ const WRITTEN: Record<string, (theme: Theme) => string> = {
   "#57606a": (theme) => theme.muted,
   "#b8c0c8": (theme) => theme.faint,
   "#e6e9ec": (theme) => theme.line,
-  "#c43c00": (theme) => theme.best,
+  "#4b0082": (theme) => theme.best,
   "#0072b2": (theme) => theme.states.complete,
   "#aab4be": (theme) => theme.states.pruned,
   white: (theme) => theme.surface,

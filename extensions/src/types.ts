@@ -164,6 +164,8 @@ export interface ChartUpdate {
   shown: number[];
   /** States of these trials, in the same order. */
   states: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
+  /** Complete trials that break a constraint, or did not reach their target. */
+  no_result?: number[];
   best_trial: number | null;
   /** Set if outliers would squeeze the other values. */
   y_range: [number, number] | null;

@@ -4,9 +4,13 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { formatPercent } from "../format";
 import type { Problem, ActionSnippet } from "../types";
 
+const NO_RESULT = new Set(["infeasible", "target not reached"]);
+
 export function StateMark({ state, reason }: { state: string; reason?: string | null }) {
+  // Complete, and yet no result: it breaks a limit, or did not reach its target.
+  const look = state === "complete" && NO_RESULT.has(reason ?? "") ? "no-result" : state;
   return (
-    <span class={`workbench-state workbench-state-${state}`}>
+    <span class={`workbench-state workbench-state-${look}`}>
       <span class="workbench-dot" aria-hidden="true" />
       {state}
       {reason && reason !== state ? <span class="workbench-reason">{reason}</span> : null}

@@ -14,7 +14,7 @@ from tests.builders.frames import read_frame
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError
-from workbench.foundation.events import TrialReported
+from workbench.foundation.events import TrialEnded, TrialReported
 from workbench.store.database import Store
 from workbench.store.database.labels import set_chosen
 from workbench.store.history import History
@@ -89,6 +89,51 @@ def test_a_complete_trial_that_breaks_a_constraint_is_marked(tmp_path: Path) -> 
     assert numbers(tail, text="infeasible") == [
         number for number, reason in states.items() if reason
     ]
+
+
+def test_a_complete_trial_that_is_no_result_is_apart_in_the_chart_and_says_what_it_breaks(
+    tmp_path: Path,
+) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        limit = {"metric": "val_accuracy", "at_least": 0.92}
+        tail = RunTail(store, record_run(tmp_path, constraints=[limit]))
+        tail.catch_up()
+    update = ChartUpdates().next_update(tail, ChartQuery(), Numbers())
+    assert update is not None
+    (broken,) = update.no_result
+    assert update.states[update.shown.index(broken)] == "complete"
+    detail = trial_detail(tail, broken)
+    assert detail is not None
+    value = tail.data.history.trials[broken].values["val_accuracy"]
+    words = f"This trial breaks a constraint: val_accuracy={value:g} (at least 0.92)."
+    assert (detail.reason, detail.message) == ("infeasible", words)
+
+
+def test_a_federated_trial_that_did_not_reach_its_target_is_no_result(tmp_path: Path) -> None:
+    experiment = {
+        **EXPERIMENT,
+        "objectives": [{"metric": "rounds_to_target", "goal": "minimize"}],
+        "federated": {"clients": 4, "target": {"metric": "val_accuracy", "at_least": 0.99}},
+        "training": {"epochs": 30},
+    }
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**experiment))
+        ended = [
+            TrialEnded(
+                trial=trial, attempt=0, state="complete", values={"rounds_to_target": rounds}
+            )
+            for trial, rounds in enumerate((30.0, 31.0))
+        ]
+        for trial, end in enumerate(ended):
+            append(store, run_id, [*trial_events(trial, at_s=trial, state="running")[:2], end])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    table = trial_table(tail, TableQuery())
+    reasons = {row.number: row.reason for row in table.rows}
+    assert reasons == {0: None, 1: "target not reached"}
+    detail = trial_detail(tail, 1)
+    assert detail is not None
+    assert detail.message == "This trial did not reach its target in its rounds."
 
 
 def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:

@@ -53,9 +53,10 @@ def confusion(run: RunData) -> go.Figure:
     labels = [short(label, _LONGEST_LABEL) for label in confusion["labels"]]
     counts = confusion["counts"]
     shares = [[count / (sum(row) or 1) for count in row] for row in counts]
-    # Right ones are below 0 and mistakes above, for a colour of each.
+    # Right ones are below 0 and mistakes above, for a colour of each. Shares of mistakes are small,
+    # and their roots can be seen.
     signed = [
-        [-share if true == guess else share for guess, share in enumerate(row)]
+        [-share if true == guess else share**0.5 for guess, share in enumerate(row)]
         for true, row in enumerate(shares)
     ]
     texts = [

@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 24, 34
 _MAX_POINTS = 40
 # The colours of `theme`, which cannot be imported here because it loads plotly.
-_INK, _MUTED, _GRID, _FAINT, _BEST = "#1b1f24", "#57606a", "#e6e9ec", "#aab4be", "#c43c00"
+_INK, _MUTED, _GRID, _FAINT, _BEST = "#1b1f24", "#57606a", "#e6e9ec", "#aab4be", "#4b0082"
 _FONT = (
     "font-family=\"Inter,'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif\""
     ' font-size="11"'

@@ -28,8 +28,8 @@ STATE_COLOURS: dict[TrialState, str] = {
 }
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
-BEST = "#c43c00"
-"""The best trial, in every figure."""
+BEST = "#4b0082"
+"""The best trial, in every figure. Colour-blind readers can tell it from a failed one."""
 TRIALS = "trials"
 """The `meta` of traces whose `customdata` starts with the number of a trial: a click opens it."""
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, SKY, "#cc79a7", "#7a5240", "#8a3ffc")

@@ -23,6 +23,7 @@ from workbench.experiment import Budget, Experiment, Objective
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
 from workbench.experiment.budget_units import parse_price
 from workbench.experiment.changes import SEARCH, change, covering, values_of, with_changes
+from workbench.experiment.federated import ROUNDS_METRIC
 from workbench.experiment.goals import Goal, sign_of
 from workbench.experiment.metric_declarations import goal_in
 from workbench.foundation.errors import ArgumentError
@@ -126,6 +127,10 @@ class Reading:
             '1,696 of 3,000 events read'
         """
         return f"{self.num_read:,} of {format_count(self.num_events, 'event')} read"
+
+
+INFEASIBLE, TARGET_MISSED = NO_RESULT = ("infeasible", "target not reached")
+"""Why a complete trial is no result."""
 
 
 class History:
@@ -626,10 +631,23 @@ class History:
         return finite and kept and trial.fits
 
     def reason_of(self, trial: Trial) -> str | None:
-        """Return why a trial ended as it did. It is `infeasible` if it breaks a constraint."""
+        """Return why a trial ended as it did.
+
+        A complete one may be `infeasible`, because it breaks a constraint, or its target may not be
+        reached: how many rounds that took is then only a number above the rounds that there were.
+        """
         if trial.state == "complete" and not self.is_feasible(trial):
-            return "infeasible"
+            return INFEASIBLE
+        if trial.state == "complete" and self._misses_target_of_rounds(trial):
+            return TARGET_MISSED
         return trial.reason
+
+    def _misses_target_of_rounds(self, trial: Trial) -> bool:
+        rounds = trial.values.get(ROUNDS_METRIC)
+        if self.experiment.federated is None or rounds is None:
+            return False
+        num_rounds = trial.params.get("epochs", self.experiment.training.epochs)
+        return isinstance(num_rounds, int | float) and rounds > num_rounds
 
     def target_reached(self) -> bool:
         """Return whether there are targets and one complete, feasible trial meets all of them."""

@@ -206,13 +206,23 @@ def describe_nearest(constraints: Sequence[Constraint], trials: Iterable[Trial])
     nearest = min(trials, key=lambda trial: excess_of(constraints, trial.values))
     if not 0 < excess_of(constraints, nearest.values) < math.inf:
         return None
-    broken = ", ".join(
-        f"{item.metric}={format_number(nearest.values[item.metric])} "
+    broken = describe_broken(constraints, nearest.values)
+    return f"trial {nearest.number} comes nearest, with {broken}"
+
+
+def describe_broken(constraints: Sequence[Constraint], values: Mapping[str, float]) -> str:
+    """Describe what a trial breaks, such as `size_bytes=2048 (at most 1000)`. Empty if nothing.
+
+    Args:
+        constraints: The constraints.
+        values: The values of the trial, by metric.
+    """
+    return ", ".join(
+        f"{item.metric}={format_number(values.get(item.metric, math.nan))} "
         f"(at {'least' if item.at_most is None else 'most'} {format_number(_bound(item))})"
         for item in constraints
-        if not keeps(item, nearest.values)
+        if not keeps(item, values)
     )
-    return f"trial {nearest.number} comes nearest, with {broken}"
 
 
 def _bound(constraint: Constraint) -> float:

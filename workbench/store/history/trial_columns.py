@@ -106,7 +106,7 @@ STATE = TrialColumn(
 REASON = TrialColumn(
     "reason",
     "state",
-    "Why it ended like this, or infeasible if it breaks a constraint.",
+    "Why it ended like this, infeasible if it breaks a constraint, or target not reached.",
     History.reason_of,
     is_shown=False,
 )

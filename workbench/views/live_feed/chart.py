@@ -23,6 +23,7 @@ from workbench.runs.comparison import Side, comparison_rows, labels_of
 from workbench.runs.plots.prepare import CurvesData
 from workbench.runs.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
 from workbench.runs.plots.series import AXES, BEGINNING, MIN_POINTS, Curve, Place
+from workbench.store.history.history import NO_RESULT
 from workbench.views.live_feed.protocol import (
     BestSoFar,
     ChartQuery,
@@ -154,6 +155,11 @@ class ChartUpdates:
             target=data.target,
             shown=shown,
             states=states,
+            no_result=tuple(
+                trial
+                for trial, state in zip(shown, states, strict=True)
+                if state == "complete" and tail.data.history.reason_of(trials[trial]) in NO_RESULT
+            ),
             best_trial=data.best_trial,
             y_range=data.y_range,
             num_trials=data.num_trials,

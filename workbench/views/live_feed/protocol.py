@@ -355,6 +355,10 @@ class ChartUpdate(_Response):
     target: float | None
     shown: tuple[int, ...] = Field(description="Trials with a curve, in drawing order.")
     states: tuple[TrialState, ...] = Field(description="States of these trials, in the same order.")
+    no_result: tuple[int, ...] = Field(
+        default=(),
+        description="Complete trials that break a constraint, or did not reach their target.",
+    )
     best_trial: int | None
     y_range: tuple[float, float] | None = Field(
         description="Set if outliers would squeeze the other values."

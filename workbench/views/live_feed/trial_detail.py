@@ -11,7 +11,9 @@ from workbench.foundation.errors import UnknownNameError
 from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import attachment_file
 from workbench.store.history import History, Trial
+from workbench.store.history.history import INFEASIBLE, TARGET_MISSED
 from workbench.store.history.lineage import describe_segment
+from workbench.store.history.standings import describe_broken
 from workbench.store.history.trial_columns import course_of, values_of_trial
 from workbench.views.live_feed.available_actions import offers_of_trial
 from workbench.views.live_feed.protocol import AttachedFile, CourseValue, EndedAttempt, TrialDetail
@@ -35,7 +37,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         number=number,
         state=trial.state,
         reason=tail.data.history.reason_of(trial),
-        message=trial.message,
+        message=trial.message or _what_it_misses(tail.data.history, trial),
         traceback=trial.traceback,
         params=trial.params,
         plan=trial.plan.describe(),
@@ -60,6 +62,19 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )
+
+
+def _what_it_misses(history: History, trial: Trial) -> str | None:
+    """Return why a complete trial is no result, such as the constraint that it breaks."""
+    if trial.state != "complete":
+        return None
+    reason = history.reason_of(trial)
+    if reason == TARGET_MISSED:
+        return "This trial did not reach its target in its rounds."
+    broken = describe_broken(history.experiment.constraints, trial.values)
+    if reason != INFEASIBLE or not broken:
+        return None
+    return f"This trial breaks a constraint: {broken}."
 
 
 def _course(history: History, trial: Trial) -> tuple[CourseValue, ...]:
