@@ -58,6 +58,7 @@ _LOWEST_DEVIATION = 0.005
 _NOISE, _RELATIVE_NOISE = 0.001, 0.1
 _NUM_DRAWS = 2000
 _TRIM = 0.1  # of the draws at each end: two powers make their mean depend on the most extreme ones
+_KEPT = slice(int(_TRIM * _NUM_DRAWS), int((1 - _TRIM) * _NUM_DRAWS))
 _CONFIDENCE = 0.9
 # The lowest and the highest values in the public trainings.
 _TRAINED = {"learning_rate": (4e-5, 3e-3), "rank": (1.0, 128.0), "parameters_b": (1.0, 1040.0)}
@@ -119,6 +120,22 @@ class AdapterPrediction(NamedTuple):
     diverges: float
 
 
+class BestAdapter(NamedTuple):
+    """Where to begin with a model.
+
+    Attributes:
+        learning_rate: The rate at alpha 32.
+        low: The best rate is between this value and `high` in half of all cases.
+        high: The upper end of that interval.
+        rank: The rank of the adapter.
+    """
+
+    learning_rate: float
+    low: float
+    high: float
+    rank: int
+
+
 @dataclass(frozen=True)
 class AdapterLaw:
     """The law with its uncertainty.
@@ -157,17 +174,42 @@ class AdapterLaw:
                 predictions[index] = prediction
         return [prediction for prediction in predictions if prediction is not None]
 
-    def _predict_model(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
-        random = np.random.default_rng(0)
+    def best(self, model: AdapterPoint, ranks: Sequence[int]) -> BestAdapter:
+        """Return where to begin with a model.
+
+        Args:
+            model: The model. Its rate and its rank do not count.
+            ranks: The possible ranks.
+
+        Returns:
+            The rate and the rank with the lowest prediction, of rates from 1e-5 to 1e-2.
+        """
+        allowed = np.array(sorted(set(ranks)), dtype=float)
+        rates, tried = (grid.ravel() for grid in np.meshgrid(_RATES, allowed))
+        exponents, levels = self._draw(model, np.random.default_rng(0))
+        excess = _excess(exponents, levels, rates, tried)
+        means = np.sort(excess, axis=0)[_KEPT].mean(axis=0)
+        at = int(means.argmin())
+        # Each draw of the law is a model that could be this one. It has its own best rate.
+        of_rank = excess[:, tried == tried[at]]
+        low, high = np.quantile(_RATES[of_rank.argmin(axis=1)], [0.25, 0.75])
+        return BestAdapter(float(rates[at]), float(low), float(high), int(tried[at]))
+
+    def _draw(self, point: AdapterPoint, random: np.random.Generator) -> tuple[Array, Array]:
+        """Return the exponents and the levels of the terms, [4, draws] and [3, draws]."""
         draws = random.multivariate_normal(self.means, self.covariance, size=_NUM_DRAWS)
         exponents = np.exp(draws[:, :_NUM_EXPONENTS]).T
         terms = draws[:, _NUM_EXPONENTS:NUM_SHARED].reshape(-1, _NUM_TERMS, _NUM_FEATURES)
-        if points[0].model_key in self.models:
-            start = NUM_SHARED + _NUM_TERMS * self.models.index(points[0].model_key)
+        if point.model_key in self.models:
+            start = NUM_SHARED + _NUM_TERMS * self.models.index(point.model_key)
             differences = draws[:, start : start + _NUM_TERMS]
         else:
             differences = random.normal(0.0, self.spread, size=(_NUM_DRAWS, _NUM_TERMS))
-        levels = (terms @ _features(points[:1])[0] + differences).T
+        return exponents, (terms @ _features([point])[0] + differences).T
+
+    def _predict_model(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
+        random = np.random.default_rng(0)
+        exponents, levels = self._draw(points[0], random)
         highest = max(point.rank for point in points)
         ranks = np.unique(np.append(2.0 ** np.arange(np.floor(np.log2(highest)) + 1), highest))
         rates, ranks = (grid.ravel() for grid in np.meshgrid(_RATES, ranks))
@@ -179,8 +221,7 @@ class AdapterLaw:
             np.array([float(point.rank) for point in points]),
         )
         excess = np.maximum(excess - lowest, 0.0)
-        kept = slice(int(_TRIM * _NUM_DRAWS), int((1 - _TRIM) * _NUM_DRAWS))
-        means = np.sort(excess, axis=0)[kept].mean(axis=0)
+        means = np.sort(excess, axis=0)[_KEPT].mean(axis=0)
         deviations = np.hypot(_NOISE, _RELATIVE_NOISE * excess)
         # One draw of noise for all points, so that equal points get equal intervals.
         noisy = excess + deviations * random.normal(size=(_NUM_DRAWS, 1))

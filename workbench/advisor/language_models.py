@@ -41,7 +41,7 @@ def read_language_model(folder: Path) -> FineTuningPlan:
         DataError: If there is no `config.json`, or it lacks a size.
     """
     path = folder / "config.json" if folder.is_dir() else folder
-    config = _read_config(path)
+    config = read_config(path)
     sizes: dict[str, Any] = {}
     for name, keys in _NAMES.items():
         sizes[name] = next((config[key] for key in keys if config.get(key) is not None), None)
@@ -73,7 +73,17 @@ def read_language_model(folder: Path) -> FineTuningPlan:
     )
 
 
-def _read_config(path: Path) -> Mapping[str, Any]:
+def read_config(path: Path) -> Mapping[str, Any]:
+    """Read the configuration of a language model, also of one that is part of a larger model.
+
+    Args:
+        path: The folder of a model of transformers, or its `config.json`.
+
+    Raises:
+        DataError: If there is none.
+    """
+    if path.is_dir():
+        path = path / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

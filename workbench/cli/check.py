@@ -71,9 +71,11 @@ def check(
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+    from workbench.advisor.auto_priors import describe_priors, with_auto_priors
     from workbench.search import check as check_sampler
     from workbench.sweeps.preflight import check as check_before_start
 
+    experiment = with_auto_priors(experiment)
     check_before_start(experiment)
     check_sampler(experiment)
     table, forecast = _summarise_table(experiment), None
@@ -82,7 +84,7 @@ def check(
         steps = _try_first_steps(experiment)
     if estimate_memory:
         forecast = _forecast_memory(experiment)
-    notes = _notes_of(experiment)
+    notes = [*describe_priors(experiment), *_notes_of(experiment)]
     if as_json:
         document: dict[str, Any] = {
             "ok": True,

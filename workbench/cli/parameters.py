@@ -483,7 +483,13 @@ METHOD = _option(
     OneOf(("full", "lora", "qlora")),
     "NAME",
 )
-RANK = _option("--rank", "Use adapters of this rank. By default 16.", _COUNT)
+RANK = _option("--rank", "Use adapters of this rank.", _COUNT)
+ALPHA = _option(
+    "--alpha",
+    "Scale the adapter by this number / rank. By default twice the rank.",
+    Number(0.01, 1e6),
+    "ALPHA",
+)
 TARGETS = _option(
     "--targets",
     "Adapt these layers, such as q_proj+v_proj. By default all-linear.",

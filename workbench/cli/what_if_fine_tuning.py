@@ -13,6 +13,7 @@ from workbench.cli.declarations import takes
 from workbench.cli.options import example
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.cli.parameters import (
+    ALPHA,
     FOLDER,
     GPU_MEMORY,
     JSON,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _METHODS = ("full", "lora", "qlora")
 _RANK, _TARGETS, _SEQUENCE = 16, "all-linear", 2048
+_RANKS = (4, 8, 16, 32, 64, 128)
 
 
 @click.command("fine-tuning")
@@ -181,18 +183,32 @@ def _show(plans: Sequence[FineTuningPlan], predictions: Sequence[FineTuningPredi
 
 
 @click.command("adapter")
-@takes(POINTS(is_required=True), MEASURED, JSON)
+@takes(FOLDER(is_required=False), RANK, ALPHA, POINTS, MEASURED, JSON)
 @example(
+    "workbench what-if adapter ./Llama-3.2-1B --rank 64 --alpha 32",
     "workbench what-if adapter --points adapters.csv --json",
     "workbench what-if adapter --points adapters.csv --measured trained.csv",
 )
-def what_if_adapter(points: Path, measured: Path | None, as_json: bool) -> None:
+def what_if_adapter(
+    *,
+    folder: Path | None,
+    rank: int | None,
+    alpha: float | None,
+    points: Path | None,
+    measured: Path | None,
+    as_json: bool,
+) -> None:
     """Predict which learning rate and rank suit a low-rank adapter of a language model.
 
-    The file of points has the columns parameters_b, active_b, base, learning_rate and rank, and
-    optionally model. The measured file also has test_nll, the test loss in nats per token. nan or a
-    loss above 2 means that the training diverged. Without a measured file, the law that is included
-    answers. It was fitted to 18 models that were trained with alpha 32.
+    FOLDER is a model of transformers. Only its config.json is read. You see where to begin at ranks
+    from 4 to 128, or at --rank. In half of all cases, the best rate is between low and high. An
+    experiment does the same with prior: auto.
+
+    Instead of FOLDER, --points has one training per row. Its columns are parameters_b, active_b,
+    base, learning_rate and rank, and optionally model. The measured file also has test_nll, the
+    test loss in nats per token. nan or a loss above 2 means that the training diverged. Without a
+    measured file, the law that is included answers. It was fitted to 18 models that were trained
+    with alpha 32.
 
     parameters_b and active_b are billions of parameters: all, and those that one token uses. base
     is true if the model was only pretrained. Without model, rows with the same parameters_b,
@@ -202,6 +218,16 @@ def what_if_adapter(points: Path, measured: Path | None, as_json: bool) -> None:
     ranks up to the highest of its rows. The row with the lowest value is the one to choose. 90 % of
     the trainings that do not diverge should be between low and high. diverges is a probability.
     """
+    if (folder is None) == (points is None):
+        raise click.UsageError("give either the folder of a model, or --points")
+    if folder is not None:
+        if measured is not None:
+            raise click.UsageError("--measured is for --points")
+        _show_beginnings(folder, [rank] if rank else _RANKS, alpha, as_json=as_json)
+        return
+    if rank is not None or alpha is not None:
+        raise click.UsageError("--rank and --alpha are for a folder: the trainings had alpha 32")
+    assert points is not None
     from workbench.advisor.adapter_rates import predict_adapters
 
     requested, predictions = predict_adapters(points, measured)
@@ -229,3 +255,34 @@ def what_if_adapter(points: Path, measured: Path | None, as_json: bool) -> None:
         )
     make_console().print(table)
     print_note("excess loss is in nats per token, above the lowest that the model reaches.")
+
+
+def _show_beginnings(
+    folder: Path, ranks: Sequence[int], alpha: float | None, *, as_json: bool
+) -> None:
+    """Show the learning rate at which an adapter of each rank begins."""
+    from workbench.advisor.auto_priors import rate_at, read_known_model
+    from workbench.cli.output import make_table
+
+    model = read_known_model(folder)
+    begins = []
+    for rank in ranks:
+        own_alpha = 2.0 * rank if alpha is None else alpha
+        rate, within = rate_at(model.best([rank]), own_alpha)
+        begins.append((rank, own_alpha, rate, rate / within, rate * within))
+    if as_json:
+        names = ("rank", "alpha", "learning_rate", "low", "high")
+        print_json(
+            {
+                "model": dataclasses.asdict(model),
+                "begins": [dict(zip(names, row, strict=True)) for row in begins],
+            }
+        )
+        return
+    table = make_table("rank", "alpha", "learning rate", "low", "high")
+    for rank, *numbers in begins:
+        table.add_row(str(rank), *(format_number(float(f"{number:.3g}")) for number in numbers))
+    make_console().print(table)
+    print_note(
+        f"this is {model.describe()}. Higher ranks reach a lower loss, and need more memory."
+    )

@@ -19,6 +19,7 @@ from pydantic import (
     Discriminator,
     Field,
     JsonValue,
+    PositiveFloat,
     SerializerFunctionWrapHandler,
     Tag,
     field_validator,
@@ -39,7 +40,7 @@ _Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
 class Prior(Checked):
-    """What you know about a parameter before the first trial.
+    """What is known about a parameter before the first trial.
 
     Example:
         >>> wb.Float(low=1e-5, high=0.1, log=True, prior={"near": 3e-4}).prior.near
@@ -49,11 +50,26 @@ class Prior(Checked):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     near: JsonValue = Field(description="A value that is probably good.")
+    within: PositiveFloat | None = Field(
+        default=None,
+        description=(
+            "How far away the best value is in half of all cases: a factor above 1 with log: true, "
+            "otherwise a distance. Only for ranges. null is 15 % of the range."
+        ),
+    )
+    because: str | None = Field(
+        default=None, description="Where this comes from, if workbench decided it."
+    )
 
     @field_validator("near", mode="before")
     @classmethod
     def _as_python(cls, given: Any) -> Any:
         return json_value(given)
+
+    @model_serializer(mode="wrap")
+    def _write_only_what_is_known(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = handler(self)
+        return {name: value for name, value in written.items() if value is not None}
 
 
 class DomainSection(Checked):
@@ -86,13 +102,29 @@ class DomainSection(Checked):
 class SearchedSection(DomainSection):
     """The fields that all searched parameters share."""
 
-    prior: Prior | None = Field(
+    prior: Prior | Literal["auto"] | None = Field(
         None,
         description=(
             "A value that is probably good, such as {near: 3e-4}. The sampler auto starts there, "
-            "and relies on it less as more trials end."
+            "and relies on it less as more trials end. auto takes it from trainings of other "
+            "models, for lr and adapter.rank."
         ),
     )
+
+    @property
+    def belief(self) -> Prior | None:
+        """The prior with its values, or None without one.
+
+        Raises:
+            ExperimentError: If it is auto, which is decided when a run is created.
+        """
+        if self.prior == "auto":
+            raise ExperimentError(
+                "auto has no value yet: it is decided when a run is created",
+                field="prior",
+                next_step="Start a run, or give the value: prior: {near: 3.0e-4}.",
+            )
+        return self.prior
 
 
 class NumberSection(SearchedSection):
@@ -104,6 +136,16 @@ class NumberSection(SearchedSection):
     @classmethod
     def _bound_as_python(cls, given: Any) -> Any:
         return whole_bound(given)
+
+    def _check_within(self) -> None:
+        if not isinstance(self.prior, Prior) or self.prior.within is None:
+            return
+        if self.log and self.prior.within <= 1:
+            raise ExperimentError(
+                f"{self.prior.within:g} is not a factor that leads away from a value",
+                field="prior.within",
+                allowed="above 1 with log: true",
+            )
 
     def _check_range(self, low: float, high: float, step: float | None) -> None:
         if not math.isfinite(high - low):
@@ -194,6 +236,7 @@ class Float(NumberSection):
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_range(self.low, self.high, self.step)
+        self._check_within()
         return self
 
     def contains(self, value: JsonValue) -> bool:
@@ -247,6 +290,7 @@ class Int(NumberSection):
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_range(self.low, self.high, self.step)
+        self._check_within()
         return self
 
     def contains(self, value: JsonValue) -> bool:
@@ -288,6 +332,14 @@ class Choice(SearchedSection):
     @classmethod
     def _listed_as_python(cls, given: Any) -> Any:
         return listed_choices(given)
+
+    @model_validator(mode="after")
+    def _check_prior(self) -> Self:
+        if isinstance(self.prior, Prior) and self.prior.within is not None:
+            raise ExperimentError(
+                "choices have no distance", field="prior.within", next_step="Remove within."
+            )
+        return self
 
     @field_validator("choices")
     @classmethod

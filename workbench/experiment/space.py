@@ -23,6 +23,7 @@ from workbench.experiment.domain import (
     Fixed,
     Float,
     Int,
+    Prior,
     Versions,
     WrittenDomain,
     describe,
@@ -88,7 +89,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                 )
             if (
                 not isinstance(domain, Fixed)
-                and domain.prior
+                and isinstance(domain.prior, Prior)
                 and not domain.contains(domain.prior.near)
             ):
                 raise ExperimentError(

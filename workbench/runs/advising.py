@@ -86,6 +86,7 @@ def advise(
         raise ArgumentError(
             f"{objective!r} is not an objective", field="objective", allowed=list(_OBJECTIVES)
         )
+    from workbench.advisor.auto_priors import with_auto_priors
     from workbench.advisor.choices import check_advisable
     from workbench.cluster.head import attachment
     from workbench.sweeps.preflight import check
@@ -94,7 +95,7 @@ def advise(
     check(experiment, on_this_machine=address is None)
     opened = open_store(store)
     with attachment.attached(address):
-        run = Run(opened, opened.create_run(experiment))
+        run = Run(opened, opened.create_run(with_auto_priors(experiment)))
         shown: contextlib.AbstractContextManager[Sink] = _shown(run)
         if listener is not None:
             shown = contextlib.nullcontext(listener)

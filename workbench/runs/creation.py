@@ -44,6 +44,7 @@ def create_run(
         StoreError: If the store already has a run of that id.
         RunError: If the address is one for jobs, not one to attach to.
     """
+    from workbench.advisor.auto_priors import with_auto_priors
     from workbench.cluster.head.ray_environment import cluster_address
     from workbench.search import check as check_sampler
     from workbench.sweeps.launchers import LAUNCHERS
@@ -52,6 +53,7 @@ def create_run(
     from workbench.sweeps.warm_start import prior_trials
 
     LAUNCHERS.load(launcher, field="launcher")
+    experiment = with_auto_priors(experiment)
     check(experiment, on_this_machine=cluster_address(address) is None)
     check_sampler(experiment)
     for earlier in warm_start:

@@ -138,13 +138,15 @@ def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run |
     Raises:
         ArgumentError: If that run is of another experiment.
     """
+    from workbench.advisor.auto_priors import with_auto_priors
+
     try:
         row = store.run(run_id)
     except RunNotFoundError:
         return None
     if row.run_id != run_id:  # only a prefix
         return None
-    if row.experiment_hash != experiment.hash():
+    if row.experiment_hash != with_auto_priors(experiment).hash():
         raise ArgumentError(
             f"run {run_id} is a run of another experiment",
             field="run_id",

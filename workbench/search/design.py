@@ -15,7 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from workbench.search.encoding import PRIOR_SPREAD, encoding_of
+from workbench.search.encoding import encoding_of
 from workbench.search.knowledge import Knowledge
 from workbench.search.parameters import Parameters
 
@@ -83,9 +83,10 @@ class DesignSampler(BaseSampler):
     def _near_prior(self, units: np.ndarray) -> np.ndarray:
         """Move parameters with a prior near it, or exactly there in the first configuration."""
         near, is_choice = self.encoding.near, self.encoding.is_choice
-        offsets = [
-            NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units
-        ]
+        standard = NormalDist()
+        offsets = self.encoding.near_spread * np.array(
+            [standard.inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units]
+        )
         # Half of the draws of a choice are the value of the prior. The other half are rescaled to
         # the whole range.
         drawn = np.where(is_choice, np.where(units < 0.5, near, 2 * units - 1), near + offsets)

@@ -6,6 +6,7 @@ parameter and any value is the mean distance of two values, so no placeholder va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +21,15 @@ from optuna.distributions import (
 )
 from pydantic import JsonValue
 
+from workbench.experiment.domain import Choice
 from workbench.experiment.space import Fixed, same_value
 from workbench.search.parameters import Parameters
 
 _ABSENT = 0.5
-# The scale of a prior as a share of the range.
-PRIOR_SPREAD = 0.15
+_PRIOR_SPREAD = 0.15
+"""The scale of a prior as a share of the range, if the prior does not say it."""
+_LEAST_SPREAD = 0.02
+"""The smallest scale: a narrower prior could not give way to results."""
 # By how much the log probability of every other choice is lower than that of the prior's choice.
 _OTHER_CHOICE = 2.0
 
@@ -38,6 +42,7 @@ class Encoding:
         groups: For each feature, the number of its column.
         is_choice: For each column, whether its values have no order.
         near: For each column, the unit of its prior, or NaN without a prior.
+        near_spread: For each column, how far from `near` the best value is in half of all cases.
         is_conditional: For each column, whether it only exists with some values of others.
     """
 
@@ -63,6 +68,7 @@ class Encoding:
         )
         self._scales = _Scales.of(list(self.distributions.values()))
         self.near = np.array([self._belief(parameters, name) for name in self._names])
+        self.near_spread = np.array([self._spread(parameters, name) for name in self._names])
         self._has_belief = bool(np.isfinite(self.near).any())
         sizes = np.where(self.is_choice, self._scales.last.astype(int) + 1, 1)
         self.is_conditional = np.array(
@@ -77,10 +83,22 @@ class Encoding:
 
     def _belief(self, parameters: Parameters, name: str) -> float:
         domain = parameters.space.root[name]
-        if isinstance(domain, Fixed) or domain.prior is None:
+        if isinstance(domain, Fixed) or domain.belief is None:
             return float("nan")
-        points, _ = self.locate([parameters.to_optuna({name: domain.prior.near})])
+        points, _ = self.locate([parameters.to_optuna({name: domain.belief.near})])
         return float(points[0, self._names.index(name)])
+
+    def _spread(self, parameters: Parameters, name: str) -> float:
+        domain = parameters.space.root[name]
+        if isinstance(domain, Fixed | Choice) or domain.belief is None:
+            return _PRIOR_SPREAD
+        within = domain.belief.within
+        if within is None or domain.low == domain.high:
+            return _PRIOR_SPREAD
+        share = within / (domain.high - domain.low)
+        if domain.log:
+            share = math.log(within) / math.log(domain.high / domain.low)
+        return max(_LEAST_SPREAD, share)
 
     def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
         """Return pairs of a parent's column and the values under which a parameter exists.
@@ -154,7 +172,7 @@ class Encoding:
         distance = units - self.near
         other = np.where(np.abs(distance) > 1e-9, -_OTHER_CHOICE, 0.0)
         # The Cauchy distribution has heavy tails, so results soon outweigh a prior that is wrong.
-        log_prior = np.where(self.is_choice, other, -np.log1p((distance / PRIOR_SPREAD) ** 2))
+        log_prior = np.where(self.is_choice, other, -np.log1p((distance / self.near_spread) ** 2))
         return np.where(exists & ~np.isnan(self.near), log_prior, 0.0).sum(1)
 
     def features(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:

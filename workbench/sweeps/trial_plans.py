@@ -188,9 +188,9 @@ def advised_configuration(
         if not _is_measured_here(store, run_id, earlier, experiment, cluster()):
             continue
         believed = {
-            name: domain.prior.near
+            name: domain.belief.near
             for name, domain in search.items()
-            if not isinstance(domain, Fixed) and domain.prior is not None
+            if not isinstance(domain, Fixed) and domain.belief is not None
         }
         rng = random.Random(experiment.seed)
         wanted = drawn_params(experiment) | drawn_params(earlier) | believed | advised
