@@ -82,6 +82,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         cluster.add(2)
     (cluster.folder / "counted.yaml").write_text(
         "{name: counted, train: 'counted:train', objectives: [{metric: loss, goal: minimize}],\n"
+        " constraints: [{metric: energy_wh, at_most: 1.5}],\n"
         " search: {x: {low: 0.0, high: 1.0}}, budget: {trials: 2}, resources: {gpus_per_worker: 1}}"
     )
     run(cluster, "sweep", "counted.yaml", "--detach", "--address", cluster.address)
@@ -140,9 +141,17 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         rounds = [Rollup.from_json(row.payload).mean for row in read_samples(store, run_id)]
         assert [xid for each in rounds for gpu in each.gpus for xid in gpu.xids] == [79]
 
+        # The meters are read when a trial ends, so what it used last counts as well.
+        fake_nvml_library.play(
+            {**used[0], "energy_mj": 3_600_000 * 1.25}, {**used[1], "xids": "79", "error": 15}
+        )
         (cluster.folder / "enough").touch()
         wait_until(lambda: store.run(run_id).state == "complete", timeout_s=30)
-        assert followed.energy.total_wh == pytest.approx(3.0)
+        values = {trial.number: trial.values for trial in followed.history.trials.values()}
+        assert values[by_gpu["0"]]["energy_wh"] == pytest.approx(1.25)
+        assert values[by_gpu["1"]]["energy_wh"] == pytest.approx(2.0)
+        assert list(followed.trials["feasible"]) == [by_gpu["0"] == 0, by_gpu["1"] == 0]
+        assert followed.energy.total_wh == pytest.approx(3.25)
 
 
 def test_what_is_outdated_becomes_longer_spans_in_the_store(tmp_path: Path) -> None:

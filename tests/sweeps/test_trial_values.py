@@ -24,6 +24,7 @@ from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.sweeps.budget import reason_to_end
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.resources_used import ResourcesUsed
 from workbench.sweeps.trial_reports import Referee
 from workbench.sweeps.warm_start import prior_trials
 from workbench.training.task import TrialTask
@@ -66,7 +67,9 @@ def carry_out(
     experiment = Experiment(**settings | fields)
     run_id = store.create_run(experiment)
     ledger = Ledger(store, run_id)
-    referee = Referee(ledger)
+    referee = Referee(
+        ledger, ResourcesUsed(ledger, energy_wh_of=lambda *_: None, num_places=lambda: 1)
+    )
     objects = store.artifacts_of(run_id).below("objects").url
     with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
         ledger.replay(writer)
@@ -209,7 +212,9 @@ def test_a_final_nan_never_completes_a_trial_whatever_sent_it(store: Store) -> N
     )
     run_id = store.create_run(experiment)
     ledger = Ledger(store, run_id)
-    referee = Referee(ledger)
+    referee = Referee(
+        ledger, ResourcesUsed(ledger, energy_wh_of=lambda *_: None, num_places=lambda: 1)
+    )
     values = [
         {"val_accuracy": math.nan, "size_bytes": 10.0},
         {"val_accuracy": 0.5, "size_bytes": math.nan},

@@ -38,7 +38,7 @@ from workbench.experiment.domain import Versions
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated, check_federated, is_federated_setting
 from workbench.experiment.fidelity import Levels, WrittenFidelity
-from workbench.experiment.goals import Constraint, Goal, Objective
+from workbench.experiment.goals import MONEY_SPENT, RESOURCES, Constraint, Goal, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan import PlanValue
@@ -636,6 +636,7 @@ def _check_objectives(experiment: Experiment) -> None:
                 next_step="Remove it from goals.",
             )
     _check_one_checkpoint(experiment)
+    _check_resources(experiment)
     if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
         raise ExperimentError(
             f"{experiment.early_stop.pruner} cannot rank trials by several objectives",
@@ -723,7 +724,11 @@ def _check_unit(experiment: Experiment) -> None:
 
 def _check_one_checkpoint(experiment: Experiment) -> None:
     """Raise an error if objectives need different checkpoints, because only one is exported."""
-    follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
+    follows_best = [
+        item.value in ("returned", "best")
+        for item in experiment.objectives
+        if item.metric not in RESOURCES
+    ]
     if experiment.trains_model and len(set(follows_best)) > 1:
         allowed = "last or {mean_last: 3}"
         if follows_best[0]:
@@ -734,6 +739,40 @@ def _check_one_checkpoint(experiment: Experiment) -> None:
             allowed=allowed,
             next_step="Let all objectives use the best checkpoint, or all the last one.",
         )
+
+
+def _check_resources(experiment: Experiment) -> None:
+    """Raise an error for objectives on what a trial uses that cannot be followed.
+
+    A function or a program may report its own numbers under the same names. A model does not.
+    """
+    for index, objective in enumerate(experiment.objectives):
+        if objective.metric not in RESOURCES:
+            continue
+        if objective.value not in ("returned", "last"):
+            raise ExperimentError(
+                f"{objective.metric} counts for a whole trial, not for one of its reports",
+                field=f"objectives.{index}.value",
+                next_step="Remove it.",
+            )
+        if index == 0 and experiment.trains_model:
+            raise ExperimentError(
+                f"{objective.metric} cannot be the first objective, because the checkpoint of a"
+                " model is chosen by the first one",
+                field="objectives.0.metric",
+                next_step="Put a metric such as val_loss first.",
+            )
+    if not experiment.trains_model or experiment.budget.price is not None:
+        return
+    for section in ("objectives", "constraints"):
+        for index, item in enumerate(getattr(experiment, section)):
+            if item.metric == MONEY_SPENT:
+                raise ExperimentError(
+                    "missing, but the cost of a trial follows from it",
+                    field="budget.price",
+                    allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h",
+                    next_step=f"Give it, or remove {section}.{index}.",
+                )
 
 
 def _check_momentum(experiment: Experiment) -> None:

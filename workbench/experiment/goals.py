@@ -24,6 +24,14 @@ MODEL_COSTS = (SIZE, LATENCY)
 
 The size is in bytes, the latency in seconds per sample.
 """
+SPEED = "samples_per_s"
+ENERGY_USED = "energy_wh"
+MONEY_SPENT = "money"
+RESOURCES = (SPEED, ENERGY_USED, MONEY_SPENT)
+"""What a trial achieves or uses of the hardware. The run measures it, not the training.
+
+These are the samples per second, the watt-hours, and the cost in the currency of `budget.price`.
+"""
 
 
 def sign_of(goal: str | None) -> float:
@@ -101,6 +109,17 @@ class Objective(Section):
             "the last three. A model returns the value of its best checkpoint, which is exported."
         ),
     )
+
+
+def trained_metrics(objectives: Sequence[Objective]) -> list[str]:
+    """Return the metrics of objectives that the training must report.
+
+    Args:
+        objectives: The objectives. The first one is always reported by the training. A function may
+            count its own samples per second.
+    """
+    first, *others = [item.metric for item in objectives]
+    return [first, *(metric for metric in others if metric not in RESOURCES)]
 
 
 def describe_other_metric(

@@ -19,7 +19,7 @@ from workbench.experiment.federated import (
     ROUNDS_METRIC,
     SPREADS,
 )
-from workbench.experiment.goals import LATENCY, SIZE, Goal
+from workbench.experiment.goals import ENERGY_USED, LATENCY, MONEY_SPENT, SIZE, SPEED, Goal
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.foundation.errors import ExperimentError
 
@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from workbench.experiment.experiment import Experiment
 
 Task = Literal["classification", "regression", "language_model", "detection", "other"]
-Unit = Literal["", "share", "of target", "of target squared", "bytes", "s", "rounds", "clients"]
+Unit = Literal[
+    "",
+    "share",
+    "of target",
+    "of target squared",
+    "bytes",
+    "s",
+    "rounds",
+    "clients",
+    "samples/s",
+    "Wh",
+]
 """A share is between 0 and 1. An error of numbers has the unit of the target, or its square."""
 
 _CLIENT_SPREAD = "_client_"
@@ -117,6 +128,9 @@ MEASURED = (
     Metric("loss", "minimize"),
     Metric(SIZE, "minimize", "bytes"),
     Metric(LATENCY, "minimize", "s"),
+    Metric(SPEED, "maximize", "samples/s"),
+    Metric(ENERGY_USED, "minimize", "Wh"),
+    Metric(MONEY_SPENT, "minimize"),
     Metric(EPSILON_METRIC, "minimize"),
     Metric(BYTES_METRIC, "minimize", "bytes"),
     Metric(BYTES_TO_TARGET_METRIC, "minimize", "bytes"),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.experiment.goals import MeanLast, Objective, sign_of
+from workbench.experiment.goals import RESOURCES, MeanLast, Objective, sign_of
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -177,12 +177,14 @@ def mode_of(experiment: Experiment, objective: Objective) -> Mode:
     """Return how the value of an objective is computed.
 
     For a model that the workbench trains, `returned` is the same as `best`, because the best
-    checkpoint is exported.
+    checkpoint is exported. What a trial uses of the hardware is always counted to its end.
 
     Args:
         experiment: The experiment.
         objective: One of its objectives.
     """
+    if experiment.trains_model and objective.metric in RESOURCES:
+        return "last"
     if experiment.trains_model and objective.value == "returned":
         return "best"
     return objective.value

@@ -52,6 +52,7 @@ from workbench.sweeps.memory_prediction import predict_memory
 from workbench.sweeps.monitor import EnergyLimit, Monitor
 from workbench.sweeps.orders import Orders, Turns
 from workbench.sweeps.program import Program
+from workbench.sweeps.resources_used import ResourcesUsed
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.run_loggers import RunLoggers
@@ -85,7 +86,6 @@ class Driver:
             RunNotFoundError: If the store holds no such run.
         """
         self._ledger = Ledger(store, run_id)
-        self._referee = Referee(self._ledger)
         self._commands = Commands(store, self._ledger, self)
         self.run_id = self._ledger.run_id
         self.experiment = self._ledger.experiment
@@ -103,6 +103,12 @@ class Driver:
         self._monitor = Monitor(store, self._ledger)
         self._monitor.listeners.append(self._alerting.on_round)
         self._energy_limit = EnergyLimit(self._ledger, lambda: self._monitor.energy_wh)
+        resources = ResourcesUsed(
+            self._ledger,
+            energy_wh_of=self._monitor.energy_of,
+            num_places=lambda: self._share.at_once,
+        )
+        self._referee = Referee(self._ledger, resources)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()

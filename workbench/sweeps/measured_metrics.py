@@ -8,7 +8,7 @@ from __future__ import annotations
 from workbench.data import task_of
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
-from workbench.experiment.goals import MODEL_COSTS, Constraint
+from workbench.experiment.goals import MODEL_COSTS, RESOURCES, Constraint
 from workbench.experiment.metric_declarations import TASKS, Task, fits_task, is_share
 from workbench.experiment.schedules import followed_metric
 from workbench.experiment.training_section import EPSILON_METRIC
@@ -81,6 +81,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
         reported.append(EPSILON_METRIC)
     if is_fitted:
         reported = [name for name in reported if name not in ("train_loss", *MODEL_COSTS)]
+    reported += RESOURCES
     wanted = [
         (f"objectives.{index}.metric", item.metric)
         for index, item in enumerate(experiment.objectives)

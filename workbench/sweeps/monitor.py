@@ -19,6 +19,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from workbench.cluster.workers.node_monitors import NodeMonitors
+from workbench.experiment import Experiment
+from workbench.experiment.goals import ENERGY_USED
 from workbench.foundation.errors import LeaseError, ResourcesError, WorkbenchError
 from workbench.foundation.events import (
     AttemptEnded,
@@ -99,6 +101,10 @@ class Monitor:
         self._unsaved: set[int] = set()
         self._thinned_s = time.monotonic()
         self._ended = threading.Event()
+        self._is_wanted = threading.Event()
+        """Set when the next round should begin at once."""
+        self._rounds = threading.Condition()
+        self._num_begun = self._num_done = 0
         self._thread: threading.Thread | None = None
         ledger.listeners.append(self.on_event)
 
@@ -112,6 +118,7 @@ class Monitor:
     def end(self) -> None:
         """Take a last sample and stop."""
         self._ended.set()
+        self._is_wanted.set()
         if self._thread is not None:
             self._thread.join(END_PATIENCE_S)
 
@@ -120,6 +127,27 @@ class Monitor:
         """Energy of all trials so far, in watt-hours, or None while nothing is known."""
         known = [used.total_wh for used in list(self._energy.values()) if used.total_wh is not None]
         return sum(known) if known else None
+
+    def energy_of(self, number: int, is_read_now: bool = False) -> float | None:
+        """Return the energy of a trial so far, in watt-hours, or None if nothing meters it.
+
+        Args:
+            number: The trial.
+            is_read_now: Whether to read the meters first, rather than use the last round.
+        """
+        if is_read_now:
+            self._complete_round()
+        used = self._energy.get(number)
+        return None if used is None else used.total_wh
+
+    def _complete_round(self) -> None:
+        """Wait until a round that begins from now on is done, unless nodes do not answer."""
+        if self._thread is None or not self._thread.is_alive():
+            return
+        with self._rounds:
+            awaited = self._num_begun + 1
+            self._is_wanted.set()
+            self._rounds.wait_for(lambda: self._num_done >= awaited, timeout=3 * ANSWER_S)
 
     def on_event(self, event: Event) -> None:
         """Note which workers serve which trial."""
@@ -149,6 +177,8 @@ class Monitor:
             while not is_last:
                 is_last = self._ended.is_set()
                 began_s = time.monotonic()
+                with self._rounds:
+                    self._num_begun += 1
                 try:
                     self._sample(samplers, writer)
                 except LeaseError:
@@ -157,7 +187,11 @@ class Monitor:
                     if not was_logged:
                         logger.exception("the nodes of this run could not be sampled")
                     was_logged = True
-                self._ended.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
+                with self._rounds:
+                    self._num_done = self._num_begun
+                    self._rounds.notify_all()
+                self._is_wanted.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
+                self._is_wanted.clear()
         except LeaseError:
             pass  # another driver has taken over the run, and samples
         except Exception:
@@ -256,12 +290,16 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
 
 
 class EnergyLimit:
-    """Records the energy that the trials use, if the budget limits it."""
+    """Records the energy that the trials use, if the budget limits it.
+
+    It also ends a run that improves or limits the energy of trials, if nothing meters it.
+    """
 
     def __init__(self, ledger: Ledger, metered_wh: Callable[[], float | None]) -> None:
         """Record in `ledger` the watt-hours that `metered_wh` returns, if it returns any."""
         self._ledger = ledger
         self._metered_wh = metered_wh
+        self._metric_field = _field_of_energy(ledger.experiment)
 
     def tick(self) -> None:
         """Record the energy used since the last event, if it is enough for another one.
@@ -271,17 +309,20 @@ class EnergyLimit:
         """
         history = self._ledger.history
         limit_wh = history.in_force.budget.energy
-        if limit_wh is None:
+        if limit_wh is None and self._metric_field is None:
             return
         used_wh = self._metered_wh()
         if used_wh is None:
             self._check_meter()
+            return
+        if limit_wh is None:
             return
         known_wh = history.energy_wh or 0.0
         if used_wh - known_wh >= ENERGY_STEP * limit_wh or known_wh < limit_wh <= used_wh:
             self._ledger.record(EnergyMetered(total_wh=used_wh))
 
     def _check_meter(self) -> None:
+        is_limited = self._ledger.history.in_force.budget.energy is not None
         now_s = steady_unix_s()
         trained_s = sum(
             trial.trained_s
@@ -292,7 +333,25 @@ class EnergyLimit:
         if trained_s > UNMETERED_S:
             raise ResourcesError(
                 f"trials have trained for {format_duration(round(trained_s))}, but nothing meters"
-                " their energy, so an energy budget can never end the run",
-                field="budget.energy",
-                next_step="Limit the run by budget.time or budget.trials.",
+                " their energy" + ", so an energy budget can never end the run" * is_limited,
+                field="budget.energy" if is_limited else self._metric_field,
+                next_step=(
+                    "Limit the run by budget.time or budget.trials."
+                    if is_limited
+                    else "Remove it, or choose hardware with a meter."
+                ),
             )
+
+
+def _field_of_energy(experiment: Experiment) -> str | None:
+    """Return the dotted field of an objective or constraint on energy, or None without any.
+
+    A function or a program may report energy that it measures itself.
+    """
+    if not experiment.trains_model:
+        return None
+    for section in ("objectives", "constraints"):
+        for index, item in enumerate(getattr(experiment, section)):
+            if item.metric == ENERGY_USED:
+                return f"{section}.{index}.metric"
+    return None

@@ -25,6 +25,7 @@ from workbench.foundation.events import (
 from workbench.store.history import Trial
 from workbench.store.history.lineage import describe_fidelity
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.resources_used import ResourcesUsed
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +40,15 @@ that it needs would otherwise never end.
 class Referee:
     """Judges the trials of one run."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        """Judge by the events in `ledger`, and write there."""
+    def __init__(self, ledger: Ledger, resources: ResourcesUsed) -> None:
+        """Judge by the events in `ledger`, and write there.
+
+        Args:
+            ledger: The run.
+            resources: What its trials use of the hardware.
+        """
         self._ledger = ledger
+        self._resources = resources
 
     def take_in(
         self, number: int, events: list[Event], *, stop: Literal["trial", "run"] | None
@@ -103,6 +110,8 @@ class Referee:
             if isinstance(stamped, AttemptEnded) and stamped.reason == "turn":
                 so_far = self._ledger.study.result(trial.number)
                 return taken, stamped.model_copy(update={"values": so_far})
+            if isinstance(stamped, TrialReported):
+                stamped = self._resources.added(stamped, trial)
             taken.append(stamped)
             self._ledger.history.apply(stamped)
             if isinstance(stamped, TrialReported):
@@ -154,6 +163,9 @@ class Referee:
         trains_model = self._ledger.experiment.trains_model
         values = event.values if trains_model and event.state in ("complete", "stopped") else {}
         values = values or self._ledger.study.result(event.trial)
+        if values and event.state in ("complete", "stopped"):
+            used = self._resources.at_end(self._ledger.history.trials[event.trial], event)
+            values = {**values, **used}
         missing = [
             item.metric for item in self._ledger.experiment.objectives if item.metric not in values
         ]

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workbench.experiment import Experiment
-from workbench.experiment.goals import describe_other_metric
+from workbench.experiment.goals import describe_other_metric, trained_metrics
 from workbench.experiment.train_function import check_kind, kind_of, plan_call, signature_of
 from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.errors import ExperimentError
@@ -359,7 +359,7 @@ class _Reporter:
             return self._failed
         # If an earlier attempt was almost done, this one may have nothing left to report.
         known = {**self._task.reported, **self._values}
-        missing = [item.metric for item in self._objectives if item.metric not in known]
+        missing = [name for name in trained_metrics(self._objectives) if name not in known]
         if missing and self._task.clone is not None and not self._values:
             raise self._task.nothing_left()
         if missing and not self._stop and self._task.rank == 0:

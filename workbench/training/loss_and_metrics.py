@@ -14,7 +14,7 @@ from workbench.data import Datasets
 from workbench.data.targets import known_targets
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
-from workbench.experiment.goals import MODEL_COSTS
+from workbench.experiment.goals import MODEL_COSTS, RESOURCES
 from workbench.experiment.metric_declarations import is_rate_in
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
@@ -168,7 +168,7 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
     Raises:
         ExperimentError: If one is not measured.
     """
-    known = ["train_loss", *(f"val_{name}" for name in metrics)]
+    known = ["train_loss", *(f"val_{name}" for name in metrics), *RESOURCES]
     if is_private(experiment):
         known.append(EPSILON_METRIC)
     if experiment.federated is None:

@@ -34,7 +34,7 @@ from workbench.experiment.command import (
     nested,
     reads_earlier_files,
 )
-from workbench.experiment.goals import describe_other_metric
+from workbench.experiment.goals import describe_other_metric, trained_metrics
 from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, Noted, TrialReported
@@ -666,9 +666,9 @@ def _missing(reports: ProgramReports, task: TrialTask) -> str | None:
     """Return the first metric that the program should have written but has not, or None."""
     experiment = task.experiment
     known = {**task.reported, **reports.values}
-    for objective in experiment.objectives:
-        if objective.metric not in known:
-            return objective.metric
+    for metric in trained_metrics(experiment.objectives):
+        if metric not in known:
+            return metric
     if experiment.step is not None and not reports.has_step and not task.reported:
         return experiment.step
     return None

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from workbench.experiment.automl import STANDARDISED, shown_metric
-from workbench.experiment.goals import Goal
+from workbench.experiment.budget_units import parse_price
+from workbench.experiment.goals import MONEY_SPENT, RESOURCES, Goal
 from workbench.experiment.metric_declarations import unit_in
 from workbench.foundation.formatting import MISSING, format_rate, format_value
 from workbench.store.history.failures import describe_state
@@ -238,7 +239,13 @@ def columns_of(history: History) -> list[TrialColumn]:
         several versions of the code and continued trials if the run has them, then each parameter
         and each reported metric, and last the course of a trial.
     """
-    return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
+    course = [column for column in _COURSE if not _is_metric(history, column.name)]
+    return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *course]
+
+
+def _is_metric(history: History, name: str) -> bool:
+    """Return whether what a trial uses of the hardware is a metric, which has its own column."""
+    return name in RESOURCES and name in history.metrics
 
 
 def _judged(history: History) -> Iterable[TrialColumn]:
@@ -318,6 +325,8 @@ def metric(history: History, name: str) -> TrialColumn:
         name: The metric, as trials report it.
     """
     label = shown_metric(history.experiment, name)
+    if name in RESOURCES:
+        return _resource(history, name)
     return TrialColumn(
         _apart("values", _short(history, name), history.params),
         "value",
@@ -326,6 +335,30 @@ def metric(history: History, name: str) -> TrialColumn:
         label=_apart("values", label, history.params),
         unit=unit_in(history.experiment, name),
         key=f"value:{name}",
+        goal=history.goal_of(name),
+        is_number=True,
+    )
+
+
+def _resource(history: History, name: str) -> TrialColumn:
+    """Return the column of a metric that the run measures: the one that every run has, if any."""
+    declared = next((column for column in _COURSE if column.name == name), None)
+    unit = unit_in(history.experiment, name)
+    label = name
+    if name == MONEY_SPENT and history.experiment.budget.price is not None:
+        unit = parse_price(history.experiment.budget.price).currency
+        label = f"{name} ({unit})"
+    if declared is not None:
+        unit, label = declared.unit, declared.label
+    return TrialColumn(
+        name,
+        "value",
+        f"{declared.meaning if declared else 'The cost of the trial.'} It is a metric of the run.",
+        lambda _, trial: trial.value_of(name),
+        label=label,
+        unit=unit,
+        key=f"value:{name}",
+        format="value" if declared is None else declared.format,
         goal=history.goal_of(name),
         is_number=True,
     )

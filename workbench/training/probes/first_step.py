@@ -23,6 +23,7 @@ import psutil
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
+from workbench.experiment.goals import trained_metrics
 from workbench.experiment.space import Params
 from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.errors import ExperimentError, WorkbenchError
@@ -236,8 +237,8 @@ def _try(task: TrialTask) -> _Findings:
         values = reported.values
         missing: list[str] = []
         if not reported.is_partial:
-            objectives = [objective.metric for objective in task.experiment.objectives]
-            missing = [name for name in objectives if name not in values]
+            needed = trained_metrics(task.experiment.objectives)
+            missing = [name for name in needed if name not in values]
         if missing and reported.returned:  # no other report follows
             raise ExperimentError(
                 f"the function reports nothing and returns {', '.join(values)}, but not"
