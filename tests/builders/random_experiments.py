@@ -104,6 +104,13 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "price": st.sampled_from(["2.50 EUR/h", "$1.80/GPU-h"]),
         "money": st.none() | st.sampled_from([12.5, "20"]),
         "plateau": st.none() | st.integers(1, 9),
+        "gain": st.none()
+        | st.fixed_dictionaries(
+            {
+                "at_least": st.sampled_from([0.001, 2.5]),
+                "per": st.sampled_from(["30m", "1kWh"]),
+            }
+        ),
     },
     "early_stop": {
         "pruner": st.sampled_from(PRUNERS.names()),
@@ -332,6 +339,8 @@ def experiments(draw: st.DrawFn) -> Experiment:
         fields |= {"early_stop": draw(_early_stops()), "sampler": draw(_section("sampler"))}
         if "trials" in fields["budget"] and fields["budget"]["trials"] is not None:
             fields["confirm"] = draw(_confirmations())
+    else:
+        fields["budget"].pop("gain", None)  # the gain of several objectives is refused
     kind = draw(st.sampled_from(["model", "function", "command"]))
     resources = draw(_section("resources"))
     fields["resources"] = {

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.experiment import Budget
-from workbench.experiment.budget_units import Price, describe_money, parse_money, parse_price
+from workbench.experiment import Budget, Experiment
+from workbench.experiment.budget_units import (
+    Price,
+    describe_money,
+    parse_amount,
+    parse_money,
+    parse_price,
+)
 from workbench.foundation.errors import ExperimentError
 
 
@@ -61,3 +67,40 @@ def test_a_budget_has_one_currency(money: str | int) -> None:
 @given(st.floats(0.01, 99.0), st.sampled_from(["2 EUR/h", "2 USD/GPU-h", "2 CHF/h"]))
 def test_what_is_written_can_be_read_again(amount: float, price: str) -> None:
     assert parse_money(describe_money(amount, price), price) == pytest.approx(amount, abs=0.00501)
+
+
+@pytest.mark.parametrize(
+    ("text", "price", "expected"),
+    [
+        ("30m", None, ("time", 1800.0)),
+        ("1kWh", None, ("energy", 1000.0)),
+        ("2 EUR", "1 EUR/h", ("money", 2.0)),
+        ("$3", "1 USD/GPU-h", ("money", 3.0)),
+    ],
+)
+def test_an_amount_is_a_time_an_energy_or_a_sum(
+    text: str, price: str | None, expected: tuple[str, float]
+) -> None:
+    assert parse_amount(text, price) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "price", "problem"),
+    [
+        ("2 EUR", None, "needs the price"),
+        ("2 EUR", "1 USD/h", "not in the currency"),
+        ("0h", None, "not an amount of time"),
+        ("much", None, "not an amount of time"),
+    ],
+)
+def test_an_amount_that_cannot_be_used_up_is_refused(
+    text: str, price: str | None, problem: str
+) -> None:
+    fields = {"gain": {"at_least": 0.1, "per": text}, "price": price}
+    with pytest.raises(ExperimentError, match=f"budget.gain.per: .*{problem}"):
+        Experiment(
+            model="mlp",
+            data="digits",
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+            budget=fields,
+        )

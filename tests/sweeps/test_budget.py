@@ -411,6 +411,39 @@ def test_a_plateau_is_counted_from_the_end_of_the_best(
     )
 
 
+@pytest.mark.parametrize(
+    ("gain", "losses", "used_s", "improved_by"),
+    [
+        ({"at_least": 0.5, "per": "2s"}, [5.0, 4.0, 3.9, 3.8], 5.0, "0.1"),
+        ({"at_least": 0.1, "per": "2s"}, [5.0, 4.0, 3.9, 3.8], 5.0, None),
+        ({"at_least": 0.5, "per": "2s"}, [5.0, 4.0, 3.9, 3.8], 4.0, "0.2"),
+        ({"at_least": 0.5, "per": "2s"}, [None, None, 3.9, 3.9], 4.0, None),  # nothing to compare
+        ({"at_least": 0.5, "per": "9s"}, [5.0, 5.0, 5.0], 8.9, None),  # not used up yet
+        ({"at_least": 0.5, "per": "2s"}, [5.0, 5.0], 4.5, None),  # no trial has ended since then
+        # 3.6 EUR/h are 0.001 EUR for a second.
+        ({"at_least": 0.5, "per": "0.002 EUR"}, [5.0, 4.0, 3.9, 3.8], 5.0, "0.1"),
+        ({"at_least": 0.5, "per": "0.004 EUR"}, [5.0, 4.0, 3.9, 3.8], 5.0, None),
+    ],
+)
+def test_a_run_ends_when_its_last_hour_or_euro_has_bought_too_little(
+    gain: dict[str, Any], losses: list[float | None], used_s: float, improved_by: str | None
+) -> None:
+    history = make_history(losses, budget={"gain": gain, "price": "3.6 EUR/h"})
+    expected = None
+    if improved_by is not None:
+        per = gain["per"]
+        expected = ("gain", f"the last {per} improved loss by {improved_by}, less than 0.5")
+    assert reason_to_end(history, 100.0 + used_s) == expected
+
+
+def test_an_extended_run_may_use_the_amount_once_more_before_its_gain_is_judged() -> None:
+    history = make_history([5.0, 5.0, 5.0, 5.0], budget={"gain": {"at_least": 1, "per": "2s"}})
+    assert reason_to_end(history, 104.0) is not None
+    history.apply(RunStateChanged(state="complete", reason="gain", time_unix_s=104.0))
+    history.apply(RunStateChanged(state="running", time_unix_s=104.0))
+    assert reason_to_end(history, 105.9) is None
+
+
 def test_limits_that_were_changed_count_from_then_on() -> None:
     history = make_history([1.0, 2.0, 3.0], budget={"trials": 9, "plateau": 5})
     assert reason_to_end(history, 200.0) is None

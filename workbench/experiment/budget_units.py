@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.formatting import format_money, format_number, parse_quantity
+from workbench.foundation.formatting import (
+    format_money,
+    format_number,
+    parse_duration_s,
+    parse_quantity,
+)
 
 
 def parse_energy_wh(given: str | float | None) -> float | None:
@@ -135,6 +141,57 @@ def parse_money(given: Any, price: str | None) -> Any:
             allowed=f"an amount in {parse_price(price).currency}",
         )
     return float(match["amount"])
+
+
+class Amount(NamedTuple):
+    """An amount of what a run uses up.
+
+    Attributes:
+        kind: What is used up.
+        number: Seconds, watt-hours, or a sum in the currency of the price.
+    """
+
+    kind: Literal["time", "energy", "money"]
+    number: float
+
+
+def parse_amount(text: str, price: str | None) -> Amount:
+    """Return an amount such as `30m`, `1kWh` or `2 EUR`.
+
+    Args:
+        text: A duration, an energy or a sum with its currency.
+        price: The price of the hardware, or None.
+
+    Raises:
+        ExperimentError: If the text is none of these, or is a sum that no price leads to.
+
+    Example:
+        >>> parse_amount("1kWh", None)
+        Amount(kind='energy', number=1000.0)
+    """
+    amount = _time_or_energy(text)  # first, because `kWh` has the form of a currency
+    match = _SUM.fullmatch(text.strip())
+    if amount is None and match is not None and _currency(match) is not None:
+        if price is None:
+            raise ExperimentError(
+                "an amount of money needs the price of the hardware",
+                next_step="Set budget.price, such as 2.50 EUR/h or 1.80 EUR/GPU-h.",
+            )
+        amount = Amount("money", parse_money(text, price))
+    if amount is not None and amount.number > 0:
+        return amount
+    raise ExperimentError(
+        f"{text!r} is not an amount of time, energy or money",
+        allowed="such as 30m, 1kWh or 2 EUR",
+    )
+
+
+def _time_or_energy(text: str) -> Amount | None:
+    with contextlib.suppress(ExperimentError):
+        return Amount("energy", float(parse_energy_wh(text) or 0.0))
+    with contextlib.suppress(ExperimentError):
+        return Amount("time", float(parse_duration_s(text)))
+    return None
 
 
 def describe_money(amount: float, price: str) -> str:

@@ -480,7 +480,8 @@ class Experiment(BaseModel):
         if not self.search.has_choice and num_of_population is None:
             return 1
         others = (budget.time, budget.gpu_time, budget.energy, budget.money, budget.plateau)
-        if budget.trials is None and (set(others) != {None} or _enumerates_grid(self.sampler)):
+        is_limited = budget.gain is not None or any(limit is not None for limit in others)
+        if budget.trials is None and (is_limited or _enumerates_grid(self.sampler)):
             return None
         return budget.trials or num_of_population or DEFAULT_TRIALS
 
@@ -637,6 +638,12 @@ def _check_objectives(experiment: Experiment) -> None:
             )
     _check_one_checkpoint(experiment)
     _check_resources(experiment)
+    if len(metrics) > 1 and experiment.budget.gain is not None:
+        raise ExperimentError(
+            "the gain of several objectives is not one number",
+            field="budget.gain",
+            next_step="Remove it, or turn all objectives but one into constraints.",
+        )
     if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
         raise ExperimentError(
             f"{experiment.early_stop.pruner} cannot rank trials by several objectives",
@@ -1066,8 +1073,9 @@ def _check_turns(experiment: Experiment) -> None:
     is_endless = set(gradual) == {None} and not _enumerates_grid(experiment.sampler)
     if experiment.max_configurations() is None and is_endless:
         raise ExperimentError(
-            "every configuration starts before one ends, so a plateau would never end the run",
-            field="budget.plateau",
+            "every configuration starts before one ends, so neither a plateau nor a gain would ever"
+            " end the run",
+            field="budget.plateau" if budget.plateau is not None else "budget.gain",
             next_step="Also set budget.trials or budget.time.",
         )
     if experiment.trains_model and experiment.early_stop.length is not None:

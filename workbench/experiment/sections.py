@@ -21,7 +21,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from workbench.experiment.budget_units import parse_price
+from workbench.experiment.budget_units import parse_amount, parse_price
 from workbench.experiment.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
 from workbench.experiment.plan.dimensions import size_bytes
 from workbench.experiment.setting_types import (
@@ -130,6 +130,17 @@ _RAY_UNITS = 10_000
 """Ray counts parts of a GPU in ten-thousandths."""
 
 
+class Gain(Section):
+    """The least improvement that an amount of time, energy or money must buy."""
+
+    at_least: PositiveFloat = Field(
+        description="The least improvement of the objective, in its unit."
+    )
+    per: str = Field(
+        description="What it may take: a time such as 1h, an energy such as 1kWh, or 2 EUR."
+    )
+
+
 class Budget(Section):
     """When a run ends. The first limit that is reached ends it."""
 
@@ -165,9 +176,26 @@ class Budget(Section):
         default=None,
         description="End after this many configurations in a row without an improvement.",
     )
+    gain: Gain | None = Field(
+        default=None,
+        description=(
+            "End when the last hour, kilowatt-hour or euro has bought less than this: {at_least: "
+            "0.001, per: 1kWh}."
+        ),
+    )
 
     @model_validator(mode="after")
     def _check_money(self) -> Self:
+        if self.gain is not None:
+            try:
+                parse_amount(self.gain.per, self.price)
+            except ExperimentError as error:
+                raise ExperimentError(
+                    error.problem,
+                    field="gain.per",
+                    allowed=error.allowed,
+                    next_step=error.next_step,
+                ) from error
         if self.money is not None and self.price is None:
             raise ExperimentError(
                 "a limit on money needs the price of the hardware",

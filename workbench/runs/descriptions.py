@@ -243,6 +243,8 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
         return {"money": f"{budget.money:g}{parse_price(budget.price).currency}"}
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
+    if history.reason == "gain" and budget.trials is None:
+        return None  # no limit that `extend` takes has ended it
     missing = (
         num_parts(history.experiment.sampler, history.experiment.training.epochs) or 0
     ) - history.num_configurations()

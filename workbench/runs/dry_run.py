@@ -172,6 +172,8 @@ def _limits(experiment: Experiment) -> list[str]:
         limits.append(f"{describe_money(budget.money, budget.price)} at {budget.price}")
     if budget.plateau is not None:
         limits.append(f"{budget.plateau} configurations without a better one")
+    if budget.gain is not None:
+        limits.append(f"{budget.gain.per} that buys less than {budget.gain.at_least:g}")
     return limits
 
 

@@ -7,19 +7,22 @@ started, the run has failed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from workbench.experiment.automl import concluding_s, is_automl
-from workbench.experiment.budget_units import format_energy
+from workbench.experiment.budget_units import format_energy, parse_amount, parse_price
 from workbench.experiment.changes import ENERGY, MONEY, describe_amount, values_of
+from workbench.experiment.goals import sign_of
 from workbench.experiment.populations import num_parts
 from workbench.experiment.trainings import tries_one_configuration
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import RunState, RunStateChanged
-from workbench.foundation.formatting import format_count, format_duration
+from workbench.foundation.formatting import format_count, format_duration, format_number
 from workbench.store.history import History, cost_of, only_failures, systematic_failure
 from workbench.store.history.failures import began_nothing
+from workbench.store.history.history import Spent, money_of
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
 NOTHING_TO_PROPOSE = "the sampler has nothing left to propose"
@@ -96,11 +99,53 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
             "money",
             f"the budget of {describe_amount(MONEY, budget.money, budget.price)} is used up",
         )
+    if (bought := _bought_too_little(history, now_unix_s)) is not None:
+        return "gain", bought
     if budget.plateau is not None:
         without = history.num_configurations_without_improvement()
         if without >= budget.plateau:
             return "plateau", f"no better configuration among the last {without}"
     return None
+
+
+def _bought_too_little(history: History, now_unix_s: float) -> str | None:
+    """Return a sentence if the last amount of `budget.gain` has bought too little, or None.
+
+    The run goes on until it has used that amount since its start, a result was there before it, and
+    a trial has ended since then.
+    """
+    budget = history.in_force.budget
+    if budget.gain is None:
+        return None
+    amount = parse_amount(budget.gain.per, budget.price)
+    now = history.spent_at(now_unix_s)
+    from_there = _used(amount.kind, now, budget.price) - amount.number
+    used = [_used(amount.kind, spent, budget.price) for spent in history.spent]
+    num_before = bisect_right(used, from_there)
+    if (
+        from_there < _used(amount.kind, history.spent_before, budget.price)
+        or num_before in (0, len(used))
+        or now.best is None
+        or (earlier := history.spent[num_before - 1].best) is None
+    ):
+        return None
+    objective = history.objectives[0]
+    improvement = sign_of(objective.goal) * (now.best - earlier)
+    if improvement >= budget.gain.at_least:
+        return None
+    return (
+        f"the last {budget.gain.per} improved {objective.metric} by"
+        f" {format_number(max(0.0, improvement))}, less than {format_number(budget.gain.at_least)}"
+    )
+
+
+def _used(kind: Literal["time", "energy", "money"], spent: Spent, price: str | None) -> float:
+    if kind == "time":
+        return spent.active_s
+    if kind == "energy":
+        return spent.energy_wh
+    assert price is not None
+    return money_of(parse_price(price), spent.active_s, spent.gpu_s)
 
 
 def has_room(history: History, num_promised: int = 0) -> bool:

@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from workbench.cluster.workers.node_monitors import NodeMonitors
-from workbench.experiment import Experiment
+from workbench.experiment import Budget, Experiment
+from workbench.experiment.budget_units import parse_amount
 from workbench.experiment.goals import ENERGY_USED
 from workbench.foundation.errors import LeaseError, ResourcesError, WorkbenchError
 from workbench.foundation.events import (
@@ -308,7 +309,7 @@ class EnergyLimit:
             ResourcesError: If trials have trained for a while, and nothing meters them.
         """
         history = self._ledger.history
-        limit_wh = history.in_force.budget.energy
+        limit_wh = self._limit_wh(history.in_force.budget)
         if limit_wh is None and self._metric_field is None:
             return
         used_wh = self._metered_wh()
@@ -321,8 +322,23 @@ class EnergyLimit:
         if used_wh - known_wh >= ENERGY_STEP * limit_wh or known_wh < limit_wh <= used_wh:
             self._ledger.record(EnergyMetered(total_wh=used_wh))
 
+    def _limit_wh(self, budget: Budget) -> float | None:
+        """Return the energy at which something happens, or None if nothing depends on it."""
+        limits_wh = [] if budget.energy is None else [budget.energy]
+        if budget.gain is not None:
+            amount = parse_amount(budget.gain.per, budget.price)
+            if amount.kind == "energy":
+                limits_wh.append(amount.number)
+        return min(limits_wh, default=None)
+
     def _check_meter(self) -> None:
-        is_limited = self._ledger.history.in_force.budget.energy is not None
+        budget = self._ledger.history.in_force.budget
+        if budget.energy is not None:
+            field = "budget.energy"
+        elif self._limit_wh(budget) is not None:
+            field = "budget.gain.per"
+        else:
+            field = self._metric_field
         now_s = steady_unix_s()
         trained_s = sum(
             trial.trained_s
@@ -333,13 +349,9 @@ class EnergyLimit:
         if trained_s > UNMETERED_S:
             raise ResourcesError(
                 f"trials have trained for {format_duration(round(trained_s))}, but nothing meters"
-                " their energy" + ", so an energy budget can never end the run" * is_limited,
-                field="budget.energy" if is_limited else self._metric_field,
-                next_step=(
-                    "Limit the run by budget.time or budget.trials."
-                    if is_limited
-                    else "Remove it, or choose hardware with a meter."
-                ),
+                " their energy",
+                field=field,
+                next_step="Remove it, or limit the run by budget.time or budget.trials.",
             )
 
 

@@ -21,6 +21,7 @@ const REASONS: Record<string, string> = {
   energy: "the energy is used up",
   money: "the money is spent",
   plateau: "no more progress",
+  gain: "more would buy too little",
   exhausted: "every combination was tried",
   person: "by the user",
   failures: "its trials failed",

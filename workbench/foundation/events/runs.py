@@ -41,8 +41,8 @@ class RunStateChanged(EventHeader):
     reason: str | None = Field(
         default=None,
         description=(
-            "Why: trials, time, gpu_time, energy, money, target, plateau, exhausted, person, "
-            "failures, error."
+            "Why: trials, time, gpu_time, energy, money, target, plateau, gain, exhausted, "
+            "person, failures, error."
         ),
     )
     message: OutsideText | None = None

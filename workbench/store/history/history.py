@@ -14,14 +14,14 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import JsonValue
 from typing_extensions import Self
 
 from workbench.experiment import Budget, Experiment, Objective
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
-from workbench.experiment.budget_units import parse_price
+from workbench.experiment.budget_units import Price, parse_price
 from workbench.experiment.changes import SEARCH, change, covering, values_of, with_changes
 from workbench.experiment.federated import ROUNDS_METRIC
 from workbench.experiment.goals import Goal, sign_of
@@ -133,6 +133,22 @@ INFEASIBLE, TARGET_MISSED = NO_RESULT = ("infeasible", "target not reached")
 """Why a complete trial is no result."""
 
 
+class Spent(NamedTuple):
+    """What a run has used up at one time.
+
+    Attributes:
+        active_s: Its run time, in seconds.
+        gpu_s: How long its trials have held GPUs, in seconds.
+        energy_wh: The energy of its trials in watt-hours, as far as it was recorded.
+        best: The best value of the first objective so far, or None.
+    """
+
+    active_s: float
+    gpu_s: float
+    energy_wh: float
+    best: float | None
+
+
 class History:
     """The trials of a run and their results.
 
@@ -180,6 +196,10 @@ class History:
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
         """Energy of the trials in watt-hours, if it was recorded because of a limit."""
+        self.spent: list[Spent] = []
+        """What the run had used at the end of each trial, if its budget has a `gain`."""
+        self.spent_before = Spent(0.0, 0.0, 0.0, None)
+        """What it had used when it started, or was resumed or extended the last time."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self._standings = Standings(self)
         self.clock = RunClock()
@@ -301,6 +321,8 @@ class History:
         apply_to_trial(trial, event)
         if had_ended or trial.finished:
             self._standings.changed.add(trial.configuration)
+        if trial.finished and not had_ended and self.experiment.budget.gain is not None:
+            self.spent.append(self.spent_at(event.time_unix_s))
 
     def _change_settings(self, event: SettingsChanged) -> None:
         limits = {path: value for path, value in event.settings.items() if path != SEARCH}
@@ -359,6 +381,7 @@ class History:
         self.ended_unix_s = event.time_unix_s if ended else None
         if event.state == "running":
             self.result = None
+            self.spent_before = self.spent_at(event.time_unix_s)
         for trial in self.trials.values():
             if ended and not trial.finished:
                 trial.state, trial.interrupted = "stopped", True
@@ -480,6 +503,20 @@ class History:
         With repeats, it is the repeat of the best configuration that is nearest to their mean.
         """
         return self._standings.best()
+
+    def spent_at(self, now_unix_s: float) -> Spent:
+        """Return what the run has used, and the best value of its objective for it.
+
+        Args:
+            now_unix_s: The time now, in seconds since 1970, not before the last event.
+        """
+        best = self.best()
+        value = None
+        if best is not None:
+            value = self.mean_values(best)[self.objectives[0].metric]
+        return Spent(
+            self.active_s(now_unix_s), self.gpu_s(now_unix_s), self.energy_wh or 0.0, value
+        )
 
     def num_configurations_without_improvement(self) -> int:
         """Return how many configurations have ended since the best one did."""
@@ -824,6 +861,15 @@ def cost_of(history: History, now_unix_s: float) -> float | None:
     """
     if (text := history.experiment.budget.price) is None:
         return None
-    price = parse_price(text)
-    used_s = history.gpu_s(now_unix_s) if price.is_per_gpu else history.active_s(now_unix_s)
-    return used_s / 3600.0 * price.amount
+    return money_of(parse_price(text), history.active_s(now_unix_s), history.gpu_s(now_unix_s))
+
+
+def money_of(price: Price, active_s: float, gpu_s: float) -> float:
+    """Return what a run costs, in the currency of its price.
+
+    Args:
+        price: The price of the hardware.
+        active_s: How long the run was active, in seconds.
+        gpu_s: How long its trials have held GPUs, in seconds.
+    """
+    return (gpu_s if price.is_per_gpu else active_s) / 3600.0 * price.amount
