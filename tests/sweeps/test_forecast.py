@@ -48,6 +48,40 @@ def test_trainings_beside_each_other_share_the_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        # 15 trainings of 50 s, two at a time, in eight rounds: 400 s, between 200 and 800 s.
+        ({"trials": 5, "price": "9 EUR/h"}, "which costs about 1.00 EUR (0.50 EUR to 2.00 EUR)"),
+        # 15 x 50 s on half a GPU for each of two workers.
+        ({"trials": 5, "price": "9 EUR/GPU-h"}, "costs about 1.88 EUR (0.94 EUR to 3.75 EUR)"),
+        # The limit ends the run, so its price is known.
+        ({"time": 60, "price": "9 EUR/h"}, "ends the run, which costs about 0.15 EUR and uses"),
+        # Two trials of two workers with half a GPU each, for a minute.
+        ({"time": 60, "price": "9 EUR/GPU-h"}, "which costs about 0.30 EUR and uses"),
+        # 15 x 50 s at 72 W.
+        ({"trials": 5}, "ends the run, which uses about 15 Wh (7.5 Wh to 30 Wh)"),
+        ({"time": 60}, "which uses about 2.4 Wh"),
+    ],
+)
+def test_money_and_energy_are_foretold_before_the_start(budget: dict[str, Any], words: str) -> None:
+    experiment = Experiment(
+        **FIELDS | {"budget": budget, "repeats": 3, "resources": {"gpus_per_worker": 0.5}}
+    )
+    found = forecast_of(
+        experiment,
+        plan_with(PLAIN, 2, 50),
+        Estimate(1.0, 0.5, 2.0),
+        num_epochs=num_epochs_of(experiment),
+        num_train_samples=1000,
+        num_places=5,
+        on_gpu=True,
+        state_bytes=None,
+        power_w=72.0,
+    )
+    assert words in str(found)
+
+
+@pytest.mark.parametrize(
     ("budget", "ends_by"),
     [
         ({"trials": 4}, "trials"),

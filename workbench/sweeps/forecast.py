@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from workbench.advisor.choices import base_params, drawn_params
@@ -14,6 +16,7 @@ from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import variant_of
 from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
+from workbench.experiment.budget_units import describe_money, format_energy, parse_price
 from workbench.experiment.plan import Plan
 from workbench.experiment.trainings import longest_part
 from workbench.foundation.formatting import (
@@ -42,6 +45,9 @@ class Forecast:
         checkpoints_of: Whether that is the size for the entire run or for each trial.
         ends_by: Which limit is reached first, or None without limits.
         on_gpu: Whether workers compute on GPUs.
+        price: The price of the hardware, or None if the experiment has none.
+        money: What the run should cost, in the currency of the price, or None if unknown.
+        energy_wh: The energy that it should use, or None if no measurement was metered.
     """
 
     plan: str
@@ -54,6 +60,9 @@ class Forecast:
     checkpoints_of: Literal["run", "trial"]
     ends_by: Literal["trials", "time"] | None
     on_gpu: bool
+    price: str | None = None
+    money: Estimate | None = None
+    energy_wh: Estimate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as plain values and as text."""
@@ -70,15 +79,25 @@ class Forecast:
             disk = f". Checkpoints take {self._disk()}"
         if self.run_s is None or self.worker_hours is None:
             if self.ends_by == "time":
-                return f"{text}{disk}. budget.time ends the run"
+                return f"{text}{disk}. budget.time ends the run{self._expenses()}"
             return text + disk
         return (
             f"{text}. Without early stopping, {format_count(self.num_trainings or 0, 'trial')} take"
             f" about {format_duration(self.run_s.value)} "
             f"({format_range(self.run_s.low, self.run_s.high, format_duration)}) and "
             f"{self.worker_hours:.2g} {'GPU' if self.on_gpu else 'worker'} hours{disk}. "
-            f"budget.{self.ends_by} ends the run"
+            f"budget.{self.ends_by} ends the run{self._expenses()}"
         )
+
+    def _expenses(self) -> str:
+        """Return what the run should cost and use, as the end of a sentence."""
+        parts = []
+        if self.money is not None and self.price is not None:
+            write = partial(describe_money, price=self.price)
+            parts.append(f"costs about {_with_range(self.money, write)}")
+        if self.energy_wh is not None:
+            parts.append(f"uses about {_with_range(self.energy_wh, format_energy)}")
+        return f", which {' and '.join(parts)}" if parts else ""
 
     def _disk(self) -> str:
         assert self.checkpoints_bytes is not None
@@ -86,6 +105,12 @@ class Forecast:
         if self.checkpoints_of == "trial":
             return f"{written} per trial"
         return f"up to {written}"
+
+
+def _with_range(estimate: Estimate, write: Callable[[float], str]) -> str:
+    if write(estimate.low) == write(estimate.high):
+        return write(estimate.value)
+    return f"{write(estimate.value)} ({format_range(estimate.low, estimate.high, write)})"
 
 
 def num_epochs_of(experiment: Experiment) -> int:
@@ -103,6 +128,7 @@ def forecast_of(
     num_places: int,
     on_gpu: bool,
     state_bytes: int | None,
+    power_w: float | None = None,
 ) -> Forecast:
     """Forecast a run whose trials all train by one plan.
 
@@ -115,6 +141,7 @@ def forecast_of(
         num_places: Number of workers that can run at once.
         on_gpu: Whether they compute on GPUs.
         state_bytes: Size of a checkpoint, or None if unknown.
+        power_w: The power of all workers of one trial, or None if no measurement was metered.
     """
     trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * num_epochs)
     at_once = max(1, num_places // plan.workers)
@@ -133,6 +160,10 @@ def forecast_of(
             ends_by = "trials"
     if state_bytes is not None:
         checkpoints_bytes = _disk(experiment, trainings, at_once, state_bytes)
+    lasts_s = run_s
+    if ends_by == "time" and budget_s is not None:
+        lasts_s = Estimate(budget_s, budget_s, budget_s)
+    trained_s = _trained_s(trial_s, trainings, at_once, lasts_s)
     is_endless = trainings is None and experiment.resources.keep_best == "all"
     return Forecast(
         plan=plan.batch_text,
@@ -145,7 +176,55 @@ def forecast_of(
         checkpoints_of="trial" if is_endless else "run",
         ends_by=ends_by,
         on_gpu=on_gpu,
+        price=experiment.budget.price,
+        money=_money(experiment, lasts_s, trained_s, plan.workers * on_gpu),
+        energy_wh=(
+            None if power_w is None or trained_s is None else trained_s.times(power_w / 3600.0)
+        ),
     )
+
+
+def _trained_s(
+    trial_s: Estimate, num_trainings: int | None, at_once: int, lasts_s: Estimate | None
+) -> Estimate | None:
+    """Return how long all trials train together, or None if nothing limits the run.
+
+    Args:
+        trial_s: How long one of them trains.
+        num_trainings: Their number, or None if only time ends the run.
+        at_once: How many train at once.
+        lasts_s: How long the run lasts, or None if nothing limits it.
+    """
+    if lasts_s is None:
+        return None
+    limited = lasts_s.times(at_once)
+    if num_trainings is None:
+        return limited
+    every = trial_s.times(num_trainings)
+    return Estimate(
+        min(every.value, limited.value), min(every.low, limited.low), min(every.high, limited.high)
+    )
+
+
+def _money(
+    experiment: Experiment, lasts_s: Estimate | None, trained_s: Estimate | None, num_workers: int
+) -> Estimate | None:
+    """Return what a run should cost, or None without a price or a limit.
+
+    Args:
+        experiment: The experiment.
+        lasts_s: How long the run lasts.
+        trained_s: How long all of its trials train together.
+        num_workers: The workers of one trial that compute on GPUs.
+    """
+    if experiment.budget.price is None or lasts_s is None or trained_s is None:
+        return None
+    price = parse_price(experiment.budget.price)
+    if not price.is_per_gpu:
+        return lasts_s.times(price.amount / 3600.0)
+    of_worker = experiment.resources.gpus_of_worker
+    gpus_per_worker = 1.0 if of_worker == "auto" else of_worker
+    return trained_s.times(num_workers * gpus_per_worker * price.amount / 3600.0)
 
 
 def _disk(experiment: Experiment, trainings: int | None, at_once: int, state_bytes: int) -> int:
@@ -202,4 +281,5 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
         num_places=capacity.num_workers,
         on_gpu=on_gpu,
         state_bytes=next((plan.state_bytes for plan in measured if plan.state_bytes), None),
+        power_w=knowledge.power_w(plan),
     )

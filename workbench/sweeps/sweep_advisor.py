@@ -74,6 +74,10 @@ class AdvisedPlans:
         """Whether the workers of a trial are packed on few nodes or spread over many."""
         return self._knowledge.placement
 
+    def power_w(self, plan: Plan) -> float | None:
+        """Return the power of all workers of a plan, or None if no measurement was metered."""
+        return self._knowledge.power_w(plan)
+
     def learn(self, measured: PlanMeasured) -> str | None:
         """Use the measured speed of a trial for the plans of later ones.
 
@@ -371,5 +375,6 @@ def _describe_forecast(
         num_places=around.capacity.num_workers,
         on_gpu=around.on_gpu,
         state_bytes=state_bytes,
+        power_w=plans.power_w(plan),
     )
     return str(forecast)
