@@ -63,8 +63,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "model", sorted({*MODELS.names()} - {*OF_OTHER_DATA, "one_of", "foundation"})
-)  # one_of is any, and a foundation model is no graph
+    "model", sorted({*MODELS.names()} - {*OF_OTHER_DATA, "one_of", "foundation", "hf"})
+)  # one_of is any, a foundation model is no graph, and hf needs a folder
 def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path) -> None:
     if model in ("lightgbm", "xgboost", "catboost"):
         pytest.importorskip(model)

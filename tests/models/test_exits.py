@@ -36,6 +36,7 @@ WITHOUT = {
     "detector": "boxes",
     "tabular_mlp": "its members answer together",
     "foundation": "all train samples",
+    "hf": "every position",
 }
 
 

@@ -47,6 +47,7 @@ DATASETS = Registry(
         "tagged_text": "workbench.data.tagged_text:TaggedTextOptions",
         "masks": "workbench.data.masks:MasksOptions",
         "boxes": "workbench.data.boxes:BoxesOptions",
+        "conversations": "workbench.data.conversations:ConversationsOptions",
     },
     group="workbench.datasets",
     needs=("parse", "load"),

@@ -321,6 +321,7 @@ class Experiment(BaseModel):
         # command is given.
         _check_what_is_trained(self)
         _check_versions(self)
+        vars(self)["data"] = _with_tokenizer(self.data, self.model)
         _check_objectives(self)
         _check_unit(self)
         _check_momentum(self)
@@ -709,6 +710,16 @@ def _check_versions(experiment: Experiment) -> None:
             field=f"search.{CODE}",
             next_step="Choose another sampler.",
         )
+
+
+def _with_tokenizer(data: Component | None, model: Component | None) -> Component | None:
+    """Return data that is read with the tokenizer of the model, if it needs one and names none."""
+    if data is None or model is None or data.name != "conversations" or model.name != "hf":
+        return data
+    folder = model.options.get("path")
+    if folder is None or data.options.get("tokenizer") is not None:
+        return data
+    return data.model_copy(update={"options": {**data.options, "tokenizer": folder}})
 
 
 def _check_unit(experiment: Experiment) -> None:

@@ -36,6 +36,7 @@ MODELS = Registry(
         "text_encoder": "workbench.models.zoo:TextEncoderConfiguration",
         "unet": "workbench.models.zoo:UNetConfiguration",
         "detector": "workbench.models.zoo:DetectorConfiguration",
+        "hf": "workbench.models.zoo:FolderConfiguration",
         "one_of": "workbench.models.zoo:OneOfConfiguration",
     },
     group="workbench.models",

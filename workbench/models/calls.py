@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,20 @@ _OUTPUTS = (
 """Names that mark the output among other results, such as auxiliary outputs or hidden states."""
 Inputs = Any
 """A tensor, a tuple of inputs, or a mapping of named inputs."""
+
+
+class TokenLosses(NamedTuple):
+    """What a language model has measured itself, so that its scores need not be kept.
+
+    Attributes:
+        total: The sum of the negative log-likelihoods of the targets that count, in nats.
+        num: How many targets count.
+        num_right: How many of them have the highest score.
+    """
+
+    total: Tensor
+    num: Tensor
+    num_right: Tensor
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:

@@ -14,13 +14,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.calls import loss_in
+from workbench.models.calls import TokenLosses, loss_in
 from workbench.models.pairing import UNKNOWN, Pairing, is_readable, num_predictions, reads
 
 
 @reads("classes")
 def cross_entropy(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Tensor:
     """Return the mean negative log-likelihood of the targets, in nats."""
+    if isinstance(outputs, TokenLosses):
+        return outputs.total / outputs.num
     scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
     with _naming_classes(pairing, targets):
         return functional.cross_entropy(scores, wanted)
@@ -31,6 +33,8 @@ def cross_entropy_in_parts(
     outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
 ) -> tuple[Tensor, Any]:
     """Return the total of `cross_entropy`, and the number of targets that are not ignored."""
+    if isinstance(outputs, TokenLosses):
+        return outputs.total, outputs.num
     scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
     with _naming_classes(pairing, targets):
         return functional.cross_entropy(scores, wanted, reduction="sum"), num_predictions(wanted)

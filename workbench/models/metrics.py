@@ -22,7 +22,7 @@ from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.reported_values import result_of, side_value_of, why_no_result
 from workbench.models import class_scores
-from workbench.models.calls import num_samples
+from workbench.models.calls import TokenLosses, num_samples
 from workbench.models.class_scores import macro_roc_auc
 from workbench.models.pairing import (
     IGNORED,
@@ -174,6 +174,8 @@ def as_measured(value: Any, name: str) -> Tensor:
 
 @reads("classes")
 def _correct(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int | Tensor]:
+    if isinstance(outputs, TokenLosses):
+        return outputs.num_right, outputs.num
     scores, wanted = pairing.classes(outputs, targets, reader="accuracy")
     return (scores.argmax(dim=-1) == class_numbers(wanted)).sum(), num_predictions(wanted)
 
@@ -204,6 +206,8 @@ def _absolute_error(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> t
 def _negative_log_likelihood(
     outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
 ) -> tuple[Tensor, int | Tensor]:
+    if isinstance(outputs, TokenLosses):
+        return outputs.total, outputs.num
     scores, wanted = pairing.classes(outputs, targets, reader="perplexity")
     total = functional.cross_entropy(scores.float(), wanted, reduction="sum")
     return total, num_predictions(wanted)

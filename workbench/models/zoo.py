@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
@@ -590,6 +591,40 @@ class FoundationConfiguration(FittedConfiguration):
             num_threads=num_threads,
         )
         yield FittedEstimator.of(estimator.fit(inputs, targets), num_classes)
+
+
+class FolderConfiguration(ModelConfiguration):
+    """A language model of transformers in a local folder. Nothing is downloaded."""
+
+    name = "hf"
+    why_no_exits = "it predicts at every position"
+
+    path: str = Field("", description="The folder, with config.json and weights in safetensors.")
+    runs_code: bool = Field(
+        False, description="Run Python code in the folder, for models that transformers lacks."
+    )
+    from_scratch: bool = Field(
+        False, description="Draw new weights instead of reading those in the folder."
+    )
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = Field(
+        "auto", description="How attention is computed. auto leaves it to transformers."
+    )
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model, without its weights. See ModelConfiguration.build."""
+        if not self.path:
+            raise ExperimentError(
+                "missing", field="model.path", next_step="Write the folder of the model."
+            )
+        if vocabulary_size is None or len(input_shape) != 1 or vocabulary_size != num_outputs:
+            self.refuse(input_shape, vocabulary_size, "token ids: data: {name: conversations}")
+        from workbench.models.folder_models import LanguageModel
+
+        return LanguageModel(
+            Path(self.path).expanduser(), runs_code=self.runs_code, attention=self.attention
+        )
 
 
 class TabularMLPConfiguration(FittedConfiguration):

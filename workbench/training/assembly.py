@@ -38,6 +38,7 @@ from workbench.models.adapters import build_model, declared_goals
 from workbench.models.calls import call_model
 from workbench.models.construction import construct
 from workbench.models.exits import check_task
+from workbench.models.folder_models import LanguageModel
 from workbench.models.initialisation import has_lazy, initialise, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric
@@ -52,6 +53,7 @@ from workbench.training.loss_and_metrics import (
     call_of,
     loss_kind_of,
     loss_of,
+    measures_tokens_only,
     metrics_of,
     pairing_of,
 )
@@ -310,6 +312,10 @@ def build_trial_model(
     """
     model = _with_shapes(experiment, params, settings, datasets)
     training = settings.training
+    if isinstance(model, LanguageModel):
+        model.computes_losses = measures_tokens_only(experiment)
+        is_new = bool(settings.model.get("from_scratch", False))
+        note(model.load(is_pretrained=pretrained and not is_new))
     check_task(model, datasets.task, datasets.target_shape)
     initialise(model, training.initialisation)
     if pretrained and training.weights is not None:

@@ -220,6 +220,18 @@ def leaves_out_targets(datasets: Datasets) -> bool:
     return any(targets is None or bool((targets == IGNORED).any()) for targets in known)
 
 
+def measures_tokens_only(experiment: Experiment) -> bool:
+    """Return whether loss and metrics need only what `TokenLosses` holds, and no scores.
+
+    Args:
+        experiment: The experiment, with its own loss and metrics or the defaults.
+    """
+    wanted = {item.name for item in experiment.own_metrics}
+    if experiment.loss is not None:
+        wanted.add(experiment.loss.name)
+    return wanted <= {"cross_entropy", "accuracy", "perplexity"}
+
+
 def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
     """Return how the trained model is called with inputs."""
     if experiment.makes_own_steps:

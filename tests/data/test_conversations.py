@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builders.language_models import CHATML, conversations, write_lines, write_tokenizer
+from workbench.data import load
+from workbench.data.chat_records import Conversation, read_conversations
+from workbench.data.chat_tokens import ChatTokenizer
+from workbench.data.conversations import ConversationsOptions
+from workbench.foundation.errors import DataError
+
+HELLO = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+# The answers end with other tokens than the conversation, as with Phi-3.
+WITH_OTHER_END = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% else %}{{ eos_token }}{% endif %}"
+)
+# Only the last answer shows its reasoning, as with Qwen3.
+WITH_REASONING = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+    "{% if loop.last and m['role'] == 'assistant' %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+    "{{ m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+MARKED = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+    "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] + '<|im_end|>' }}"
+    "{% endgeneration %}{{ '\n' }}{% else %}{{ m['content'] + '<|im_end|>\n' }}{% endif %}"
+    "{% endfor %}"
+)
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system') }}{% endif %}x"
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizers")
+    write_tokenizer(folder / "chatml")
+    write_tokenizer(folder / "plain", None)
+    return folder
+
+
+def options(folder: Path, records: list[dict[str, Any]], tokenizers: Path, **given: Any) -> Any:
+    path = write_lines(folder / "train.jsonl", records)
+    return ConversationsOptions(path=path, tokenizer=tokenizers / "chatml", **given)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"messages": HELLO}, HELLO),
+        (
+            {
+                "conversations": [
+                    {"from": "human", "value": "Hi"},
+                    {"from": "gpt", "value": "Hello"},
+                ]
+            },
+            HELLO,
+        ),
+        ({"prompt": "Hi", "completion": "Hello"}, HELLO),
+        ({"Question": "Hi", "Answer": "Hello"}, HELLO),
+        ({"instruction": "Hi", "input": "", "output": "Hello"}, HELLO),
+        (
+            {"instruction": "Add", "input": "1 2", "output": "3"},
+            [{"role": "user", "content": "Add\n\n1 2"}, {"role": "assistant", "content": "3"}],
+        ),
+        (
+            {"system": "Be brief", "prompt": "Hi", "response": "Hello"},
+            [{"role": "system", "content": "Be brief"}, *HELLO],
+        ),
+        ({"prompt": HELLO[:1], "completion": HELLO[1:]}, HELLO),
+        (
+            {
+                "messages": [
+                    HELLO[0],
+                    {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]},
+                ]
+            },
+            HELLO,
+        ),
+    ],
+)
+def test_usual_columns_become_messages(record, expected, tmp_path):
+    [read] = read_conversations(write_lines(tmp_path / "a.jsonl", [record]), field="data.path")
+    assert list(read.messages) == expected
+
+
+def test_tables_and_lists_are_read_as_lines_are(tmp_path):
+    (tmp_path / "a.csv").write_text('prompt,answer\n007,"1,5"\n')
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"prompt": "007", "answer": "1,5"}]}))
+    [table], [listed] = (
+        read_conversations(tmp_path / name, field="data.path") for name in ("a.csv", "a.json")
+    )
+    assert table.messages == listed.messages
+    assert [item["content"] for item in table.messages] == ["007", "1,5"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"prompt": "a"}', "line 1 has neither messages, nor a prompt and an answer"),
+        ('{"messages": [{"role": "user"}]}', "line 1 has a message 0 without role and content"),
+        ('{"messages": []}', "line 1 has no messages"),
+        ('{"prompt": "a", "answer": " "}', "line 1 has an empty answer"),
+        ("not json", "line 1 is not JSON"),
+        (
+            '{"messages": [{"role": "user", "content": [{"image": "a.png"}]}]}',
+            "content that is not text",
+        ),
+    ],
+)
+def test_a_record_that_is_no_conversation_is_refused_with_its_line(line, problem, tmp_path):
+    (tmp_path / "a.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match=problem) as caught:
+        read_conversations(tmp_path / "a.jsonl", field="data.path")
+    assert caught.value.field == "data.path"
+
+
+def _counted_texts(folder: Path, messages: list[Any], are_counted: Any = None) -> list[str]:
+    tokenizer = ChatTokenizer(folder)
+    is_counted = are_counted or [item["role"] == "assistant" for item in messages]
+    [tokens] = tokenizer.encode(
+        [Conversation("here", tuple(messages), tuple(is_counted))], "answers"
+    )
+    edges = np.flatnonzero(np.diff(tokens.is_counted.astype(int))) + 1
+    return [
+        tokenizer.loaded.decode(tokens.ids[span])
+        for span in np.split(np.arange(len(tokens.ids)), edges)
+        if tokens.is_counted[span[0]]
+    ]
+
+
+# By hand, from what each template writes after its prompt for an answer.
+@pytest.mark.parametrize(
+    ("template", "first", "second"),
+    [
+        (CHATML, "Hello<|im_end|>\n", "Bye<|im_end|>\n"),
+        (MARKED, "Hello<|im_end|>", "Bye<|im_end|>"),
+        (WITH_OTHER_END, "Hello<|im_end|>\n", "Bye<|im_end|>\n</s>"),
+        (WITH_REASONING, "Hello<|im_end|>\n", "<think>\n\n</think>\n\nBye<|im_end|>\n"),
+        (None, "Hello</s>", "Bye</s>"),
+    ],
+    ids=["chatml", "marked", "other end", "reasoning", "no template"],
+)
+def test_all_answers_of_a_conversation_count_with_their_ends(template, first, second, tmp_path):
+    write_tokenizer(tmp_path, template)
+    messages = [
+        {"role": "system", "content": "Hello"},
+        *HELLO,
+        {"role": "user", "content": "Hello Bye"},
+        {"role": "assistant", "content": "Bye"},
+    ]
+    assert _counted_texts(tmp_path, messages) == [first, second]
+    # An answer with weight 0 is read by the model, but not learned.
+    assert _counted_texts(tmp_path, messages, [False] * 4 + [True]) == [second]
+
+
+def test_a_template_that_cannot_write_a_conversation_says_which(tmp_path):
+    write_tokenizer(tmp_path, NO_SYSTEM)
+    with pytest.raises(DataError, match="cannot write here: No system"):
+        _counted_texts(tmp_path, [{"role": "system", "content": "a"}, *HELLO])
+
+
+def test_a_text_counts_as_a_whole_and_continues_in_the_next_row(tmp_path, tokenizers):
+    texts = [{"text": "red green blue " * 20}, {"text": "one two"}]
+    given = options(tmp_path, texts, tokenizers, sequence=10, validation_fraction=0.5)
+    datasets = given.load(seed=0, cache=tmp_path)
+    known = ChatTokenizer(tokenizers / "chatml").loaded
+    longer = max((datasets.train, datasets.validation), key=len)
+    inputs, targets = zip(
+        *(longer.batch(np.array([row])) for row in range(len(longer))), strict=True
+    )
+    whole = [*known(texts[0]["text"])["input_ids"], 1]
+    rows = sorted((list(part["input_ids"][0]) for part in inputs), key=len, reverse=True)
+    assert sorted(itertools.chain(*rows)) == sorted(whole[:-1])
+    assert all((wanted != -100).all() for wanted in targets)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_no_duplicate_is_in_two_parts(packing, tmp_path, tokenizers):
+    records = conversations(40)
+    spaced = [
+        {
+            "messages": [
+                {**item, "content": f" {item['content'].upper()} "} for item in record["messages"]
+            ]
+        }
+        for record in records[:20]
+    ]
+    given = options(
+        tmp_path, records + records[:10] + spaced, tokenizers, packing=packing, test_fraction=0.2
+    )
+    parts, _ = given._divided(read_conversations(given.path, field="data.path"), None, 3)
+    texts = {name: {item.identity for item in part} for name, part in parts.items()}
+    assert len(texts) == 3
+    assert sum(map(len, texts.values())) == len(set.union(*texts.values()))
+    assert sum(map(len, parts.values())) == 70
+
+
+def test_conversations_of_the_validation_file_are_not_trained(tmp_path, tokenizers):
+    records = conversations(12)
+    held_out = write_lines(tmp_path / "val.jsonl", records[:4])
+    given = options(tmp_path, records, tokenizers, validation=held_out)
+    datasets = given.load(seed=0, cache=tmp_path)
+    assert (len(datasets.train), len(datasets.validation)) == (8, 4)
+    assert "4 conversations of train are left out" in given.notes()[0]
+
+
+def test_packed_rows_hold_each_conversation_once_and_fit(tmp_path, tokenizers):
+    records = conversations(80)
+    plain, packed = (
+        options(tmp_path, records, tokenizers, sequence=96, packing=packing).load(
+            seed=0, cache=tmp_path
+        )
+        for packing in (False, True)
+    )
+    assert len(packed.train) < 0.8 * len(plain.train)
+    inputs, targets = packed.train.batch(np.arange(len(packed.train)))
+    assert inputs["input_ids"].shape == (len(packed.train), 96)
+    rows = (packed.train.documents(row) for row in range(len(packed.train)))
+    documents = sorted(tuple(ids) for row in rows for ids, _ in row)
+    singles = (plain.train.documents(row) for row in range(len(plain.train)))
+    assert documents == sorted(tuple(ids) for [(ids, _)] in singles)
+    assert (targets != -100).sum() == sum(
+        (plain.train.batch(np.array([row]))[1] != -100).sum() for row in range(len(plain.train))
+    )
+    # A document begins wherever positions do, and nothing is predicted across its end.
+    begins = inputs["position_ids"][:, 1:] == 0
+    opening = 3  # <|im_start|>, with which every conversation begins
+    assert (inputs["input_ids"][:, 1:][begins] == opening).sum() > 10
+    assert (targets[:, :-1][begins] != opening).all()
+
+
+def test_rows_of_similar_length_follow_each_other(tmp_path, tokenizers):
+    records = conversations(700)
+    lengths: dict[bool, float] = {}
+    for similar in (False, True):
+        given = options(tmp_path, records, tokenizers, similar_lengths=similar)
+        train = given.load(seed=0, cache=tmp_path).train
+        from workbench.data.batches import global_batches
+
+        batches = global_batches(
+            len(train), global_batch=16, epoch=0, seed=0, shuffle=True, groups=train.shuffle_groups
+        )
+        sizes = [train.batch(rows)[1].size for rows in batches]
+        lengths[similar] = sum(sizes) / train.num_tokens
+    assert lengths[True] < 1.25 < lengths[False]
+
+
+def test_the_notes_show_two_samples_with_the_tokens_that_count(tmp_path, tokenizers):
+    notes = options(tmp_path, conversations(9), tokenizers).notes()
+    shown = [note for note in notes if note.startswith("Sample")]
+    assert len(shown) == 2
+    for note in shown:
+        assert "<|im_start|>user\\nsay " in note
+        assert "<|im_start|>assistant\\n[[" in note
+
+
+def test_data_without_a_tokenizer_says_where_to_get_one(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", conversations(4))
+    with pytest.raises(DataError, match="need the tokenizer") as caught:
+        load("conversations", {"path": str(path)}, cache=tmp_path)
+    assert caught.value.field == "data.tokenizer"

@@ -1,0 +1,261 @@
+"""Reads conversations from files: messages, prompts with answers, or plain texts.
+
+The names of columns that people use are known here. How a conversation becomes tokens is left to
+`chat_tokens`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench.foundation.errors import DataError, first_line_of
+
+ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
+"""The endings of files with conversations."""
+_MESSAGES = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "turns")
+_PROMPTS = ("prompt", "instruction", "question", "query", "user", "input", "problem")
+_ANSWERS = (
+    "completion",
+    "response",
+    "answer",
+    "output",
+    "chosen",
+    "assistant",
+    "target",
+    "solution",
+    "reply",
+)
+_CONTEXTS = ("input", "context")
+_TEXTS = ("text", "content", "document")
+_ROLE_KEYS = ("role", "from", "speaker")
+_CONTENT_KEYS = ("content", "value", "text")
+_ROLES = {
+    "human": "user",
+    "prompter": "user",
+    "customer": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "chatbot": "assistant",
+    "chatgpt": "assistant",
+    "ai": "assistant",
+}
+_ALLOWED = (
+    "messages with role and content, a prompt and an answer, or a text. Known names:"
+    f" {', '.join(_MESSAGES)}; {', '.join(_PROMPTS)} with {', '.join(_ANSWERS)};"
+    f" {', '.join(_TEXTS)}"
+)
+ANSWERS = "assistant"
+"""The role of messages that a model learns to write."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One conversation, or one plain text.
+
+    Attributes:
+        place: Where it is written, such as train.jsonl, line 3.
+        messages: Its messages, each with `role` and `content`. Empty for a plain text.
+        is_counted: For each message, whether its loss may count.
+        text: The plain text, if it has no messages.
+        tools: The tools that the assistant may call, as the chat template takes them.
+    """
+
+    place: str
+    messages: tuple[dict[str, Any], ...] = ()
+    is_counted: tuple[bool, ...] = ()
+    text: str = ""
+    tools: Any = None
+
+    @property
+    def identity(self) -> str:
+        """The text of the conversation without case and spacing, to find duplicates."""
+        parts = [self.text, *(f"{item['role']}: {item['content']}" for item in self.messages)]
+        return " ".join(" ".join(parts).casefold().split())
+
+
+def read_conversations(path: Path, *, field: str) -> list[Conversation]:
+    """Read all conversations of a file.
+
+    Args:
+        path: A file with one of `ENDINGS`.
+        field: The dotted field that contains the path.
+
+    Raises:
+        DataError: If the file cannot be read, or an entry is no conversation.
+    """
+    conversations = [
+        _conversation(record, place, field) for record, place in _records(path, field=field)
+    ]
+    if not conversations:
+        raise DataError(f"{path} has no conversations", field=field)
+    return conversations
+
+
+def _records(path: Path, *, field: str) -> Iterator[tuple[Any, str]]:
+    """Yield the entries of a file, and where each is written."""
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise DataError(f"{path} is no file of conversations", field=field, allowed=list(ENDINGS))
+    try:
+        if ending == ".parquet":
+            import pyarrow.parquet as parquet
+
+            for number, record in enumerate(parquet.read_table(path).to_pylist()):
+                yield record, f"{path.name}, row {number}"
+            return
+        with path.open(
+            encoding="utf-8-sig", newline="" if ending in (".csv", ".tsv") else None
+        ) as (file):
+            if ending == ".jsonl":
+                yield from _lines_of(file, path, field)
+            elif ending == ".json":
+                yield from _entries_of(json.load(file), path, field)
+            else:
+                reader = csv.DictReader(file, delimiter="\t" if ending == ".tsv" else ",")
+                for record in reader:
+                    yield record, f"{path.name}, line {reader.line_num}"
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(
+            f"{path} cannot be read: {first_line_of(error)}", field=field, allowed="UTF-8 text"
+        ) from error
+
+
+def _lines_of(file: Any, path: Path, field: str) -> Iterator[tuple[Any, str]]:
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield json.loads(line), f"{path.name}, line {number}"
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path.name}, line {number} is not JSON: {error.msg}",
+                field=field,
+                next_step="Write one JSON object per line.",
+            ) from error
+
+
+def _entries_of(content: Any, path: Path, field: str) -> Iterator[tuple[Any, str]]:
+    if isinstance(content, Mapping):  # such as {"data": [...]}
+        lists = [value for value in content.values() if isinstance(value, list)]
+        if len(lists) == 1:
+            content = lists[0]
+    if not isinstance(content, list):
+        raise DataError(f"{path} is not a list of conversations", field=field, allowed=_ALLOWED)
+    for number, record in enumerate(content):
+        yield record, f"{path.name}, entry {number}"
+
+
+def _conversation(record: Any, place: str, field: str) -> Conversation:
+    if isinstance(record, list):
+        record = {"messages": record}
+    if not isinstance(record, Mapping):
+        _refuse(place, f"is a {type(record).__name__}", field)
+    names = {str(name).lower(): name for name in record}
+    values = {low: record[name] for low, name in names.items() if record[name] is not None}
+    tools = values.get("tools") or None
+    listed = next((name for name in _MESSAGES if isinstance(values.get(name), list)), None)
+    if listed is not None:
+        messages = _messages(values[listed], place, field)
+        if isinstance(values.get("system"), str) and values["system"].strip():
+            messages.insert(0, ({"role": "system", "content": values["system"]}, False))
+    else:
+        answer = next((name for name in _ANSWERS if name in values), None)
+        prompt = next((name for name in _PROMPTS if name in values and name != answer), None)
+        if answer is None or prompt is None:
+            return _plain_text(values, place, field)
+        messages = _prompt_and_answer(values, prompt, answer, place, field)
+    if not messages:
+        _refuse(place, "has no messages", field)
+    return Conversation(
+        place,
+        tuple(message for message, _ in messages),
+        tuple(is_counted for _, is_counted in messages),
+        tools=tools,
+    )
+
+
+def _plain_text(values: Mapping[str, Any], place: str, field: str) -> Conversation:
+    name = next((name for name in _TEXTS if isinstance(values.get(name), str)), None)
+    if name is None:
+        names = ", ".join(values) or "no columns"
+        _refuse(
+            place, f"has neither messages, nor a prompt and an answer, nor a text: {names}", field
+        )
+    if not values[name].strip():
+        _refuse(place, f"has an empty {name}", field)
+    return Conversation(place, text=values[name])
+
+
+_Message = tuple[dict[str, Any], bool]
+
+
+def _prompt_and_answer(
+    values: Mapping[str, Any], prompt: str, answer: str, place: str, field: str
+) -> list[_Message]:
+    asked, answered = values[prompt], values[answer]
+    if isinstance(asked, list) and isinstance(answered, list):
+        # The prompt may contain earlier answers, which the model has already read.
+        before = [(message, False) for message, _ in _messages(asked, place, field)]
+        return before + _messages(answered, place, field)
+    if not isinstance(asked, str) or not isinstance(answered, str):
+        _refuse(place, f"has {prompt} and {answer} that are not both texts or both messages", field)
+    if not answered.strip():
+        _refuse(place, f"has an empty {answer}", field)
+    context = next(
+        (name for name in _CONTEXTS if name not in (prompt, answer) and name in values), ""
+    )
+    if context and isinstance(values[context], str) and values[context].strip():
+        asked = f"{asked}\n\n{values[context]}"
+    messages: list[_Message] = []
+    if isinstance(values.get("system"), str) and values["system"].strip():
+        messages.append(({"role": "system", "content": values["system"]}, False))
+    messages.append(({"role": "user", "content": asked}, False))
+    messages.append(({"role": ANSWERS, "content": answered}, True))
+    return messages
+
+
+def _messages(given: list[Any], place: str, field: str) -> list[_Message]:
+    messages = []
+    for number, item in enumerate(given):
+        where = f"message {number}"
+        if not isinstance(item, Mapping):
+            _refuse(place, f"has a {where} that is not an object", field)
+        role_key = next((key for key in _ROLE_KEYS if item.get(key) is not None), None)
+        content_key = next((key for key in _CONTENT_KEYS if key in item), None)
+        if role_key is None or (content_key is None and "tool_calls" not in item):
+            _refuse(place, f"has a {where} without role and content", field)
+        role = str(item[role_key]).strip().lower()
+        role = _ROLES.get(role, role)
+        content = item[content_key] if content_key is not None else None
+        others = {
+            key: value
+            for key, value in item.items()
+            if key not in (role_key, content_key, "weight", "train") and value is not None
+        }
+        weight = item.get("weight", item.get("train"))
+        message = {**others, "role": role, "content": _text_of(content, where, place, field)}
+        messages.append((message, role == ANSWERS and (weight is None or bool(weight))))
+    return messages
+
+
+def _text_of(content: Any, where: str, place: str, field: str) -> str:
+    """Return the text of a message, which may be written in parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(
+        isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content
+    ):
+        return "".join(part["text"] for part in content)
+    _refuse(place, f"has a {where} with content that is not text", field)
+
+
+def _refuse(place: str, problem: str, field: str) -> NoReturn:
+    raise DataError(f"{place} {problem}", field=field, allowed=_ALLOWED)

@@ -1,0 +1,444 @@
+"""Conversations for a language model: split, cut into rows of tokens, and packed.
+
+A row is what a batch counts: one conversation, or with packing as many as fit. Conversations in a
+row never see each other, because positions begin again at 0 with each of them. Reading files is
+left to `chat_records`, and tokens to `chat_tokens`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from workbench.data.batches import Groups
+from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.chat_records import Conversation, read_conversations
+from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens
+from workbench.data.masks import IGNORED
+from workbench.data.options import DatasetOptions, existing_path, held_out_field
+from workbench.data.splits import Datasets
+from workbench.experiment.metric_declarations import Task
+from workbench.foundation.errors import DataError
+from workbench.foundation.formatting import format_count
+
+_NUM_OF_SIMILAR_LENGTH = 256
+"""Rows of similar length that an epoch visits one after the other, so that padding stays short."""
+_PARTS = ("train", "validation", "test")
+_NUM_SHOWN = 2
+_MAX_SHOWN_CHARACTERS = 600
+
+
+class ConversationsOptions(DatasetOptions):
+    """Conversations, prompts with answers, or texts, to train a language model.
+
+    Each line of a .jsonl file is one conversation: messages with role and content, a prompt and an
+    answer, or a text. The tokenizer and its chat template come from the folder of the model.
+    """
+
+    path: Path = Field(description="A .jsonl, .json, .parquet, .csv or .tsv file.")
+    tokenizer: Path | None = Field(
+        None, description="The folder of a tokenizer. By default, the folder of the model."
+    )
+    sequence: int = Field(
+        1024, ge=2, le=1_048_576, description="The most tokens of a row. Longer ones are cut."
+    )
+    packing: bool = Field(
+        False,
+        description="Put several conversations into a row. They do not see each other.",
+    )
+    loss_on: LossOn = Field(
+        "answers", description="Count the loss of the assistant's messages only, or of all tokens."
+    )
+    validation: Path | None = Field(
+        None, description="A file to validate with. By default, a share of path is held out."
+    )
+    validation_fraction: float = Field(
+        0.1, gt=0.0, lt=1.0, description="Share of the conversations that is held out."
+    )
+    test_fraction: float = held_out_field()
+    similar_lengths: bool = Field(
+        True, description="Without packing, put rows of similar length into a batch."
+    )
+
+    def find_task(self) -> Task:
+        """Return the task, as DatasetOptions.find_task does."""
+        return "language_model"
+
+    def check_source(self) -> None:
+        """Reject missing files, as DatasetOptions.check_source does."""
+        existing_path(self.path)
+        if self.validation is not None:
+            existing_path(self.validation, field="data.validation")
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read, split and encode the conversations, as DatasetOptions.load does."""
+        made = self._cached(seed, cache)
+        parts = {
+            part: ConversationSplit.of(made, part, self) for part in _PARTS if part in made.facts
+        }
+        size = int(made.facts["vocabulary"])
+        return Datasets(
+            name="conversations",
+            task="language_model",
+            train=parts["train"],
+            validation=parts["validation"],
+            test=parts.get("test"),
+            input_shape=(self.sequence,),
+            num_outputs=size,
+            vocabulary_size=size,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how the conversations are read, and two of them as the model sees them."""
+        made = self._cached(0, None)
+        notes = list(made.facts["notes"])
+        split = ConversationSplit.of(made, "train", self)
+        tokenizer = self._tokenizer()
+        places = [len(split) // 2, 0][: min(_NUM_SHOWN, len(split))]
+        for number, place in enumerate(places, start=1):
+            text = split.describe(place, tokenizer)
+            notes.append(f"Sample {number}, with the tokens that count in [[ ]]: {text}")
+        return tuple(notes)
+
+    def _tokenizer(self) -> ChatTokenizer:
+        if self.tokenizer is None:
+            raise DataError(
+                "conversations need the tokenizer of the model",
+                field="data.tokenizer",
+                allowed="the folder of a tokenizer",
+                next_step="Or train a model by its folder: model: {name: hf, path: FOLDER}.",
+            )
+        return ChatTokenizer(self.tokenizer.expanduser())
+
+    def _cached(self, seed: int, cache: Path | None) -> Cached:
+        files = [existing_path(self.path)]
+        if self.validation is not None:
+            files.append(existing_path(self.validation, field="data.validation"))
+        tokenizer = self._tokenizer()  # before the cache, so that its errors are the same each time
+        assert self.tokenizer is not None
+        made_from = {
+            "files": [file_stamp(file) for file in files],
+            "tokenizer": [file_stamp(file) for file in _files_of(self.tokenizer.expanduser())],
+            "seed": seed,
+            "options": self.model_dump(
+                mode="json", exclude={"path", "tokenizer", "validation", "similar_lengths"}
+            ),
+        }
+        here = Path(__file__)
+        code = [str(here.with_name(name)) for name in ("chat_records.py", "chat_tokens.py")]
+        return cached(
+            "conversations",
+            made_from,
+            lambda: self._encode(files, tokenizer, seed),
+            code=[__file__, *code],
+            folder=cache,
+        )
+
+    def _encode(self, files: list[Path], tokenizer: ChatTokenizer, seed: int) -> Cached:
+        conversations = read_conversations(files[0], field="data.path")
+        held_out: list[Conversation] | None = None
+        if len(files) > 1:
+            held_out = read_conversations(files[1], field="data.validation")
+        divided, notes = self._divided(conversations, held_out, seed)
+        if tokenizer.is_plain and any(item.messages for item in conversations):
+            notes.append(
+                "The tokenizer has no chat template. Conversations are written as ### User: and ###"
+                " Assistant: with an end-of-text token after each answer."
+            )
+        arrays: dict[str, np.ndarray] = {}
+        facts: dict[str, Any] = {"vocabulary": tokenizer.num_tokens}
+        for part, some in divided.items():
+            documents, of_part = _documents(
+                tokenizer.encode(some, self.loss_on), some, self.sequence
+            )
+            if not documents:
+                raise DataError(
+                    f"no conversation of {part} has a token that counts within {self.sequence}"
+                    " tokens",
+                    field="data.sequence",
+                    next_step="Raise it, or set loss_on: all.",
+                )
+            notes += [f"{part}: {note}" for note in of_part]
+            made = _arrays(documents, self.sequence if self.packing else None)
+            arrays |= {f"{part}_{name}": array for name, array in made.items()}
+            num_tokens, num_rows = len(made["tokens"]), len(made["row_firsts"]) - 1
+            facts[part] = {"tokens": num_tokens, "counted": int(made["is_counted"].sum())}
+            notes.append(
+                f"{part}: {format_count(len(documents))} conversations in {format_count(num_rows)}"
+                f" rows, {format_count(num_tokens)} tokens, of which"
+                f" {format_count(facts[part]['counted'])} count."
+            )
+        facts["padding"] = tokenizer.padding
+        return Cached(arrays, facts | {"notes": notes})
+
+    def _divided(
+        self, conversations: list[Conversation], held_out: list[Conversation] | None, seed: int
+    ) -> tuple[dict[str, list[Conversation]], list[str]]:
+        """Divide conversations such that no duplicate is in two parts."""
+        notes: list[str] = []
+        divided: dict[str, list[Conversation]] = {}
+        if held_out is not None:
+            known = {_digest(item) for item in held_out}
+            kept = [item for item in conversations if _digest(item) not in known]
+            if num_left_out := len(conversations) - len(kept):
+                notes.append(
+                    f"{format_count(num_left_out)} conversations of train are left out, because"
+                    " they are also in the validation file."
+                )
+            conversations = kept
+        groups: dict[bytes, list[int]] = {}
+        for number, item in enumerate(conversations):
+            groups.setdefault(_digest(item), []).append(number)
+        shares = {"validation": self.validation_fraction, "test": self.test_fraction}
+        if held_out is not None:
+            shares["validation"] = 0.0
+        parts = _parts_of_groups(list(groups.values()), len(conversations), shares, seed)
+        for part in _PARTS:
+            if chosen := [conversations[number] for number in sorted(parts.get(part, []))]:
+                divided[part] = chosen
+        if held_out is not None:
+            divided["validation"] = held_out
+        missing = [part for part in ("train", "validation") if part not in divided]
+        if missing:
+            raise DataError(
+                f"there are too few different conversations for {missing[0]}: {len(groups)}",
+                field="data.path",
+                allowed="at least two that differ",
+                next_step="Add conversations, or give a file in validation.",
+            )
+        return {part: divided[part] for part in _PARTS if part in divided}, notes
+
+
+def _parts_of_groups(
+    groups: list[list[int]], num: int, shares: dict[str, float], seed: int
+) -> dict[str, list[int]]:
+    """Give groups of duplicates in random order to the parts until each has its share."""
+    order = np.random.default_rng(seed).permutation(len(groups))
+    parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    num_left = len(groups)
+    for number in order:
+        group = groups[number]
+        part = "train"
+        for name, share in shares.items():
+            wanted = max(round(num * share), 1) if share else 0
+            if len(parts[name]) < wanted and num_left > 1:
+                part = name
+                break
+        if part != "train":
+            num_left -= 1
+        parts[part] += group
+    return parts
+
+
+def _digest(conversation: Conversation) -> bytes:
+    tools = json.dumps(conversation.tools, sort_keys=True, default=str)
+    return hashlib.sha256(f"{conversation.identity}\n{tools}".encode()).digest()
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return the files that a tokenizer may consist of."""
+    names = ("tokenizer*", "*.jinja", "special_tokens_map.json", "vocab*", "merges*", "config.json")
+    return sorted({file for name in names for file in folder.glob(name) if file.is_file()})
+
+
+def _documents(
+    encoded: Sequence[Tokens], conversations: Sequence[Conversation], sequence: int
+) -> tuple[list[Tokens], list[str]]:
+    """Cut what is too long, and drop what has no token that counts.
+
+    A plain text continues in the next document. A conversation is cut at its end.
+    """
+    documents: list[Tokens] = []
+    num_cut = num_dropped = 0
+    for tokens, conversation in zip(encoded, conversations, strict=True):
+        pieces = list(_pieces(tokens, sequence))
+        if conversation.messages:
+            num_cut += len(pieces) > 1
+            pieces = pieces[:1]
+        kept = [piece for piece in pieces if piece.is_counted[1:].any()]
+        num_dropped += not kept
+        documents += kept
+    notes = []
+    if num_cut:
+        notes.append(
+            f"{format_count(num_cut)} of {format_count(len(encoded))} conversations are longer than"
+            f" {sequence} tokens, and their ends are cut. To keep more, raise data.sequence."
+        )
+    if num_dropped:
+        notes.append(
+            f"{format_count(num_dropped)} are left out, because no token of theirs counts."
+        )
+    return documents, notes
+
+
+def _pieces(tokens: Tokens, sequence: int) -> Iterator[Tokens]:
+    # The last token of a piece is only a target there, so the next piece begins with it.
+    step = sequence - 1
+    for first in range(0, max(len(tokens.ids) - 1, 1), step):
+        yield Tokens(
+            tokens.ids[first : first + sequence], tokens.is_counted[first : first + sequence]
+        )
+
+
+def _arrays(documents: Sequence[Tokens], width: int | None) -> dict[str, np.ndarray]:
+    """Return documents and rows as flat arrays. The longest rows come first.
+
+    Memory is estimated with the first rows, so these must be the largest.
+    """
+    lengths = np.array([len(document.ids) for document in documents], dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    lengths = lengths[order]
+    rows = [[number] for number in range(len(order))]
+    if width is not None:
+        rows = _packed(lengths - 1, width)
+    return {
+        "tokens": np.concatenate([documents[number].ids for number in order]),
+        "is_counted": np.concatenate([documents[number].is_counted for number in order]),
+        "firsts": np.concatenate([[0], np.cumsum(lengths)]),
+        "rows": np.concatenate([np.array(row, dtype=np.int64) for row in rows]),
+        "row_firsts": np.concatenate([[0], np.cumsum([len(row) for row in rows])]),
+    }
+
+
+def _packed(lengths: np.ndarray, width: int) -> list[list[int]]:
+    """Put documents into rows of a width: each into the row with the least room that is enough.
+
+    Source: best-fit decreasing bin packing, Johnson, Near-Optimal Bin Packing Algorithms (1973).
+
+    Args:
+        lengths: Length of each document, in descending order.
+        width: Length of a row.
+    """
+    rows: list[list[int]] = []
+    of_room: dict[int, list[int]] = {}  # rows by the room that is left in them
+    rooms: list[int] = []  # all rooms that have occurred, sorted
+    for number, length in enumerate(lengths.tolist()):
+        room = next((room for room in rooms if room >= length and of_room.get(room)), None)
+        if room is None:
+            rows.append([number])
+            row, left = len(rows) - 1, width - length
+        else:
+            row = heapq.heappop(of_room[room])
+            rows[row].append(number)
+            left = room - length
+        if left not in of_room:
+            of_room[left] = []
+            rooms.append(left)
+            rooms.sort()
+        heapq.heappush(of_room[left], row)
+    return rows
+
+
+@dataclass(frozen=True)
+class ConversationSplit:
+    """Rows of tokens.
+
+    Attributes:
+        tokens: The token ids of all documents, one after the other.
+        is_counted: Whether the loss of predicting each token counts.
+        firsts: Where each document begins in `tokens`, and the end of the last one.
+        rows: The documents of all rows, one row after the other.
+        row_firsts: Where each row begins in `rows`, and the end of the last one.
+        padding: The token id after the end of a row.
+        width: Length of all rows if they are packed. Otherwise, rows are as long as the longest of
+            their batch.
+        shuffle_groups: Rows of similar length, which an epoch visits together, or None.
+    """
+
+    tokens: np.ndarray = field(repr=False)
+    is_counted: np.ndarray = field(repr=False)
+    firsts: np.ndarray = field(repr=False)
+    rows: np.ndarray = field(repr=False)
+    row_firsts: np.ndarray = field(repr=False)
+    padding: int
+    width: int | None
+    shuffle_groups: Groups | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, made: Cached, part: str, options: ConversationsOptions) -> ConversationSplit:
+        """Return a part of encoded conversations.
+
+        Args:
+            made: All parts.
+            part: Which part.
+            options: How they were encoded.
+        """
+        names = ("tokens", "is_counted", "firsts", "rows", "row_firsts")
+        arrays = {name: made.arrays[f"{part}_{name}"] for name in names}
+        groups = None
+        if options.similar_lengths and not options.packing:
+            # Rows are sorted by length, so neighbours have similar lengths. In groups of which two
+            # may be in use at once, a group is shuffled and then left.
+            num_rows = len(arrays["row_firsts"]) - 1
+            groups = Groups(np.arange(num_rows) // _NUM_OF_SIMILAR_LENGTH, 2)
+        return cls(
+            **arrays,
+            padding=int(made.facts["padding"]),
+            width=options.sequence if options.packing else None,
+            shuffle_groups=groups,
+        )
+
+    def __len__(self) -> int:
+        return len(self.row_firsts) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+        return int(self.firsts[-1])
+
+    def documents(self, row: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the token ids of each document of a row, and which of them count."""
+        numbers = self.rows[self.row_firsts[row] : self.row_firsts[row + 1]]
+        spans = [slice(self.firsts[number], self.firsts[number + 1]) for number in numbers]
+        return [(self.tokens[span], self.is_counted[span]) for span in spans]
+
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return inputs and targets of rows, int64 of shape (rows, length).
+
+        The inputs are `input_ids`, `labels`, which are the targets, and with packing
+        `position_ids`. A target is the next token, or -100 if it does not count.
+        """
+        rows = [self.documents(int(index)) for index in indices]
+        width = self.width
+        if width is None:
+            width = max(sum(len(ids) - 1 for ids, _ in row) for row in rows)
+        shape = (len(rows), width)
+        inputs = np.full(shape, self.padding, dtype=np.int64)
+        targets = np.full(shape, IGNORED, dtype=np.int64)
+        positions = np.empty(shape, dtype=np.int64)
+        for number, row in enumerate(rows):
+            first = 0
+            for ids, is_counted in row:
+                end = first + len(ids) - 1
+                inputs[number, first:end] = ids[:-1]
+                targets[number, first:end] = np.where(is_counted[1:], ids[1:], IGNORED)
+                positions[number, first:end] = np.arange(end - first)
+                first = end
+            positions[number, first:] = np.arange(width - first)  # padding sees only itself
+        named = {"input_ids": inputs, "labels": targets}
+        if self.width is not None:
+            named["position_ids"] = positions
+        return named, targets
+
+    def describe(self, row: int, tokenizer: ChatTokenizer) -> str:
+        """Return the beginning of a row as text, with the tokens that count in double brackets."""
+        parts: list[str] = []
+        for number, (ids, is_counted) in enumerate(self.documents(row)):
+            if number:
+                parts.append(" || ")
+            edges = np.flatnonzero(np.diff(is_counted.astype(np.int8))) + 1
+            for span in np.split(np.arange(len(ids)), edges):
+                text = tokenizer.loaded.decode(ids[span], skip_special_tokens=False)
+                parts.append(f"[[{text}]]" if is_counted[span[0]] else text)
+        shown = "".join(parts).replace("\n", "\\n")
+        if len(shown) > _MAX_SHOWN_CHARACTERS:
+            shown = shown[:_MAX_SHOWN_CHARACTERS] + "..."
+        return shown

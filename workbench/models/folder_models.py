@@ -1,0 +1,303 @@
+"""Language models of transformers from a local folder, with their own loss.
+
+Nothing is downloaded, weights are read from safetensors only, and code in the folder runs only if
+the user asks for it. The scores of a large vocabulary are the largest tensor of a step, so the loss
+is computed for some tokens at a time, and they never exist as a whole. Low-rank additions are left
+to `low_rank`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._guards import detect_fake_mode
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from workbench.foundation.errors import (
+    ExperimentError,
+    MissingDependencyError,
+    first_line_of,
+    install_command,
+)
+from workbench.models.calls import TokenLosses
+from workbench.models.pairing import IGNORED
+
+FIELD = "model.path"
+_SCORES_AT_ONCE = 2**26
+"""Number of scores in memory at a time: 256 MB in single precision."""
+_NUM_TRIED = 8
+_TOLERANCE = 1e-3
+
+
+class LanguageModel(nn.Module):
+    """A model of transformers that predicts the next token, and the loss of its predictions.
+
+    Attributes:
+        inner: The model of transformers. It has no values before `load`.
+        computes_losses: Whether a call with labels returns `TokenLosses`. Otherwise it returns
+            scores.
+    """
+
+    def __init__(self, folder: Path, **how: Any) -> None:
+        """Build the model without its weights.
+
+        Args:
+            folder: The folder of the model.
+            **how: The arguments of `_from_config`.
+
+        Raises:
+            ExperimentError: If the folder holds no language model.
+            MissingDependencyError: If transformers is not installed.
+        """
+        super().__init__()
+        self._folder = folder
+        self._how = how
+        self._config = read_config(folder, runs_code=how["runs_code"])
+        is_fake = detect_fake_mode() is not None
+        with contextlib.nullcontext() if is_fake else torch.device("meta"):
+            self.inner: Any = _from_config(self._config, folder, **how)
+        self.computes_losses = True
+        self._heads = _ScoreRules.of(self._config)
+
+    @property
+    def config(self) -> Any:
+        """The configuration of transformers."""
+        return self._config
+
+    def load(self, dtype: torch.dtype | None = None, *, is_pretrained: bool = True) -> str:
+        """Give the model its weights. A model whose tensors are fake keeps them.
+
+        Args:
+            dtype: The type of the weights. None for single precision.
+            is_pretrained: Whether to read the weights in the folder, or draw new ones.
+
+        Returns:
+            A line for the log of the trial.
+
+        Raises:
+            ExperimentError: If the weights cannot be read.
+        """
+        dtype = dtype or torch.float32
+        if detect_fake_mode() is not None:
+            self.inner.to(dtype)
+            return "weights: none, because only shapes are computed"
+        if is_pretrained:
+            self.inner = _pretrained(self._folder, dtype=dtype, **self._how)
+            note = f"weights: {self._folder}"
+        else:
+            self.inner = _from_config(self._config, self._folder, **self._how).to(dtype)
+            note = "weights: new values"
+        if self.computes_losses and not self._has_known_head():
+            self.computes_losses = False
+            note += "; the loss keeps all scores at once, as this model has its own rule for them"
+        return note
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Any:
+        """Return the losses of the labels, or the scores of the next token at each position.
+
+        Args:
+            input_ids: Token ids of (batch, length).
+            position_ids: Positions of (batch, length). Where they begin again at 0, another
+                document begins, which does not see the one before.
+            attention_mask: 1 for tokens and 0 for padding, of (batch, length).
+            labels: The next token at each position, -100 where it does not count.
+
+        Returns:
+            `TokenLosses` with labels, and otherwise the outputs of transformers with `logits`.
+        """
+        given: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
+        if position_ids is not None:
+            given["position_ids"] = position_ids
+        if attention_mask is not None:
+            given["attention_mask"] = attention_mask
+        if labels is None or not self.computes_losses:
+            return self.inner(**given)
+        hidden = self.inner.base_model(**given)[0]
+        return self._losses(hidden.flatten(0, 1), labels.flatten())
+
+    def _losses(self, hidden: Tensor, labels: Tensor) -> TokenLosses:
+        head = self.inner.get_output_embeddings()
+        size = max(1, _SCORES_AT_ONCE // self._config_of_text.vocab_size)
+        parts = []
+        for first in range(0, len(labels), size):
+            some, wanted = hidden[first : first + size], labels[first : first + size]
+            if len(labels) > size and torch.is_grad_enabled():
+                # The scores are computed again in the backward pass.
+                parts.append(checkpoint(self._part, head, some, wanted, use_reentrant=False))
+            else:
+                parts.append(self._part(head, some, wanted))
+        totals, rights = (torch.stack(column).sum() for column in zip(*parts, strict=True))
+        return TokenLosses(totals, (labels != IGNORED).sum(), rights)
+
+    def _part(self, head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the total loss of some tokens, and how many of them have the best score."""
+        scores = self._heads.scores(head, hidden).float()
+        total = functional.cross_entropy(scores, labels, reduction="sum", ignore_index=IGNORED)
+        return total, (scores.detach().argmax(dim=-1) == labels).sum()
+
+    @property
+    def _config_of_text(self) -> Any:
+        return self._config.get_text_config()
+
+    def _has_known_head(self) -> bool:
+        """Return whether scores are computed as `_ScoreRules` says, from a few tokens."""
+        tokens = torch.arange(_NUM_TRIED).reshape(1, -1) % self._config_of_text.vocab_size
+        was_training = self.inner.training
+        self.inner.eval()
+        try:
+            with torch.no_grad():
+                wanted = self.inner(input_ids=tokens, use_cache=False).logits.float()
+                hidden = self.inner.base_model(input_ids=tokens, use_cache=False)[0]
+                scores = self._heads.scores(self.inner.get_output_embeddings(), hidden).float()
+        except (AttributeError, TypeError, RuntimeError):
+            return False
+        finally:
+            self.inner.train(was_training)
+        scale = max(1.0, float(wanted.abs().max()))
+        return scores.shape == wanted.shape and bool(
+            (scores - wanted).abs().max() <= _TOLERANCE * scale
+        )
+
+
+class _ScoreRules:
+    """How a model turns hidden states into scores, from its configuration."""
+
+    def __init__(self, factor: float, cap: float | None) -> None:
+        self._factor = factor
+        self._cap = cap
+
+    @classmethod
+    def of(cls, config: Any) -> _ScoreRules:
+        """Return the rules of a configuration: those of Gemma, Cohere, Granite and Falcon."""
+        text = config.get_text_config()
+        factor = float(getattr(text, "logit_scale", None) or 1.0)
+        factor /= float(getattr(text, "logits_scaling", None) or 1.0)
+        factor *= float(getattr(text, "lm_head_multiplier", None) or 1.0)
+        return cls(factor, getattr(text, "final_logit_softcapping", None))
+
+    def scores(self, head: nn.Module, hidden: Tensor) -> Tensor:
+        """Return the scores of the tokens of some hidden states."""
+        scores = head(hidden)
+        if self._factor != 1.0:
+            scores = scores * self._factor
+        if self._cap is not None:
+            scores = torch.tanh(scores / self._cap) * self._cap
+        return scores
+
+
+def read_config(folder: Path, *, runs_code: bool = False) -> Any:
+    """Return the configuration of a model in a folder.
+
+    Args:
+        folder: The folder.
+        runs_code: Whether code in the folder may run.
+
+    Raises:
+        ExperimentError: If the folder has no configuration that transformers knows.
+        MissingDependencyError: If transformers is not installed.
+    """
+    with _explained(folder, runs_code=runs_code):
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=runs_code
+        )
+
+
+def _from_config(config: Any, folder: Path, *, runs_code: bool, attention: str) -> Any:
+    with _explained(folder, runs_code=runs_code):
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_config(
+            config, trust_remote_code=runs_code, **_attention(attention)
+        ).float()
+
+
+def _pretrained(folder: Path, *, dtype: torch.dtype, runs_code: bool, attention: str) -> Any:
+    with _explained(folder, runs_code=runs_code):
+        from transformers import AutoModelForCausalLM
+
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=runs_code,
+            output_loading_info=True,
+            **_attention(attention),
+        )
+    model, loading = loaded
+    if missing := sorted(loading["missing_keys"]):
+        raise ExperimentError(
+            f"{folder} lacks weights of the model: {', '.join(missing[:3])}"
+            f"{' ...' if len(missing) > 3 else ''}",
+            field=FIELD,
+            next_step="Give the folder of a causal language model. A part of one is not enough.",
+        )
+    return model
+
+
+def _attention(attention: str) -> dict[str, str]:
+    return {} if attention == "auto" else {"attn_implementation": attention}
+
+
+@contextlib.contextmanager
+def _explained(folder: Path, *, runs_code: bool) -> Iterator[None]:
+    """Say what is wrong with the folder of a model, instead of the error of transformers."""
+    if not (folder / "config.json").is_file():
+        raise ExperimentError(
+            f"{folder} has no config.json",
+            field=FIELD,
+            allowed="the folder of a model of transformers",
+            next_step=f"Relative paths start in {Path.cwd()}. Nothing is downloaded.",
+        )
+    config = _json(folder / "config.json")
+    if "auto_map" in config and "model_type" not in config and not runs_code:
+        raise _needs_code(folder)
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"models in folders need transformers: {first_line_of(error)}",
+            field=FIELD,
+            next_step=f"Install it: {install_command('hf')}",
+        ) from error
+    except Exception as error:  # of many kinds, by model
+        if "trust_remote_code" in str(error):
+            raise _needs_code(folder) from error
+        next_step = None
+        if not list(folder.glob("*.safetensors")):
+            next_step = "Convert the weights to safetensors. Pickled weights are not read."
+        raise ExperimentError(
+            f"transformers cannot read the model in {folder}: {first_line_of(error)}",
+            field=FIELD,
+            next_step=next_step,
+        ) from error
+
+
+def _needs_code(folder: Path) -> ExperimentError:
+    return ExperimentError(
+        f"the model in {folder} comes with its own code, which does not run by itself",
+        field="model.runs_code",
+        next_step="Read the .py files in the folder. If you trust them, set runs_code: true.",
+    )
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ExperimentError(f"{path} is not JSON: {first_line_of(error)}", field=FIELD) from error
