@@ -196,6 +196,8 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "attempts": 1,
         "plan": PLAN,
         "peak_rate": None,
+        "tokens": None,
+        "memory_share": None,
         "setbacks": [],
         "resizes": [],
         "attachments": [],

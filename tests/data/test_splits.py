@@ -6,7 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.splits import ArraySplit, MapSplit, TokenSplit, split_indices, standardise
+from workbench.data.splits import (
+    ArraySplit,
+    Datasets,
+    MapSplit,
+    TokenSplit,
+    split_indices,
+    standardise,
+)
 
 
 @given(
@@ -103,3 +110,23 @@ def test_a_plain_sequence_of_pairs_is_collated_into_arrays(samples):
     assert inputs.dtype == np.float32
     assert inputs.tolist() == [list(samples[1][0]), list(samples[0][0])]
     assert targets.tolist() == [samples[1][1], samples[0][1]]
+
+
+def test_tokens_of_a_sample_do_not_count_padding():
+    rows = np.array([[3, 4, 0, 0], [5, 6, 7, 0], [8, 0, 0, 0]])
+    padded = ArraySplit(rows, np.zeros(3))
+    described = {"name": "t", "task": "classification", "validation": padded, "num_outputs": 2}
+    known = Datasets(
+        train=padded, input_shape=(4,), vocabulary_size=9, token_names=("", "a"), **described
+    )
+    assert known.tokens_per_sample == 2.0
+    windows = TokenSplit(np.arange(100), context=7, stride=7)
+    corpus = Datasets(train=windows, input_shape=(7,), vocabulary_size=100, **described)
+    assert corpus.tokens_per_sample == 7.0
+    assert Datasets(train=padded, input_shape=(4,), **described).tokens_per_sample is None
+
+    class Packed(ArraySplit):
+        num_tokens = 6
+
+    packed = Datasets(train=Packed(rows, np.zeros(3)), input_shape=(4,), **described)
+    assert packed.tokens_per_sample == 2.0

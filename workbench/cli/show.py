@@ -71,10 +71,14 @@ from workbench.store.history.programs import describe_program, describe_programs
 from workbench.store.history.trial_columns import (
     DURATION,
     ENERGY,
+    MEMORY,
     NUMBER,
     SPEED,
     STATE,
     STEP,
+    TOKEN_SPEED,
+    TOKENS,
+    UTILISATION,
     columns_in_short,
     metric,
     values_of_trial,
@@ -555,7 +559,7 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
         yield "plan", plan
     if trial.peak_rate is not None:
         yield "peak learning rate", trial.peak_rate.describe()
-    for column in (STEP, DURATION, SPEED, ENERGY):
+    for column in (STEP, DURATION, SPEED, TOKENS, TOKEN_SPEED, UTILISATION, MEMORY, ENERGY):
         if column.value(run.history, trial) is not None:
             yield column.heading, column.text(run.history, trial)
     if program := describe_program(run.history, trial):

@@ -7,6 +7,7 @@ device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -17,6 +18,8 @@ from workbench.data.collating import collate
 from workbench.data.loader_arguments import PLAIN, LoaderArguments
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
+
+_MANY_ROWS = 10_000
 
 
 class Split(Protocol):
@@ -196,6 +199,23 @@ class Datasets:
     owners: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     target_scale: float = 1.0
     loading: Mapping[str, LoaderArguments] = field(default_factory=dict, repr=False)
+
+    @property
+    def tokens_per_sample(self) -> float | None:
+        """Tokens of a training sample on average, without known padding.
+
+        None if inputs are not tokens.
+        """
+        counted = getattr(self.train, "num_tokens", None)
+        if counted is not None:
+            return counted / max(1, len(self.train))
+        if self.vocabulary_size is None:
+            return None
+        if isinstance(self.train, ArraySplit) and self.token_names[:1] == ("",):
+            # The first token is padding. Some rows, evenly spaced, are enough for a mean.
+            rows = self.train.inputs[:: max(1, len(self.train) // _MANY_ROWS)]
+            return np.count_nonzero(rows) / max(1, len(rows))
+        return float(math.prod(self.input_shape))
 
     @property
     def order(self) -> LoaderArguments:

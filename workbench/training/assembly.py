@@ -31,7 +31,8 @@ from workbench.experiment.plan.dimensions import size_bytes
 from workbench.experiment.schedules import averaged_from
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import Noted
+from workbench.foundation.events import Noted, TokenCounts
+from workbench.hardware.performance.flops import flops_per_token, peak_flops_per_s
 from workbench.hardware.performance.profiler import StepProfiler
 from workbench.hardware.resources.inventory import check_compiler
 from workbench.models.adapters import build_model, declared_goals
@@ -101,6 +102,8 @@ class Parts:
     loaders: Loaders | None = None
     privacy: PrivacyBudget | None = None
     """How much the training may reveal about a sample, or None if it is not private."""
+    tokens: TokenCounts | None = None
+    """How many tokens the training sees, or None if samples are not tokens."""
     notes: tuple[str, ...] = ()
     """Messages for the user about the assembly."""
 
@@ -160,6 +163,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     notes: list[str] = []
     model = build_trial_model(experiment, task.params, settings, datasets, note=notes.append)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    # Before the strategy divides the model.
+    tokens = _token_counts(model, datasets, settings, worker)
     loss = steps.loss
     assert isinstance(loss, DividedLoss)
     if metrics is None:
@@ -200,6 +205,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         has_blocks=has_blocks(model),
         loaders=loaders,
         privacy=privacy,
+        tokens=tokens,
         notes=tuple(notes),
     )
 
@@ -259,6 +265,30 @@ def step_settings(
         shard=settings.plan.shard,
         example=few_inputs(datasets.train) if settings.plan.stages > 1 else None,
         **others,
+    )
+
+
+def _token_counts(
+    model: nn.Module, datasets: Datasets, settings: TrialSettings, worker: Worker
+) -> TokenCounts | None:
+    """Return the tokens of a training. Operations are counted for GPUs only.
+
+    A CPU has no peak rate that a data sheet gives and a training could reach.
+    """
+    per_sample = datasets.tokens_per_sample
+    if per_sample is None:
+        return None
+    counts = TokenCounts(per_sample=per_sample, num_samples=len(datasets.train))
+    if worker.device.type != "cuda":
+        return counts
+    peak = peak_flops_per_s(worker.device, settings.plan.precision)
+    if peak is None:
+        return counts
+    return counts.model_copy(
+        update={
+            "flops_per_token": flops_per_token(model, max(1, round(per_sample))),
+            "peak_flops_per_s": peak * worker.num_workers,
+        }
     )
 
 

@@ -144,6 +144,7 @@ class _Loop:
             parts.datasets,
             parts.metrics,
             peak_rate=parts.settings.peak_rate,
+            tokens=parts.tokens,
             has_blocks=parts.has_blocks,
             divides_batch=parts.loss.division != "none",
             **begins,

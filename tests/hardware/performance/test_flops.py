@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -10,10 +12,12 @@ from torch.nn import functional
 from workbench.hardware.performance.flops import (
     count_flops,
     cpu_peak_flops_per_s,
+    flops_per_token,
     gpu_peak_flops_per_s,
     peak_flops_per_s,
     utilisation,
 )
+from workbench.models.transformer import Transformer
 from workbench.training.strategies.recompute import recompute_blocks
 
 
@@ -114,3 +118,48 @@ def test_utilisation_is_a_part_of_all_devices_and_unknown_without_a_peak() -> No
     assert utilisation(100.0, 2.0, 50.0, num_workers=4) == pytest.approx(0.25)
     assert utilisation(500.0, 2.0, 50.0) == 1.0
     assert utilisation(100.0, 2.0, None) is None
+
+
+def test_the_operations_of_a_token_follow_from_the_layers() -> None:
+    model = Transformer(
+        context=64,
+        num_outputs=50,
+        vocabulary_size=50,
+        width=32,
+        num_layers=2,
+        dropout=0.0,
+        num_heads=4,
+        feedforward_ratio=4,
+    )
+    tokens = torch.randint(0, 50, (3, 64))
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    counted = count_flops(model, loss, tokens, tokens) / tokens.numel()
+    assert flops_per_token(model, 64) == pytest.approx(counted, rel=1e-6)
+
+
+def test_frozen_matrices_need_no_gradient_and_unused_experts_nothing() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    assert flops_per_token(model, 10) == 6 * (8 * 16 + 16 * 4)
+    model[0].requires_grad_(False)
+    assert flops_per_token(model, 10) == 4 * 8 * 16 + 6 * 16 * 4
+
+    class Sparse(nn.Module):
+        def __init__(self, used: int | None) -> None:
+            super().__init__()
+            self.config = SimpleNamespace(
+                num_experts=8,
+                num_experts_per_tok=used,
+                num_hidden_layers=3,
+                num_attention_heads=2,
+                head_dim=4,
+            )
+            self.router = nn.Linear(16, 8)
+            self.experts = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
+
+    attention = 12 * 10 * 3 * 2 * 4
+    assert flops_per_token(Sparse(2), 10) == 6 * (16 * 8 + 2 * 16 * 16) + attention
+    assert flops_per_token(Sparse(None), 10) is None
+    assert flops_per_token(nn.ReLU(), 10) is None

@@ -20,7 +20,9 @@ from workbench.foundation.events import (
     AttemptEnded,
     DriverStarted,
     Event,
+    TokenCounts,
     TrialEnded,
+    TrialPlanned,
     TrialProposed,
     TrialReported,
     TrialStarted,
@@ -317,3 +319,39 @@ def test_a_column_states_what_its_values_are_and_a_quantity_its_unit(column: Any
         suffix = {"s": "_s", "Wh": "_wh", "samples/s": "_per_s"}[column.unit]
         assert column.name.endswith(suffix)
         assert column.unit in column.heading
+
+
+def _of_tokens(**counts: Any) -> History:
+    tokens = TokenCounts(per_sample=500.0, num_samples=1000, **counts)
+    events: list[Event] = [
+        TrialProposed(trial=0, params={}, configuration=0, seed=0, time_unix_s=0.0),
+        TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=10.0),
+        TrialPlanned(trial=0, plan={"workers": 2}, tokens=tokens, time_unix_s=11.0),
+        TrialReported(
+            trial=0, step=1, epoch=1.5, samples_per_s=40.0, memory_share=0.6, time_unix_s=15.0
+        ),
+        TrialReported(trial=0, step=2, epoch=2.0, memory_share=0.5, time_unix_s=16.0),
+    ]
+    return History.of(EXPERIMENT, events)
+
+
+def test_models_of_tokens_have_columns_for_tokens_and_the_use_of_their_gpus() -> None:
+    # 40 x 500 tokens a second, each 6 billion operations, of 2 GPUs with 300 tera a second.
+    history = _of_tokens(flops_per_token=6e9, peak_flops_per_s=6e14)
+    row = to_table(history).iloc[0]
+    assert (row["tokens"], row["tokens_per_s"], row["memory_share"]) == (1_000_000, 20_000, 0.6)
+    assert row["mfu"] == pytest.approx(20_000 * 6e9 / 6e14)
+    table = Console(file=io.StringIO(), width=200, force_terminal=False)
+    table.print(trials_table(history, list(history.trials.values())))
+    shown = table.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("tokens/s", "20,000", "1,000,000", "MFU", "0.2", "GPU memory"):
+        assert words in shown
+
+
+def test_there_is_no_utilisation_on_cpus_and_no_tokens_without_texts() -> None:
+    on_cpu = {column.name for column in columns_of(_of_tokens())}
+    assert {"tokens", "tokens_per_s"} < on_cpu
+    assert "mfu" not in on_cpu
+    assert not {"tokens", "tokens_per_s", "mfu", "memory_share"} & {
+        column.name for column in columns_of(History(EXPERIMENT))
+    }

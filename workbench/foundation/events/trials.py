@@ -68,6 +68,22 @@ class PeakRate(BaseModel):
         )
 
 
+class TokenCounts(BaseModel):
+    """How many tokens a training sees, and how many operations they need."""
+
+    model_config = ConfigDict(frozen=True)
+
+    per_sample: float = Field(description="Tokens of a training sample on average.")
+    num_samples: int = Field(description="Training samples of an epoch.")
+    flops_per_token: float | None = Field(
+        default=None, description="Operations of forward and backward. null on CPUs."
+    )
+    peak_flops_per_s: float | None = Field(
+        default=None,
+        description="The peak rate of all its devices together by their data sheet. null on CPUs.",
+    )
+
+
 class TrialPlanned(TrialEventHeader):
     """An attempt knows its data and its device, and so its complete plan."""
 
@@ -81,6 +97,9 @@ class TrialPlanned(TrialEventHeader):
     )
     peak_rate: PeakRate | None = Field(
         default=None, description="null if no learning rate belongs to it."
+    )
+    tokens: TokenCounts | None = Field(
+        default=None, description="null if its samples are not tokens."
     )
     has_blocks: bool | None = Field(
         default=None,

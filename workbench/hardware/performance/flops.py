@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -153,6 +153,77 @@ def peak_flops_per_s(device: torch.device, precision: str) -> float | None:
     if device.type == "cpu":
         return cpu_peak_flops_per_s(precision)
     return None
+
+
+def flops_per_token(model: nn.Module, length: int) -> float | None:
+    """Count the operations that a model needs for one token, from its layers, without running it.
+
+    A product with a matrix of N numbers takes 2 N operations forward, 2 N for the gradient of its
+    input, and 2 N for its own gradient if it is trained. Attention to `length` tokens takes 12
+    operations per token, layer and number of the width. Only the experts that a token uses count.
+
+    Source: Chowdhery et al. 2022, "PaLM", appendix B.
+
+    Args:
+        model: The whole model, of any device, also without values.
+        length: Tokens of a sample, at least 1.
+
+    Returns:
+        Operations of forward and backward. None if there is no matrix, or if it is unknown how many
+        experts a token uses.
+    """
+    config = getattr(model, "config", None)
+    used = _share_of_experts(config)
+    total = 0.0
+    for name, module in model.named_modules():
+        is_expert = ".experts" in f".{name}"
+        for weight, num_numbers in _matrices(module, is_expert=is_expert):
+            if is_expert and used is None:
+                return None
+            share = used if is_expert and used is not None else 1.0
+            total += (6.0 if weight.requires_grad else 4.0) * num_numbers * share
+    return (total + 12.0 * length * _attention_width(model, config)) or None
+
+
+def _matrices(module: nn.Module, *, is_expert: bool) -> Iterator[tuple[Tensor, int]]:
+    """Yield the matrices of a module by which tokens are multiplied, and their sizes."""
+    own = dict(module.named_parameters(recurse=False))
+    weight = getattr(module, "weight", None)
+    # 4-bit weights are packed, so the size follows from the layer.
+    sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
+    if isinstance(weight, Tensor) and all(isinstance(size, int) for size in sizes):
+        yield weight, sizes[0] * sizes[1]  # type: ignore[operator]
+    elif type(module).__name__ == "Conv1D" and isinstance(weight, Tensor):  # of GPT-2
+        yield weight, weight.numel()
+    elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        yield from ((item, item.numel()) for item in own.values() if item.ndim == 2)
+    elif is_expert:  # all experts of a layer in one tensor
+        yield from ((item, item.numel()) for item in own.values() if item.ndim == 3)
+
+
+def _share_of_experts(config: Any) -> float | None:
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    num = next((value for name in names if (value := getattr(config, name, None))), None)
+    used = getattr(config, "num_experts_per_tok", None)
+    return used / num if num and used else None
+
+
+def _attention_width(model: nn.Module, config: Any) -> int:
+    """Return the width of all heads of a layer, summed over the layers."""
+    layers, heads = (
+        getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads")
+    )
+    if isinstance(layers, int) and isinstance(heads, int):
+        own = getattr(config, "head_dim", None) or getattr(config, "hidden_size", 0) // heads
+        return layers * heads * own
+    width = 0
+    for module in model.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            width += module.embed_dim
+        else:
+            heads, own = getattr(module, "num_heads", None), getattr(module, "head_width", None)
+            width += heads * own if isinstance(heads, int) and isinstance(own, int) else 0
+    return width
 
 
 def utilisation(

@@ -21,6 +21,7 @@ from workbench.foundation.events import (
     Reason,
     ResizeMeasured,
     Segment,
+    TokenCounts,
     TrialEnded,
     TrialPlanned,
     TrialReported,
@@ -136,6 +137,8 @@ class Trial:
     attempts: int = 0
     program: int = 1  # the version of the code that its last attempt ran
     plan: PartialPlan = _NOTHING_DECIDED
+    tokens: TokenCounts | None = None  # if its samples are tokens
+    memory_share: float | None = None  # the largest share of its GPU's memory so far
     peak_rate: PeakRate | None = None  # its learning rate, after scaling to the batch
     decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
     # How the attempts before the last one ended.
@@ -184,6 +187,30 @@ class Trial:
         if self.started_unix_s is None:
             return None
         return self.trained_s + self.attempt_s(self.last_event_unix_s)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens trained per second by all workers, or None if its samples are not tokens."""
+        if self.tokens is None or self.samples_per_s is None:
+            return None
+        return self.samples_per_s * self.tokens.per_sample
+
+    @property
+    def num_tokens(self) -> float | None:
+        """Tokens that it has trained on, without padding, or None if samples are not tokens."""
+        if self.tokens is None or self.last_epoch is None:
+            return None
+        return self.last_epoch * self.tokens.num_samples * self.tokens.per_sample
+
+    @property
+    def utilisation(self) -> float | None:
+        """The share of its GPUs' peak rate that its model uses (MFU), or None if unknown."""
+        tokens, tokens_per_s = self.tokens, self.tokens_per_s
+        if tokens is None or tokens_per_s is None:
+            return None
+        if tokens.flops_per_token is None or not tokens.peak_flops_per_s:
+            return None
+        return min(1.0, tokens_per_s * tokens.flops_per_token / tokens.peak_flops_per_s)
 
     def value_of(self, metric: str) -> float | None:
         """Return a metric as every table shows it: its result, or its last report until then.
@@ -271,6 +298,8 @@ class Trial:
             "turn": self.turn,
             "fidelity": self.fidelity and self.fidelity.model_dump(),
             "plan": self.plan.to_json(),
+            "tokens": self.tokens and self.tokens.model_dump(),
+            "memory_share": self.memory_share,
             "peak_rate": self.peak_rate and self.peak_rate.model_dump(),
             "values": self.values,
             "last_step": self.last_step,
@@ -311,7 +340,7 @@ def _start(trial: Trial, event: TrialStarted) -> None:
 
 def _plan(trial: Trial, event: TrialPlanned) -> None:
     trial.plan = _shared(PartialPlan.from_json(event.plan))
-    trial.peak_rate = event.peak_rate
+    trial.peak_rate, trial.tokens = event.peak_rate, event.tokens
     trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
     if trial.clone is not None and event.begins_step is not None:
         begins = {"step": event.begins_step, "epoch": event.begins_epoch}
@@ -332,6 +361,8 @@ def _report(trial: Trial, event: TrialReported) -> None:
     trial.last_values.update(event.values)
     trial.samples_per_s = event.samples_per_s or trial.samples_per_s
     trial.parts_s = event.parts_s or trial.parts_s
+    if event.memory_share is not None:
+        trial.memory_share = max(event.memory_share, trial.memory_share or 0.0)
     if event.slowest_rank is not None and event.slowest_rank_factor is not None:
         trial.slowest_rank = event.slowest_rank, event.slowest_rank_factor
 

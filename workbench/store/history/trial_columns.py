@@ -183,6 +183,46 @@ SPEED = TrialColumn(
     goal="maximize",
     is_number=True,
 )
+TOKEN_SPEED = TrialColumn(
+    "tokens_per_s",
+    "progress",
+    "Tokens trained per second, of all workers, without padding, as last reported.",
+    lambda _, trial: trial.tokens_per_s,
+    label="tokens/s",
+    unit="tokens/s",
+    format="rate",
+    goal="maximize",
+    is_short=True,
+    is_number=True,
+)
+TOKENS = TrialColumn(
+    "tokens",
+    "progress",
+    "Tokens that it has trained on, without padding.",
+    lambda _, trial: None if trial.num_tokens is None else round(trial.num_tokens),
+    format="rate",
+    is_short=True,
+    is_number=True,
+)
+UTILISATION = TrialColumn(
+    "mfu",
+    "progress",
+    "The share of its GPUs' peak rate that its model uses. On CPUs there is none.",
+    lambda _, trial: trial.utilisation,
+    label="MFU",
+    goal="maximize",
+    is_short=True,
+    is_number=True,
+)
+MEMORY = TrialColumn(
+    "memory_share",
+    "progress",
+    "The largest share of its GPU's memory that the first worker has used.",
+    lambda _, trial: trial.memory_share,
+    label="GPU memory",
+    is_short=True,
+    is_number=True,
+)
 ENERGY = TrialColumn(
     "energy_wh",
     "progress",
@@ -224,7 +264,8 @@ MESSAGE = TrialColumn(
 
 _BEGINNING = (NUMBER, STATE, REASON)
 _COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
-_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, TURN, CODE, CONTINUES, *_COURSE)
+_OF_TOKENS = (TOKENS, TOKEN_SPEED, UTILISATION)
+_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, TURN, CODE, CONTINUES, *_OF_TOKENS, MEMORY, *_COURSE)
 _TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
 
 
@@ -240,12 +281,31 @@ def columns_of(history: History) -> list[TrialColumn]:
         and each reported metric, and last the course of a trial.
     """
     course = [column for column in _COURSE if not _is_metric(history, column.name)]
-    return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *course]
+    return [
+        *_BEGINNING,
+        *_judged(history),
+        *parameters(history),
+        *metrics(history),
+        *_measured(history),
+        *course,
+    ]
 
 
 def _is_metric(history: History, name: str) -> bool:
     """Return whether what a trial uses of the hardware is a metric, which has its own column."""
     return name in RESOURCES and name in history.metrics
+
+
+def _measured(history: History) -> Iterable[TrialColumn]:
+    """Yield the columns of models of tokens, and of GPU memory, that some trial has values for."""
+    trials = history.trials.values()
+    if any(trial.tokens is not None for trial in trials):
+        yield TOKENS
+        yield TOKEN_SPEED
+    if any(trial.utilisation is not None for trial in trials):
+        yield UTILISATION
+    if any(trial.memory_share is not None for trial in trials):
+        yield MEMORY
 
 
 def _judged(history: History) -> Iterable[TrialColumn]:
