@@ -414,9 +414,9 @@ export interface FormState {
   is_experiment: boolean;
   problems: Problem[];
   yaml: string;
-  yaml_problem: Problem | null;
+  yaml_problems: Problem[];
   python: string;
-  python_problem: Problem | null;
+  python_problems: Problem[];
   hash: string | null;
   command: string;
   can_undo: boolean;
@@ -942,6 +942,8 @@ export interface SampledParameter {
   edges?: number[] | null;
   choices?: JsonValue[] | null;
   counts: number[];
+  /** How probable each choice is, if that is known exactly. */
+  shares?: number[] | null;
   /** Share of configurations that have it, from 0 to 1. */
   exists_share: number;
 }
@@ -984,6 +986,8 @@ export interface SearchRow {
   log: boolean;
   choices: JsonValue[];
   value: JsonValue;
+  /** A value that is probably good, or None. */
+  near: JsonValue;
   when: Record<string, JsonValue>;
   /** How it is written as each kind, with what these have in common. */
   written_as: Partial<Record<"float" | "int" | "choices" | "fixed", JsonValue>>;

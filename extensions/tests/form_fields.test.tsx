@@ -204,6 +204,37 @@ test("keys on a handle of the slider are one change, sent after a pause", () => 
   assert.ok(changes[0][1] < 0.4);
 });
 
+test("a condition on a value that its parent has no longer stays in sight until somebody decides", () => {
+  const [, optimizer, momentum] = SEARCH;
+  const { kernel, form } = buildForm({ search: [{ ...optimizer, choices: ["adamw", "lion"] }, momentum] });
+  render(<SpacePart form={form} />);
+  const gone = screen.getByRole<HTMLInputElement>("checkbox", { name: /^sgd.*no longer a value of optimizer/ });
+  assert.equal(gone.checked, true);
+  fireEvent.click(screen.getByRole("checkbox", { name: "lion" }));
+  fireEvent.click(gone);
+  assert.deepEqual(
+    kernel.messages("edit").map(({ changes }) => changes),
+    [[["search.momentum.when.optimizer", ["sgd", "lion"]]], [["search.momentum.when.optimizer", []]]],
+  );
+});
+
+test("what is known to be good is entered beside a range or choices, and taken back", () => {
+  const near = { ...SEARCH[0], near: 0.01 };
+  const { kernel, form } = buildForm({ search: [near, SEARCH[1]] });
+  render(<SpacePart form={form} />);
+  const [ofRate, ofOptimizer] = screen.getAllByLabelText<HTMLInputElement>("probably good");
+  assert.deepEqual([ofRate.value, ofOptimizer.value], ["0.01", ""]);
+  enter(ofRate, "");
+  enter(ofOptimizer, "adamw");
+  assert.deepEqual(
+    kernel.messages("edit").map(({ changes, removals }) => [changes, removals]),
+    [
+      [[], ["search.lr.prior"]],
+      [[["search.optimizer.prior.near", "adamw"]], []],
+    ],
+  );
+});
+
 test("what would be sampled is drawn, and the query follows changes", () => {
   const samples = {
     num_samples: 10,

@@ -256,9 +256,11 @@ test("a text is sent after a pause, counts as not applied until then, and can be
   assert.equal(form.unappliedText, "yaml");
   mock.timers.tick(1000);
   assert.deepEqual(kernel.messages("yaml"), [{ type: "yaml", text: "name: [" }]);
-  const yaml_problem = { problem: "is not YAML", field: "line 1", allowed: null, next_step: null };
-  kernel.emit(buildState({ revision: 2, answered: kernel.last.number, yaml: "name: [", yaml_problem }));
+  const wrong = (field: string) => ({ problem: `${field} is wrong`, field, allowed: null, next_step: null });
+  const yaml_problems = [wrong("training.epochs"), wrong("budget.trials")];
+  kernel.emit(buildState({ revision: 2, answered: kernel.last.number, yaml: "name: [", yaml_problems }));
   rerender(<Texts form={form} />);
+  for (const { problem } of yaml_problems) screen.getByText(new RegExp(problem));
   fireEvent.click(screen.getByRole("button", { name: /Discard|Give up/ }));
   assert.deepEqual(kernel.messages("yaml").at(-1), { type: "yaml", text: "" });
 });

@@ -101,12 +101,12 @@ test("a form whose kernel is gone says so instead of waiting", () => {
 test("a text that says something else than the experiment is known", () => {
   const kernel = new FakeKernel();
   const form = new KernelConnection(kernel);
-  kernel.emit(state({ yaml_problem: null, python_problem: null }));
+  kernel.emit(state({ yaml_problems: [], python_problems: [] }));
   assert.equal(form.unappliedText, null);
   form.setUnapplied("python", true);
   assert.equal(form.unappliedText, "python");
   form.setUnapplied("python", false);
-  kernel.emit(state({ yaml_problem: { problem: "wrong" } as FormState["yaml_problem"], python_problem: null }));
+  kernel.emit(state({ yaml_problems: [{ problem: "wrong" }] as FormState["yaml_problems"], python_problems: [] }));
   assert.equal(form.unappliedText, "yaml");
   form.close();
 });

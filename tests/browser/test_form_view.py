@@ -235,6 +235,37 @@ def test_a_search_space_is_built_changed_and_undone_by_clicks(page, kernel) -> N
     until(page, lambda: kernel.draft.hash == first)
 
 
+def test_problems_of_a_text_come_together_and_a_lost_condition_and_a_prior_are_in_sight(
+    page: Any, kernel: FormKernel
+) -> None:
+    open_form(page, kernel)
+    show(page, "Search space")
+    text = page.get_by_role("textbox", name="The experiment as YAML")
+    wrong = "model: mlp\ndata: digits\nobjectives: [{metric: val_loss}]\n"
+    enter(text, f"{wrong}budget: {{trials: -1}}\ntraining: {{epochs: 0}}\n")
+    under = page.get_by_role("group", name="Experiment as text").get_by_role("status")
+    under.get_by_text("training.epochs").wait_for()
+    under.get_by_text("budget.trials").wait_for()
+    page.get_by_role("button", name="Discard changes").click()
+
+    optimizer = row(page, "optimizer")
+    enter(optimizer.get_by_label("comma-separated values"), "lion, adamw")
+    momentum = row(page, "momentum")
+    gone = momentum.get_by_role("checkbox", name=re.compile("sgd"))
+    gone.wait_for()
+    assert gone.is_checked()
+    momentum.get_by_text("no longer a value of optimizer").wait_for()
+    assert optimizer.get_by_text("50%").count() == 2
+
+    rate = row(page, "lr")
+    enter(rate.get_by_label("probably good"), "3")
+    rate.get_by_text("is not a value of lr").wait_for()
+    enter(rate.get_by_label("probably good"), "0.003")
+    rate.get_by_text("is not a value of lr").wait_for(state="detached")
+    assert search_of(kernel)["lr"]["prior"] == {"near": 0.003}
+    assert violations(page, ".workbench-form") == []
+
+
 def test_all_can_be_reached_and_done_with_the_keyboard_alone(page, kernel) -> None:
     open_form(page, kernel)
     page.get_by_role("tab", name="Model").focus()

@@ -190,7 +190,9 @@ def _advise(
     session = _Session(run, writer, budget_s, listener)
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
     versions["workbench"] = VERSION
-    request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)
+    request = AdviceRequested(
+        objective=objective, host=socket.gethostname(), budget_s=budget_s, versions=versions
+    )
     session.store(request, RunStateChanged(state="running"))
     try:
         from workbench.advisor.recommend import advisor_for

@@ -108,7 +108,11 @@ def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
     history = data.history
     if (row.state, history.reason) == ("stopped", "person"):
         rows[-1] = ("state", "stopped by the user")
-    rows.append(("trials", format_counts(history) or "none yet"))
+    stage = run.preparation
+    if stage is not None:
+        rows.append(("now", stage))
+    if not run.is_advice:
+        rows.append(("trials", format_counts(history) or "none yet"))
     rows.append(("time", format_duration(elapsed_s(row, history))))
     if row.state == "failed" and history.message:
         rows.append(("error", history.message))

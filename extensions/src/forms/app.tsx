@@ -57,7 +57,7 @@ export function App(props: AppProps) {
         {form.isDisconnected
           ? DISCONNECTED
           : form.isWaiting
-            ? "The kernel does not respond. It may be busy with another cell; after a restart, run the cell again."
+            ? "The kernel is busy: it executes another cell, or loads libraries. After a restart, run the cell again."
             : "Waiting for the kernel …"}
       </p>
     );
@@ -165,7 +165,7 @@ function Identity({ form, modelCheck, onPart }: IdentityProps) {
     <span class="workbench-form-identity" role="status">
       {form.isWaiting && !form.isDisconnected ? (
         <span class="workbench-form-busy">
-          The kernel is busy; your changes take effect when the running cell ends.
+          The kernel is busy{form.progress ? `: ${form.progress}` : ""}; your changes take effect afterwards.
         </span>
       ) : null}
       {text ? <span class="workbench-form-busy">{LANGUAGE_NAMES[text]} not applied</span> : null}

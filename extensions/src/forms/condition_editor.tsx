@@ -1,7 +1,7 @@
 // When a parameter exists: always, or only at certain values of others.
 import type { Json } from "./message_types";
 import type { SearchRow } from "../types";
-import { PathInput, type FormProps } from "./text_field";
+import { FieldProblems, PathInput, problemsAt, type FormProps } from "./text_field";
 import { parseList, formatList, toJsonText } from "./field_values";
 
 interface WhenProps extends FormProps {
@@ -79,8 +79,8 @@ function Condition({ form, row, parent, name, wanted, isFirst }: ConditionProps)
         {isFirst ? "only if" : "and"} <b>{name}</b> is
       </span>
       {parent?.kind === "choices" ? (
-        parent.choices.map((choice) => {
-          const isWanted = values.some((one) => toJsonText(one) === toJsonText(choice));
+        choicesOf(parent, values).map((choice) => {
+          const isWanted = isAmong(choice, values);
           return (
             <label class="workbench-check" key={toJsonText(choice)}>
               <input
@@ -91,6 +91,7 @@ function Condition({ form, row, parent, name, wanted, isFirst }: ConditionProps)
                 }
               />
               {toJsonText(choice)}
+              {isAmong(choice, parent.choices) ? null : <small>no longer a value of {name}</small>}
             </label>
           );
         })
@@ -113,8 +114,18 @@ function Condition({ form, row, parent, name, wanted, isFirst }: ConditionProps)
       >
         ✕
       </button>
+      {parent?.kind === "choices" ? <FieldProblems problems={problemsAt(form, path)} /> : null}
     </span>
   );
+}
+
+/** The values of a parameter, and those of the condition that it has no longer: they stay until somebody decides. */
+function choicesOf(parent: SearchRow, wanted: Json[]): Json[] {
+  return [...parent.choices, ...wanted.filter((one) => !isAmong(one, parent.choices))];
+}
+
+function isAmong(value: Json, values: readonly Json[]): boolean {
+  return values.some((one) => toJsonText(one) === toJsonText(value));
 }
 
 function firstOf(parent: SearchRow): Json {

@@ -75,7 +75,7 @@ export class KernelConnection {
   /** The text that differs from the experiment: not applied yet, or invalid. */
   get unappliedText(): Language | null {
     const languages: Language[] = ["yaml", "python"];
-    return languages.find((one) => this.unapplied.has(one) || this.state?.[`${one}_problem`]) ?? null;
+    return languages.find((one) => this.unapplied.has(one) || this.state?.[`${one}_problems`].length) ?? null;
   }
 
   /** Changes and removes settings in one step of undo. */
@@ -86,6 +86,11 @@ export class KernelConnection {
   /** Sends a message; returns its number. */
   send(request: FormRequest): number {
     return this.post(request, this.nextNumber());
+  }
+
+  /** What the kernel works on, in its own words; empty if it has said nothing. */
+  get progress(): string {
+    return [...this.queries.values()].find((one) => one.status === "working" && one.progress)?.progress ?? "";
   }
 
   /** Returns whether the state includes the message with that number. */

@@ -12,7 +12,7 @@ const PARTS: Record<string, PartName> = {
   plan: "space",
   metrics: "model",
 };
-const ROW_KEYS = ["low", "high", "step", "log", "choices", "value"];
+const ROW_KEYS = ["low", "high", "step", "log", "choices", "value", "prior.near"];
 
 export function partOf(field: string | null | undefined): PartName {
   return PARTS[(field ?? "").split(".")[0]] ?? "run";

@@ -119,15 +119,16 @@ function barsOf({ edges, choices, counts }: SampledParameter): { from: number; t
 /** How often each choice would be sampled, as bars with their words. */
 export function ChoiceBars({ sampled, name }: { sampled: SampledParameter; name: string }) {
   const total = sampled.counts.reduce((sum, one) => sum + one, 0) || 1;
+  const shares = sampled.shares ?? sampled.counts.map((count) => count / total);
   return (
     <ul class="workbench-form-bars" aria-label={`Sampled values of ${name}`}>
       {sampled.choices?.map((choice, at) => (
         <li key={at}>
           <bdi>{typeof choice === "string" ? choice : JSON.stringify(choice)}</bdi>
           <span class="workbench-form-bar" aria-hidden="true">
-            <span style={{ inlineSize: `${(sampled.counts[at] / total) * 100}%` }} />
+            <span style={{ inlineSize: `${shares[at] * 100}%` }} />
           </span>
-          <span class="workbench-number">{formatPercent(sampled.counts[at] / total)}</span>
+          <span class="workbench-number">{formatPercent(shares[at])}</span>
         </li>
       ))}
     </ul>

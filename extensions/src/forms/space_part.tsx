@@ -154,6 +154,7 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
       <FieldProblems problems={problemsAt(form, path)} />
       <div class="workbench-form-row-foot">
         {isRange(row) ? <RangeOptions form={form} row={row} /> : null}
+        {row.kind === "fixed" ? null : <PriorInput form={form} row={row} />}
         <ConditionEditor form={form} row={row} others={others} />
         {share !== null ? <span class="workbench-muted">exists in {share} of configurations</span> : null}
         {field?.help ? (
@@ -303,6 +304,26 @@ function RangeOptions({ form, row }: FormProps & { row: SearchRow }) {
       />
       <FieldProblems problems={problemsAt(form, `${path}.log`)} />
     </>
+  );
+}
+
+/** A value that is probably good. The search starts there. */
+function PriorInput({ form, row }: FormProps & { row: SearchRow }) {
+  const prior = `search.${row.name}.prior`;
+  const send = (text: string): number =>
+    text.trim() === ""
+      ? form.edit([], `${row.name}: no value is known to be good`, [prior])
+      : form.edit([[`${prior}.near`, parseValue(text)]], `${row.name}: probably good`);
+  return (
+    <PathInput
+      form={form}
+      path={`${prior}.near`}
+      label="probably good"
+      shown={row.near === null ? "" : toJsonText(row.near)}
+      placeholder="unknown"
+      send={send}
+      class="workbench-form-bound"
+    />
   );
 }
 

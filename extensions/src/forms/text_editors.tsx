@@ -31,7 +31,7 @@ export function Texts({ form }: FormProps) {
 function TextEditor({ form, language }: FormProps & { language: Language }) {
   const id = useUniqueId();
   const state = form.state;
-  const problem = state[`${language}_problem`];
+  const problems = state[`${language}_problems`];
   const typed = useTextField(form, state[language], (text) => form.send({ type: language, text }), true);
   useEffect(() => {
     form.setUnapplied(language, typed.isOpen);
@@ -43,7 +43,7 @@ function TextEditor({ form, language }: FormProps & { language: Language }) {
       <textarea
         aria-label={`The experiment as ${LANGUAGE_NAMES[language]}`}
         aria-describedby={id}
-        aria-invalid={problem !== null || undefined}
+        aria-invalid={problems.length > 0 || undefined}
         dir="ltr"
         spellcheck={false}
         autocomplete="off"
@@ -54,9 +54,11 @@ function TextEditor({ form, language }: FormProps & { language: Language }) {
         onBlur={typed.leave}
       />
       <div id={id} role="status" class="workbench-form-under">
-        {problem ? (
+        {problems.length ? (
           <>
-            <ProblemText problem={problem} withField />
+            {problems.map((problem, at) => (
+              <ProblemText key={at} problem={problem} withField />
+            ))}
             <span class="workbench-hint">The form shows its last valid state. </span>
             <button type="button" class="workbench-link" onClick={() => form.send({ type: language, text: "" })}>
               Discard changes

@@ -9,7 +9,7 @@ import pytest
 
 from tests.deploy.trained import exported
 from workbench.deploy.stages import read_evidence, read_stages
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.tiers.placement.assembly import assemble, stages_of
 from workbench.tiers.placement.policies import Cloud, End, EndCloud
 from workbench.tiers.placement.profile import Profile, StageTiming
@@ -127,7 +127,7 @@ def test_trials_are_exported_as_they_are_named(folder: Path, tmp_path: Path) -> 
             "place.models.end",
             "'convnet-small' is",
         ),
-        ({"from": "last/best"}, "place.from", "'last/best' is not a bundle"),
+        ({"from": "last/best"}, "place.from", "'last/best' is not the folder of a bundle"),
     ],
 )
 def test_what_is_no_bundle_is_refused(
@@ -136,6 +136,18 @@ def test_what_is_no_bundle_is_refused(
     with pytest.raises(ExperimentError, match=words) as caught:
         placed(file_of(**place), folder, tmp_path)
     assert caught.value.field == field
+
+
+def test_a_folder_that_is_missing_is_not_reported_as_a_run_that_is_missing(
+    folder: Path, tmp_path: Path
+) -> None:
+    def export(name: str, _folder: Path) -> None:
+        raise RunNotFoundError(f"there is no run {name!r}")
+
+    words = "'models/large' is neither the folder of a bundle nor the trial of a run"
+    with pytest.raises(ExperimentError, match=words) as caught:
+        placed(file_of(**{"from": "models/large"}), folder, tmp_path, export=export)
+    assert caught.value.field == "place.from"
 
 
 def test_a_model_of_a_table_is_refused_by_what_it_takes(folder: Path, tmp_path: Path) -> None:

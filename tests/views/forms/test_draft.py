@@ -58,7 +58,7 @@ def test_the_way_through_yaml_and_python_and_back_changes_nothing(experiment: Ex
 
     draft.write_yaml(yaml)
     draft.write_python(python)
-    assert (draft.yaml_problem, draft.python_problem) == (None, None)
+    assert (draft.yaml_problems, draft.python_problems) == ((), ())
     assert (draft.yaml, draft.python, draft.experiment) == (yaml, python, experiment)
     assert draft.experiment.hash() == hashed
     assert draft.undo_label is None
@@ -297,16 +297,32 @@ def test_removing_several_parts_of_a_list_removes_those_that_were_meant() -> Non
     assert draft.document["metrics"] == ["top5_accuracy"]
 
 
+def test_all_problems_of_a_text_are_listed_together() -> None:
+    draft = digits()
+    draft.write_yaml(
+        "model: mlp\ntraining: {epochs: 0, momentum: 7}\nbudget: {trials: -1}\ndat: 1\n"
+        "objectives: [{metric: val_loss}]"
+    )
+    fields = {problem.to_problem().field for problem in draft.yaml_problems}
+    assert fields >= {"training.epochs", "training.momentum", "budget.trials", "dat"}
+    wrong = "training={'epochs': 0}, budget={'trials': -1}"
+    draft.write_python(f"import workbench as wb\n\nexperiment = wb.Experiment({wrong})\n")
+    assert {problem.to_problem().field for problem in draft.python_problems} >= {
+        "training.epochs",
+        "budget.trials",
+    }
+
+
 def test_a_text_that_is_wrong_stays_as_it_was_typed_until_something_else_is_changed() -> None:
     draft = digits()
     before = draft.document
     draft.write_yaml("model: mlp\ntraining: {epochs: 0}")
     assert draft.yaml == "model: mlp\ntraining: {epochs: 0}"
-    assert "training.epochs" in str(draft.yaml_problem)
+    assert "training.epochs" in str(draft.yaml_problems[-1])
     assert draft.document == before
     assert draft.hash is not None
     draft.edit([("training.epochs", 4)])
-    assert draft.yaml_problem is None
+    assert draft.yaml_problems == ()
     assert "epochs: 4" in draft.yaml
 
 
@@ -393,11 +409,11 @@ def test_a_text_that_is_given_up_says_again_what_the_form_says() -> None:
     yaml, python = draft.yaml, draft.python
     draft.write_yaml("nonsense")
     draft.write_python("nonsense")
-    assert draft.yaml_problem is not None
+    assert draft.yaml_problems
     draft.write_yaml("")
     draft.write_python(" ")
-    assert (draft.yaml, draft.yaml_problem) == (yaml, None)
-    assert (draft.python, draft.python_problem) == (python, None)
+    assert (draft.yaml, draft.yaml_problems) == (yaml, ())
+    assert (draft.python, draft.python_problems) == (python, ())
 
 
 def test_pictures_are_told_from_those_of_what_was_right_last() -> None:

@@ -30,9 +30,9 @@ def test_a_function_of_a_cell_is_named_in_every_face_and_comes_along() -> None:
     assert draft.experiment.model.load()({"width": 3}) == 3
     for text in (draft.yaml, draft.yaml.replace(draft.document["model"], "build")):
         draft.write_yaml(text)
-        assert draft.yaml_problem is None
+        assert draft.yaml_problems == ()
     draft.write_python(draft.python.replace("seed", "seed"))
-    assert draft.python_problem is None
+    assert draft.python_problems == ()
     assert draft.undo_label == "edit"
 
 
@@ -126,14 +126,14 @@ def test_python_that_named_a_class_too_early_is_taken_when_its_cell_has_run() ->
     draft = Draft(namespace=namespace)
     text = draft.python.replace('model="mlp"', "model=build")
     draft.write_python(text)
-    assert "Run the cell" in str(draft.python_problem)
+    assert "Run the cell" in str(draft.python_problems[0])
     heard: list[int] = []
     draft.listen(lambda: heard.append(draft.revision))
     draft.follow_notebook()
     assert heard == []
     cell("def build(config): ...", namespace)
     draft.follow_notebook()
-    assert (draft.python, draft.python_problem) == (text, None)
+    assert (draft.python, draft.python_problems) == (text, ())
     assert draft.document["model"].startswith("embedded:build@")
 
 

@@ -22,6 +22,17 @@ def field(**known: Any) -> FormField:
     return FormField(**{**given, **known})
 
 
+def test_a_row_shows_the_value_that_is_probably_good_however_it_is_written() -> None:
+    search = {
+        "lr": {"low": 1e-4, "high": 0.1, "log": True, "prior": {"near": 3e-4}},
+        "optimizer": {"choices": ["sgd", "adamw"], "prior": {"near": "adamw"}},
+        "width": {"low": 1, "high": 9, "prior": "wrong"},
+        "depth": 3,
+    }
+    rows = rows_of_search({"search": search})
+    assert [row.near for row in rows] == [3e-4, "adamw", None, None]
+
+
 def test_a_parameter_is_shown_as_the_kind_that_its_file_means() -> None:
     search = {
         "lr": {"low": 1e-4, "high": 0.1, "log": True},

@@ -52,6 +52,30 @@ def test_a_run_is_read_once_for_all_front_ends(tmp_path: Path, feed: Feed) -> No
     assert len(tail.data.history.trials) == 5
 
 
+def test_advice_has_the_time_left_that_it_may_measure_and_not_the_budget_of_its_sweep(
+    tmp_path: Path,
+) -> None:
+    experiment = Experiment(**{**EXPERIMENT, "budget": {"trials": 5, "time": "10h"}})
+    began_unix_s = time.time() - 20
+    details = {}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        for budget_s in (60.0, 10.0, None):
+            run_id = store.create_run(experiment)
+            requested = AdviceRequested(
+                objective="time", host="here", budget_s=budget_s, time_unix_s=began_unix_s
+            )
+            append(store, run_id, [requested, RunStateChanged(state="running")])
+            tail = RunTail(store, run_id)
+            tail.catch_up()
+            details[budget_s] = run_detail(tail)
+    under_way, late, unknown = details.values()
+    assert 30 < under_way.left_s <= 40.5
+    assert (under_way.left_low_s, under_way.left_high_s) == (0.0, under_way.left_s)
+    assert 0.3 < under_way.progress < 0.5
+    assert (late.left_s, late.progress) == (0.0, 1.0)
+    assert (unknown.left_s, unknown.progress) == (None, None)
+
+
 def test_a_run_without_trials_or_advice_shows_what_is_measured(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))

@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_bundle_is_shown_in_words(tmp_path: Path) -> None:
     view.say(type="hello")
     problem = view.until(is_idle)["problem"]
     assert problem["field"] == "place.from"
-    assert "is not a bundle with a model as ONNX" in problem["problem"]
+    assert "is not the folder of a bundle: it does not exist" in problem["problem"]
     view.sent.queue.clear()  # it may have been stated before the hello, too
     view.say(type="run", scheduler="end", threshold=0.5, rate_per_s=5, time_s=5)
     assert view.sent.empty(), "nothing runs without a picture"

@@ -15,6 +15,9 @@ class AdviceRequested(EventHeader):
     type: Literal["advice_requested"] = "advice_requested"
     objective: Literal["time", "money", "energy", "throughput"]
     host: str
+    budget_s: float | None = Field(
+        default=None, description="For how many seconds it may measure, or None if unknown."
+    )
     versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
 
 

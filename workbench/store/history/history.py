@@ -194,6 +194,7 @@ class History:
         """The versions of the code that trials have run, oldest first."""
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
+        self.advice_budget_s: float | None = None
         self.energy_wh: float | None = None
         """Energy of the trials in watt-hours, if it was recorded because of a limit."""
         self.spent: list[Spent] = []
@@ -236,6 +237,7 @@ class History:
             self.started_unix_s = event.time_unix_s
 
     def _request_advice(self, event: AdviceRequested) -> None:
+        self.advice_budget_s = event.budget_s
         if not self.drivers:
             self.started_unix_s = event.time_unix_s
 

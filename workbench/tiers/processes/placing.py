@@ -7,6 +7,7 @@ the threshold chosen, on the validation split.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from workbench.deploy.card import CARD, MODEL, Card, read_card
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.predictor import open_session
 from workbench.deploy.stages import PROBABILITIES, STAGES, Calibration, Stages
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.samples import bundle_samples
 
@@ -72,11 +73,13 @@ def placed(
 def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, field: str) -> Path:
     bundle = folder / given
     if not bundle.is_dir() and export is not None and "/" in given:
-        export(given, target)
-        bundle = target
+        # `models/large` may be a folder that is missing, or the trial of a run.
+        with contextlib.suppress(RunNotFoundError):
+            export(given, target)
+            bundle = target
     if not (bundle / CARD).exists() and not (bundle / STAGES).exists():
         raise ExperimentError(
-            f"{given!r} is not a bundle with a model as ONNX",
+            _what_is_missing(given, bundle, export),
             field=field,
             allowed="the folder of a bundle, or a trial as RUN/TRIAL, such as last/best",
             next_step=(
@@ -85,6 +88,14 @@ def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, fi
             ),
         )
     return bundle
+
+
+def _what_is_missing(given: str, bundle: Path, export: Export | None) -> str:
+    if bundle.is_dir():
+        return f"{given!r} is not a bundle with a model as ONNX"
+    if export is None or "/" not in given:
+        return f"{given!r} is not the folder of a bundle: it does not exist"
+    return f"{given!r} is neither the folder of a bundle nor the trial of a run"
 
 
 def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:

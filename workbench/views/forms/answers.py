@@ -5,9 +5,11 @@ Threads, and dropping answers that are no longer needed, are left to `queries`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +45,8 @@ from workbench.views.forms.results import (
 
 _NUM_SAMPLES, _NUM_BINS, _SEED = 1000, 20, 0
 """How often a search space is sampled to be shown, in how many bins, and with which seed."""
+_MAX_CASES = 4096
+"""With more combinations of parents, the share of a parameter is that of the sample."""
 
 
 _AUTO = "auto"
@@ -137,6 +141,8 @@ def answer(
         raise ExperimentError(
             f"no query has the topic {topic!r}", field="topic", allowed=list(_ANSWERS)
         )
+    if topic in _WITH_TORCH and "torch" not in sys.modules:
+        report("torch is loaded, which takes a few seconds the first time")
     return _ANSWERS[topic](context, dict(arguments), report)
 
 
@@ -404,11 +410,48 @@ def sampled(space: Space, num_samples: int = _NUM_SAMPLES) -> SampledSpace:
     parameters = []
     for name, domain in space.root.items():
         values = [params[name] for params in drawn if name in params]
-        share = len(values) / num_samples
+        share = _exists_share(space, name)
+        if share is None:
+            share = len(values) / num_samples
         parameters.append(
             SampledParameter(name=name, exists_share=share, **_counted(domain, values))
         )
     return SampledSpace(num_samples=num_samples, parameters=tuple(parameters))
+
+
+def _exists_share(space: Space, name: str) -> float | None:
+    """Return the share of configurations with a parameter, or None if it cannot be counted.
+
+    It follows from the values of the parameters that it depends on, which are equally probable.
+    """
+    cases: list[tuple[float, dict[str, Any]]] = [(1.0, {})]
+    for parent in _ancestors(space, name):
+        domain = space.root[parent]
+        values = list(itertools.islice(domain.values() or (), _MAX_CASES))
+        if not values or getattr(domain, "log", False):
+            return None
+        with_parent = [case for case in cases if space.exists(parent, case[1])]
+        without = [case for case in cases if not space.exists(parent, case[1])]
+        if len(values) * len(with_parent) > _MAX_CASES:
+            return None
+        cases = without + [
+            (share / len(values), {**params, parent: value})
+            for share, params in with_parent
+            for value in values
+        ]
+    return math.fsum(share for share, params in cases if space.exists(name, params))
+
+
+def _ancestors(space: Space, name: str) -> list[str]:
+    """Return the parameters that a parameter depends on, parents before children."""
+    wanted: set[str] = set()
+    waiting = list(space.root[name].when)
+    while waiting:
+        parent = waiting.pop()
+        if parent not in wanted:
+            wanted.add(parent)
+            waiting += space.root[parent].when
+    return [parent for parent in space.order() if parent in wanted]
 
 
 def _counted(domain: Domain, values: list[Any]) -> dict[str, Any]:
@@ -417,7 +460,11 @@ def _counted(domain: Domain, values: list[Any]) -> dict[str, Any]:
         return _histogram(domain, values)
     choices = list(allowed or ())
     counts = [sum(same_value(value, choice) for value in values) for choice in choices]
-    return {"kind": "choices", "choices": choices, "counts": counts}
+    # The sample is what a run might try. What each value has in the long run is not a matter of
+    # luck.
+    even = not getattr(domain, "log", False)
+    shares = [1 / len(choices)] * len(choices) if choices and even else None
+    return {"kind": "choices", "choices": choices, "counts": counts, "shares": shares}
 
 
 def _is_longer(values: Any, most: int) -> bool:
@@ -439,6 +486,8 @@ def _histogram(domain: Float | Int, values: list[float]) -> dict[str, Any]:
     return {"kind": "range", "edges": [domain.low, *inner, domain.high], "counts": counts}
 
 
+_WITH_TORCH = ("model", "data", "advice", "preflight", "start")
+"""Topics whose answers load torch, and keep the kernel from anything else meanwhile."""
 _ANSWERS: dict[str, Callable[[QueryContext, Arguments, Report], BaseModel]] = {
     "model": _model,
     "data": _data,

@@ -54,13 +54,18 @@ def _check(
     try:
         experiment = Experiment(**document).with_payloads(payloads)
     except ExperimentError as error:
-        cause = error.__cause__
-        if isinstance(cause, ValidationError):
-            return None, list(findings(cause, Experiment))
-        return None, [error]
+        return None, _all_of(error)
     from workbench.sweeps.preflight import find_problems
 
     return experiment, list(find_problems(experiment, on_this_machine=on_this_machine))
+
+
+def _all_of(error: WorkbenchError) -> list[WorkbenchError]:
+    """Return all problems of a refused experiment, one for each field, where the error has them."""
+    cause = error.__cause__
+    if isinstance(cause, ValidationError):
+        return list(findings(cause, Experiment))
+    return [error]
 
 
 _MAX_UNDO = 200
@@ -78,7 +83,7 @@ class _Text:
     """A text as it was typed, and its problem."""
 
     typed: str
-    problem: WorkbenchError | None = None
+    problems: tuple[WorkbenchError, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,9 +146,9 @@ class Draft:
         return write_yaml(self.document)
 
     @property
-    def yaml_problem(self) -> WorkbenchError | None:
-        """The problem of the YAML that was typed."""
-        return self._yaml and self._yaml.problem
+    def yaml_problems(self) -> tuple[WorkbenchError, ...]:
+        """All problems of the YAML that was typed."""
+        return () if self._yaml is None else self._yaml.problems
 
     @property
     def python(self) -> str:
@@ -153,9 +158,9 @@ class Draft:
         return write_python(self.document, self.notebook.name_of)
 
     @property
-    def python_problem(self) -> WorkbenchError | None:
-        """The problem of the Python that was typed."""
-        return self._python and self._python.problem
+    def python_problems(self) -> tuple[WorkbenchError, ...]:
+        """All problems of the Python that was typed."""
+        return () if self._python is None else self._python.problems
 
     @property
     def hash(self) -> str | None:
@@ -372,9 +377,9 @@ class Draft:
                     f"{names} was redefined: the experiment uses the new version, with a new hash."
                 )
             self._notify()
-        elif python is not None and python.problem is not None:
+        elif python is not None and python.problems:
             again = self._read_python(python.typed)
-            if again is not None and again.problem is None:
+            if again is not None and not again.problems:
                 self._python = again
                 self._notify()
 
@@ -404,7 +409,7 @@ class Draft:
             self.notebook.resolve(document, _known())
             experiment = Experiment(**document)
         except WorkbenchError as error:
-            return _Text(text, error)
+            return _Text(text, tuple(_all_of(error)))
         self._change(experiment.model_dump(mode="json"), label)
         return _Text(text)
 

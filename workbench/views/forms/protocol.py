@@ -199,6 +199,7 @@ class SearchRow(Response):
     log: bool
     choices: tuple[JsonValue, ...]
     value: JsonValue
+    near: JsonValue = Field(description="A value that is probably good, or None.")
     when: Mapping
     written_as: dict[SearchKind, JsonValue] = Field(
         description="How it is written as each kind, with what these have in common."
@@ -244,9 +245,9 @@ class FormState(Response):
     )
     problems: tuple[Problem, ...]
     yaml: str
-    yaml_problem: Problem | None
+    yaml_problems: tuple[Problem, ...]
     python: str
-    python_problem: Problem | None
+    python_problems: tuple[Problem, ...]
     hash: str | None
     command: str
     can_undo: bool

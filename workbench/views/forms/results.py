@@ -123,6 +123,9 @@ class SampledParameter(Response):
     edges: tuple[float, ...] | None = None
     choices: tuple[JsonValue, ...] | None = None
     counts: tuple[int, ...]
+    shares: tuple[float, ...] | None = Field(
+        default=None, description="How probable each choice is, if that is known exactly."
+    )
     exists_share: float = Field(description="Share of configurations that have it, from 0 to 1.")
 
 

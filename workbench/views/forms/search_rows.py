@@ -13,7 +13,15 @@ from typing import Any
 from workbench.experiment.domain import is_whole, same_value
 from workbench.views.forms.protocol import FormField, SearchRow
 
-_NOTHING = {"low": None, "high": None, "step": None, "log": False, "choices": (), "value": None}
+_NOTHING = {
+    "low": None,
+    "high": None,
+    "step": None,
+    "log": False,
+    "choices": (),
+    "value": None,
+    "near": None,
+}
 
 
 def rows_of_search(document: Mapping[str, Any]) -> tuple[SearchRow, ...]:
@@ -34,7 +42,7 @@ def _row(name: str, written: Any) -> SearchRow:
     if isinstance(written, Mapping):
         if isinstance(written.get("when"), Mapping):
             when = written["when"]
-        parts = _parts(written)
+        parts = {**_parts(written), "near": _near(written)}
     row = SearchRow(name=name, when=when, written_as={}, **{**_NOTHING, **parts})
     others = {
         "fixed": _as_fixed(row),
@@ -62,6 +70,11 @@ def _parts(written: Mapping[str, Any]) -> dict[str, Any]:
         if all(map(is_whole, (ends["low"], ends["high"], step))):
             kind = "int"
     return {"kind": kind, **ends, "log": written.get("log") is True}
+
+
+def _near(written: Mapping[str, Any]) -> Any:
+    prior = written.get("prior")
+    return prior.get("near") if isinstance(prior, Mapping) else None
 
 
 def _numbers(row: SearchRow) -> list[float]:

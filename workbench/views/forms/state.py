@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from workbench.experiment.actions import is_jobs_address
-from workbench.foundation.errors import Problem, WorkbenchError
+from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.python_values import plain
 from workbench.views.forms.draft import Draft
 from workbench.views.forms.fields import datasets, models, sections_of
@@ -43,9 +43,9 @@ def state_of(
         is_experiment=draft.is_experiment,
         problems=tuple(error.to_problem() for error in problems),
         yaml=draft.yaml,
-        yaml_problem=_problem(draft.yaml_problem),
+        yaml_problems=tuple(error.to_problem() for error in draft.yaml_problems),
         python=draft.python,
-        python_problem=_problem(draft.python_problem),
+        python_problems=tuple(error.to_problem() for error in draft.python_problems),
         hash=draft.hash,
         command=command_of(draft),
         can_undo=draft.undo_label is not None,
@@ -65,10 +65,6 @@ def state_of(
         presets=tuple(described()),
         example=shipped_example,
     )
-
-
-def _problem(error: WorkbenchError | None) -> Problem | None:
-    return error and error.to_problem()
 
 
 def command_of(draft: Draft) -> str:

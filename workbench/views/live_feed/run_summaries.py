@@ -15,7 +15,7 @@ from workbench.foundation.formatting import format_count, format_duration, forma
 from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.plots.prepare import model_figures
-from workbench.runs.progress import driven_until_unix_s, elapsed_s, progress_of
+from workbench.runs.progress import TimeLeft, driven_until_unix_s, elapsed_s, progress_of
 from workbench.store.database import RunRow, Store
 from workbench.store.history import History, failure_groups, verdicts_of
 from workbench.store.history.certainty import certainty_lines
@@ -143,7 +143,7 @@ def run_detail(tail: RunTail) -> RunDetail:
     ended = row.state in FINISHED_RUN_STATES
     left = None
     if not ended and row.state != "lost":
-        left = progress_of(history, now_s).left
+        left = _left(row, history, now_s, is_advice=tail.is_advice)
     has_front = len(history.objectives) > 1
     best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
     counts = {state: len(trials) for state in _STATES if (trials := history.in_state(state))}
@@ -232,16 +232,29 @@ def _latest(tail: RunTail) -> str | None:
     return next((line.text for line in reversed(tail.log) if line.text != "run running"), None)
 
 
+def _left(row: RunRow, history: History, now_s: float, *, is_advice: bool) -> TimeLeft | None:
+    """Return the time that is left. Advice has a limit of its own, and not that of its sweep."""
+    if not is_advice:
+        return progress_of(history, now_s).left
+    if history.advice_budget_s is None:
+        return None
+    left_s = max(0.0, history.advice_budget_s - elapsed_s(row, history))
+    # Measurements may show earlier that more of them would change nothing.
+    return TimeLeft(left_s, 0.0, left_s)
+
+
 def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
-    """Return how far a run is, which is unknown of advice.
+    """Return how far a run is. Advice is as far as its time.
 
     Trials that failed are no progress where no other one reported anything, nor is time before any
     began.
     """
     if row.state == "complete":
         return 1.0
-    if is_advice:
+    if is_advice and history.advice_budget_s is None:
         return None
+    if is_advice and history.advice_budget_s is not None:
+        return min(1.0, elapsed_s(row, history) / history.advice_budget_s)
     if row.state == "failed" and not any(
         trial.last_step for trial in history.trials.values() if trial.state != "failed"
     ):
