@@ -10,7 +10,7 @@ from workbench.advisor.memory import forecast_memory, memory_limit_bytes, previe
 from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.hardware.resources.cluster import ClusterInventory, NodeInventory
+from workbench.hardware.resources.inventory import ClusterInventory, NodeInventory
 
 GB = 10**9
 

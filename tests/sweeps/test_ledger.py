@@ -29,7 +29,7 @@ from workbench.runs.progress import progress_of
 from workbench.runs.run_figures import data_of
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import RunWriter, Store
-from workbench.store.database.blocks import last_block_seq, read_block
+from workbench.store.database.samples import last_block_seq, read_block
 from workbench.sweeps import ledger as event_blocks
 from workbench.sweeps.budget import reason_to_end
 from workbench.sweeps.ledger import Ledger, RunClock, timely

@@ -20,8 +20,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_bytes
 from workbench.hardware.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
 from workbench.hardware.resources import inventory, likely_cluster
-from workbench.hardware.resources.cluster import ClusterInventory
-from workbench.hardware.resources.inventory import allowed_bytes
+from workbench.hardware.resources.inventory import ClusterInventory, allowed_bytes
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_memory
 from workbench.training.probes.model_summary import summarise_model

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from workbench.cli.options import write_for_shell
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import Suggestion
-from workbench.runs.next_steps import next_steps
+from workbench.runs.descriptions import next_steps
 from workbench.store.history import History
-
-if TYPE_CHECKING:
-    from workbench.foundation.errors import Suggestion
 
 
 def next_commands(

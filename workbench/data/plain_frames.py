@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 _EXACT = 2**53
 """Beyond it, whole numbers are no longer exact as floating-point numbers."""
 _TRUTH = (bool, np.bool_)

@@ -9,7 +9,7 @@ far still count.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.budget_units import describe_money, format_energy
@@ -18,9 +18,6 @@ from workbench.experiment.sections import PlanSettings
 from workbench.experiment.space import Domain, Fixed, Float, Int, Space, describe, same_value
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_duration
-
-if TYPE_CHECKING:
-    from workbench.experiment.experiment import Experiment
 
 Setting = Literal[
     "resources.concurrency",

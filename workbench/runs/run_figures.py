@@ -12,8 +12,7 @@ from workbench.experiment.experiment import check_installed
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.foundation.events import Event
 from workbench.foundation.files import write_atomically
-from workbench.runs.descriptions import find_trial
-from workbench.runs.next_steps import next_steps
+from workbench.runs.descriptions import find_trial, next_steps
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
 from workbench.store.history.trace import trace_of
 

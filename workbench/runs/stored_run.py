@@ -30,7 +30,7 @@ from workbench.runs.event_lines import MEASUREMENT_TYPES, advice_line
 from workbench.runs.progress import note_alive
 from workbench.runs.replay_comparison import Comparison, compare
 from workbench.store.database import RunRow, Store
-from workbench.store.database.blocks import read_block
+from workbench.store.database.samples import read_block
 from workbench.store.history import History, Trial, cost_of, verdicts_of
 from workbench.store.history.history import chosen_by_hand, chosen_or_best, describe_choice
 from workbench.store.history.trial_columns import CONTINUES, TrialColumn, columns_of

@@ -55,10 +55,9 @@ from workbench.sweeps.program import Program
 from workbench.sweeps.resources_used import ResourcesUsed
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
-from workbench.sweeps.run_loggers import RunLoggers
 from workbench.sweeps.run_notes import DataNotes
 from workbench.sweeps.trial_plans import TrialPlans
-from workbench.sweeps.trial_reports import Referee, attempt_ended
+from workbench.sweeps.trial_reports import Referee, RunLoggers, attempt_ended
 from workbench.sweeps.tuner import fit
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from workbench.foundation.formatting import format_duration
 from workbench.search import Study
 from workbench.store.alerts import Alerts
 from workbench.store.database import Command, RunWriter, Store
-from workbench.store.database.blocks import Block, keep_block, last_block_seq
+from workbench.store.database.samples import Block, keep_block, last_block_seq
 from workbench.store.history import History
 from workbench.store.history.run_clock import SIGN_S
 

@@ -1,18 +1,29 @@
-"""Store what a trial reports, and decide whether and how the trial ends.
+"""Store what a trial reports, pass it on to loggers, and decide whether and how the trial ends.
 
 An objective that is not finite ends its trial as diverged. A trial is pruned if the study rejects
 its report, or if it ends at a low fidelity. The end that a worker reports counts only if the
 objectives were reported and are finite. The driver decides which trials run.
+
+A logger never delays or fails a run: its problems are recorded as notes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from functools import partial
+from types import TracebackType
 from typing import Literal
+
+from typing_extensions import Self
 
 from workbench.experiment.goals import describe_other_metric
 from workbench.experiment.trial_value import find_divergence
+from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.attachments import Attachment
+from workbench.foundation.errors import LeaseError, StoreError
 from workbench.foundation.events import (
+    AttachmentSaved,
     AttemptEnded,
     Event,
     LogMatched,
@@ -22,8 +33,10 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
 )
+from workbench.store.database.run_files import trial_folder
 from workbench.store.history import Trial
 from workbench.store.history.lineage import describe_fidelity
+from workbench.store.loggers import Forwarding, LoggedRun
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.resources_used import ResourcesUsed
 
@@ -35,6 +48,8 @@ MAX_STORAGE_SETBACKS = 20
 A run whose storage stays broken ends long before that. A trial whose own code removes the files
 that it needs would otherwise never end.
 """
+CLOSE_PATIENCE_S = 20.0
+"""How long a driver that ends waits for loggers, in seconds."""
 
 
 class Referee:
@@ -244,3 +259,72 @@ def attempt_ended(
     return AttemptEnded(
         trial=trial.number, attempt=max(0, trial.attempts - 1), reason=reason, message=message
     )
+
+
+class RunLoggers:
+    """Passes the trials of one run on to the loggers in its experiment's `report_to`."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
+        """Prepare for the run of `ledger`, whose files are kept in `artifacts`."""
+        self._ledger, self._artifacts = ledger, artifacts
+        self._forwarding: Forwarding | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def begin(self) -> None:
+        """Start to receive events, if there are loggers."""
+        experiment = self._ledger.experiment
+        if not experiment.report_to:
+            return
+        run = LoggedRun(
+            run_id=self._ledger.run_id,
+            name=experiment.name,
+            folder=self._artifacts.working_folder,
+            experiment=experiment.model_dump(mode="json"),
+        )
+        self._forwarding = Forwarding(experiment.report_to, run)
+        self._ledger.listeners.append(self._on_event)
+
+    def tick(self) -> None:
+        """Store the problems of loggers, without waiting."""
+        if self._forwarding is not None and (notes := self._notes()):
+            self._ledger.record(*notes)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._forwarding is None:
+            return
+        self._forwarding.close(CLOSE_PATIENCE_S)
+        if isinstance(error, LeaseError):
+            return  # another driver has the run
+        with contextlib.suppress(StoreError):
+            if notes := self._notes():
+                self._ledger.append(notes, patience_s=0.0)
+
+    def _notes(self) -> list[Noted]:
+        assert self._forwarding is not None
+        return [Noted(level="warning", message=problem) for problem in self._forwarding.problems()]
+
+    def _on_event(self, event: Event) -> None:
+        assert self._forwarding is not None
+        match event:
+            case TrialStarted():
+                trial = self._ledger.history.trials.get(event.trial)
+                self._forwarding.put(
+                    "begin", event.trial, {} if trial is None else dict(trial.params)
+                )
+            case TrialReported():
+                self._forwarding.put("report", event.trial, event.step, dict(event.values))
+            case AttachmentSaved():
+                self._forwarding.attach(event.trial, event.step, partial(self._load, event))
+            case TrialEnded():
+                self._forwarding.put("end", event.trial, event.state)
+
+    def _load(self, saved: AttachmentSaved) -> Attachment:
+        content = self._artifacts.read(f"{trial_folder(saved.trial)}/{saved.file}")
+        return Attachment(saved.name, saved.kind, saved.file.rpartition(".")[2], content)

@@ -12,8 +12,12 @@ import psutil
 import pytest
 
 from workbench.hardware.resources import inventory
-from workbench.hardware.resources.cluster import read_nodes
-from workbench.hardware.resources.inventory import cgroup_folders, usable_cpus, usable_memory_bytes
+from workbench.hardware.resources.inventory import (
+    cgroup_folders,
+    read_nodes,
+    usable_cpus,
+    usable_memory_bytes,
+)
 
 
 def test_this_machine_is_described() -> None:

@@ -20,9 +20,9 @@ from workbench.foundation.events import Noted, RunStateChanged, TrialEnded
 from workbench.store.database import Store
 from workbench.store.database import backup as backup_module
 from workbench.store.database.backup import MANIFEST, back_up, last_backup, read_backup, restore
-from workbench.store.database.blocks import Block, keep_block, read_block
 from workbench.store.database.labels import change_tags, write_notes
 from workbench.store.database.run_files import find_moved
+from workbench.store.database.samples import Block, keep_block, read_block
 
 
 @pytest.fixture(autouse=True)

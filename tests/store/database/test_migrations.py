@@ -21,8 +21,7 @@ from workbench.foundation.events import Event, RunStateChanged, TrialEnded, Tria
 from workbench.foundation.python_values import plain
 from workbench.runs.plots.run_data import read_chunks
 from workbench.store.database import Command, Store
-from workbench.store.database.blocks import read_block
-from workbench.store.database.samples import EnergyRow, read_energy, read_newest_samples
+from workbench.store.database.samples import EnergyRow, read_block, read_energy, read_newest_samples
 from workbench.store.database.tables import SCHEMA_VERSION, VERSION_TABLE, metadata
 from workbench.store.database.urls import resolve_url
 from workbench.store.history import History

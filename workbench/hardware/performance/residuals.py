@@ -11,11 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.hardware.performance.step_law import Plans
-
-Array = NDArray[np.float64]
+from workbench.hardware.performance.step_law import Array, Plans
 
 
 @dataclass(frozen=True)

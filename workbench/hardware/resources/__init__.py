@@ -8,17 +8,15 @@ Importing this package loads neither torch nor ray.
 from __future__ import annotations
 
 from workbench.hardware.resources.attribution import Assignment, TrialEnergy
-from workbench.hardware.resources.cluster import (
-    ClusterInventory,
-    NodeInventory,
-    cluster_inventory,
-    likely_cluster,
-    loaded_ray,
-)
 from workbench.hardware.resources.gpu_meter import GpuMeter, GpuUsage
 from workbench.hardware.resources.inventory import (
+    ClusterInventory,
     Inventory,
+    NodeInventory,
+    cluster_inventory,
     inventory,
+    likely_cluster,
+    loaded_ray,
     num_memory_kills,
     resident_bytes,
 )

@@ -35,15 +35,12 @@ if TYPE_CHECKING:
     import pandas as pd
 from typing import TYPE_CHECKING
 
-from workbench.foundation.formatting import format_count
-from workbench.foundation.text_tables import absent_columns
-from workbench.runs.automl.row_roles import RowRoles
-
-if TYPE_CHECKING:
-    import pandas as pd
 from workbench.data.image_folders import ENDINGS, list_folder, part_names
 from workbench.data.table_files import TABLE_ENDINGS
 from workbench.foundation.files import visible_below
+from workbench.foundation.formatting import format_count
+from workbench.foundation.text_tables import absent_columns
+from workbench.runs.automl.row_roles import RowRoles
 
 NAMED = ("digits", "breast_cancer")
 LEARNING, VALIDATION, TEST = 0, 1, 2

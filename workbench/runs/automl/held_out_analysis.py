@@ -33,10 +33,6 @@ from typing import TYPE_CHECKING
 
 from workbench.data.plain_frames import column_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 MAX_CLASSES = 20
 MAX_POINTS = 600
 NUM_SHUFFLES = 5

@@ -33,10 +33,6 @@ from typing import TYPE_CHECKING
 from workbench.data.encoders import SampleKind
 from workbench.data.number_texts import PLAIN_NUMBERS
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 TEST_FRACTION = 0.2
 NONE = "none"
 """Instead of the name of a column: rows are independent, or time does not matter."""

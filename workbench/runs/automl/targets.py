@@ -25,10 +25,6 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count
 from workbench.models.trends import FoldArrays, predicted_by_trees
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 Task = Literal["classification", "regression"]
 
 _TIMES = ("date", "time", "period")

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from workbench.data import Datasets
-    from workbench.runs.stored_run import StoredRun
     from workbench.training.ensembles import Judgement
 
 MAX_TRIALS = 20

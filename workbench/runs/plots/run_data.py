@@ -27,7 +27,7 @@ from workbench.foundation.events import (
 from workbench.hardware.performance.noise import GradientMoments
 from workbench.runs.plots.series import THROUGHPUT, Curve, RunSeries
 from workbench.store.database import Store
-from workbench.store.database.blocks import next_block_seq, read_block
+from workbench.store.database.samples import next_block_seq, read_block
 from workbench.store.history import History
 from workbench.store.history.reports import NumberColumn, ReadRows, Reports, read_rows
 
