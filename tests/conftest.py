@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
     os.environ[local_head.SPARE_PROCESSES] = "0"
+    os.environ.pop("WORKBENCH_ARTIFACTS", None)  # a store of a test has its artifacts next to it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
