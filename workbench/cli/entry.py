@@ -67,6 +67,10 @@ COMMANDS = {
         "serve": "workbench.cli.serve:serve",
         "drift": "workbench.cli.drift:drift",
     },
+    "Agents": {
+        "mcp": "workbench.cli.mcp:mcp",
+        "session": "workbench.cli.mcp:session",
+    },
     "Clusters": {
         "what-if": "workbench.cli.what_if:what_if",
         "cluster": "workbench.cli.cluster:cluster",

@@ -277,6 +277,12 @@ ERROR = _option(
 SESSION = _option(
     "--session", "Share the error with all other proposals of this session.", _TEXT, "NAME"
 )
+SESSION_NAME = _operand("name", "NAME")
+OPEN_TEST_DATA = _flag("--open-test-data", "Print the paths of the test data. It works once.")
+ALLOW = _option("--allow", "Let the agent do this besides reading.", _TEXT, "propose,control,code")
+AGENT = _option("--agent", "Show what the agent does under this name.", _TEXT, "NAME")
+PROTECT = _option("--protect", "Refuse proposals that change this file.", _PATH, "PATH")
+TEST_DATA = _option("--test-data", "Keep this from the folders of proposals.", _PATH, "PATH")
 
 # Models.
 TARGET = _option(

@@ -51,6 +51,7 @@ from workbench.runs.descriptions import (
     format_numbers,
     log_file,
 )
+from workbench.runs.event_lines import describe_agents
 from workbench.runs.progress import elapsed_s
 from workbench.runs.run_figures import importance_of
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
@@ -226,9 +227,14 @@ def _describe_course(run: Run, history: History) -> Iterator[str]:
         yield f"{history.state}: {describe_end(history)}"
 
 
-def _describe_trials(_run: Run, history: History) -> Iterator[str]:
+def _describe_trials(run: Run, history: History) -> Iterator[str]:
     """Yield which code the trials ran, which continue others, and why there is no best."""
     yield from describe_programs(history)
+    if history.experiment.search.code_versions:
+        from workbench.runs.trial_decisions import decide_versions
+
+        yield from (decision.describe() for decision in decide_versions(run))
+    yield from describe_agents(run.store, run.run_id)
     yield from describe_turns(history)
     if continued := describe_continued(history):
         yield continued

@@ -45,7 +45,7 @@ class CodeVersion(Checked):
         min_length=1,
         description=(
             "The path of a unified diff. It is applied to the working folder, or to the commit "
-            "that git names."
+            "or folder that is named with it."
         ),
     )
     folder: str | None = Field(
@@ -70,10 +70,10 @@ class CodeVersion(Checked):
     @model_validator(mode="after")
     def _check(self) -> Self:
         given = [key for key in ("git", "patch", "folder") if getattr(self, key) is not None]
-        if not given or (self.folder is not None and len(given) > 1):
+        if not given or {"git", "folder"} <= {*given}:
             raise ExperimentError(
                 f"a version cannot be {' and '.join(given)}" if given else "it names no code",
-                allowed="{git: BRANCH}, {patch: FILE}, both, or {folder: PATH}",
+                allowed="{git: BRANCH}, {folder: PATH}, {patch: FILE}, or a patch with one of them",
             )
         if self.git is not None and (self.git.startswith("-") or not self.git.isprintable()):
             raise ExperimentError(
@@ -107,9 +107,8 @@ class CodeVersion(Checked):
 
     def describe(self) -> str:
         """Describe where the code comes from, such as `git main with the patch wider.diff`."""
-        if self.folder is not None:
-            return f"folder {self.folder}"
-        parts = [] if self.git is None else [f"git {self.git}"]
+        given = (("git", self.git), ("folder", self.folder))
+        parts = [f"{kind} {value}" for kind, value in given if value is not None]
         if self.patch is not None:
             parts.append(f"patch {self.patch}")
         return " with ".join(parts)

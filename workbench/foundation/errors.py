@@ -257,6 +257,7 @@ _PARTS = {
         "torch",
     ),
     "deploy": ("cryptography", "onnx", "onnxruntime", "onnxscript", "starlette", "uvicorn"),
+    "agents": ("mcp",),
     "lab": ("anywidget", "ipywidgets", "IPython", "jupyter_server", "jupyterlab", "tornado"),
 }
 

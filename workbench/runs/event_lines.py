@@ -36,6 +36,7 @@ from workbench.foundation.formatting import (
 )
 from workbench.runs.descriptions import describe_place, describe_reason, first_line
 from workbench.runs.progress import describe_trial
+from workbench.store.database import Store
 from workbench.store.history import History, Trial
 from workbench.store.history.compression import is_compression
 from workbench.store.history.lineage import describe_segment, describe_turn
@@ -120,12 +121,26 @@ def _state_line(event: RunStateChanged) -> str:
 
 
 def _command_line(event: CommandHandled) -> str | None:
-    if event.kind == "enqueue" and event.done:
+    if event.kind == "enqueue" and event.done and not event.by:
         return None  # the enqueued configuration has its own line
     kind = event.kind.replace("_", " ")
+    if event.by:
+        kind = f"agent {event.by}: {kind}"
     if event.done:
         return f"{kind}: {event.message}"
     return f"{kind}: rejected: {event.message}"
+
+
+def describe_agents(store: Store, run_id: str) -> list[str]:
+    """Return a line for each thing that an agent did with a run, oldest first.
+
+    Args:
+        store: The store of the run.
+        run_id: The run.
+    """
+    stored = store.events(run_id, types=["command_handled"])
+    events = [item.event for item in stored if isinstance(item.event, CommandHandled)]
+    return [line for event in events if event.by and (line := _command_line(event))]
 
 
 def _note_line(event: Noted) -> str:

@@ -65,6 +65,23 @@ def sessions_folder(address: str | None) -> Path:
     return usual_artifacts(resolve_url(address)).parent / "sessions"
 
 
+def check_session_name(name: str) -> None:
+    """Check that a text can be the name of a session, and of its file.
+
+    Args:
+        name: The text.
+
+    Raises:
+        ArgumentError: If it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(
+            f"{name!r} is not valid",
+            field="session",
+            allowed="up to 64 letters, digits, dots, hyphens and underscores",
+        )
+
+
 def enter_proposal(
     name: str,
     results: Iterable[str],
@@ -91,12 +108,7 @@ def enter_proposal(
         ArgumentError: If the name is not allowed, or the settings differ from the session's.
         StoreError: If the session's file cannot be read or written.
     """
-    if not _NAME.fullmatch(name):
-        raise ArgumentError(
-            f"{name!r} is not valid",
-            field="session",
-            allowed="up to 64 letters, digits, dots, hyphens and underscores",
-        )
+    check_session_name(name)
     path = folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)

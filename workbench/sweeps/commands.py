@@ -41,7 +41,7 @@ from workbench.sweeps.warm_start import prior_trials, recorded_proposals
 
 logger = logging.getLogger(__name__)
 
-_STORED_AT_LAUNCH = frozenset({"warm_start", "replay", "count_wait", "resume", "code"})
+_STORED_AT_LAUNCH = frozenset({"warm_start", "replay", "count_wait", "resume", "code", "start"})
 """Commands that are stored when a run is launched, not sent by users."""
 
 Arguments = Mapping[str, Any]
@@ -113,7 +113,11 @@ class Commands:
                 logger.exception("command %d cannot be carried out", command.number)
                 done, message = False, f"{type(error).__name__}: {error}"
             handled = CommandHandled(
-                command=command.number, kind=command.kind, done=done, message=message
+                command=command.number,
+                kind=command.kind,
+                done=done,
+                message=message,
+                by=command.by,
             )
             self._ledger.record(*(events if done else ()), handled)
             if any(isinstance(event, SettingsChanged) for event in events):
@@ -140,6 +144,9 @@ class Commands:
 
     def _resume(self, _arguments: Arguments, _events: list[Event]) -> str:
         return "earlier requests to stop are ignored"
+
+    def _start(self, arguments: Arguments, _events: list[Event]) -> str:
+        return str(arguments.get("why", "the run is started"))
 
     def _stop_trial(self, arguments: Arguments, _events: list[Event]) -> str:
         self._driver.stop_trial(arguments["trial"])
@@ -267,6 +274,7 @@ HANDLERS: dict[str, Callable[[Commands, Arguments, list[Event]], str]] = {
     "replay": Commands._replay,
     "count_wait": Commands._count_wait,
     "resume": Commands._resume,
+    "start": Commands._start,
     "code": Commands._code,
 }
 """The function for each kind of command: it adds effects to the events and returns the answer."""

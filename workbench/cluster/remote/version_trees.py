@@ -94,6 +94,20 @@ def keep_versions(experiment: Experiment, origin: Origin) -> list[VersionOfCode]
     return kept
 
 
+def copy_code(experiment: Experiment, origin: Origin, target: Path) -> None:
+    """Copy the files that the trials of an experiment run.
+
+    Args:
+        experiment: The experiment. If it starts a command, its trials get working folders.
+        origin: Where the run is started, on this machine.
+        target: The folder to copy them to.
+    """
+    if experiment.command is not None and experiment.links is None:
+        experiment = experiment.replace(workdir="fresh")
+    target.mkdir(parents=True, exist_ok=True)
+    _copy_present(experiment, origin, Path(origin.directory), target, untracked_only=False)
+
+
 def _refuse_fixed_paths(experiment: Experiment, origin: Origin) -> None:
     """Raise an error if the command names code by its whole path, which no version can replace."""
     arguments = arguments_of(experiment.command) if experiment.command else []
@@ -173,7 +187,16 @@ def _tree(
             raise ExperimentError(
                 f"{folder} is not a folder", field=f"{field}.folder", allowed="a folder with code"
             )
-        yield Tree(folder.resolve(), directory), version.describe()
+        if version.patch is None:
+            yield Tree(folder.resolve(), directory), version.describe()
+            return
+        with tempfile.TemporaryDirectory(prefix="workbench-version-") as name:
+            target = Path(name).resolve()
+            shutil.copytree(folder, target, dirs_exist_ok=True, symlinks=True)
+            patch = directory / Path(version.patch).expanduser()
+            _apply(patch, target, target, target, f"{field}.patch")
+            _refuse_ways_out(target, field)
+            yield Tree(target, directory), version.describe()
         return
     root = _root_of_repository(directory)
     if version.git is not None and root is None:

@@ -131,6 +131,7 @@ class CommandHandled(EventHeader):
     kind: str
     done: bool
     message: OutsideText
+    by: OutsideText = Field(default="", description="The agent that sent it. Empty for a person.")
 
 
 class Noted(EventHeader):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from workbench.store.database.notifications import Listener
 from workbench.store.database.rows import Command, EventRow, Owner, RunRow, StoredEvent
 from workbench.store.database.run_writer import RunWriter
-from workbench.store.database.store import Store
+from workbench.store.database.store import Store, acting_as
 
 __all__ = [
     "Command",
@@ -22,4 +22,5 @@ __all__ = [
     "RunWriter",
     "Store",
     "StoredEvent",
+    "acting_as",
 ]

@@ -94,6 +94,8 @@ class Command:
     kind: str
     arguments: Mapping[str, Any]
     time_unix_s: float
+    by: str = ""
+    """The agent that sent it. Empty for a person."""
 
 
 def to_run(

@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,30 @@ _IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
 _MAX_LISTED = 10
 """How many runs are listed if a name or the start of a run id matches several."""
 _ALIVE = ("waiting", "running", "stopping")
+
+
+_AGENT: ContextVar[str] = ContextVar("agent", default="")
+_BY = "_by"
+
+
+@contextlib.contextmanager
+def acting_as(agent: str) -> Iterator[None]:
+    """Let the commands of this thread carry the name of an agent, which events then show.
+
+    Args:
+        agent: Its name.
+    """
+    token = _AGENT.set(agent)
+    try:
+        yield
+    finally:
+        _AGENT.reset(token)
+
+
+def _to_command(row: Any) -> Command:
+    arguments = json.loads(row.arguments)
+    agent = arguments.pop(_BY, "")
+    return Command(row.number, row.kind, arguments, row.time, agent)
 
 
 class Store:
@@ -390,6 +415,9 @@ class Store:
             StoreUnavailableError: If the store cannot be written just now.
         """
         key = self.find(run_id).key
+        sent = dict(arguments)
+        if agent := _AGENT.get():
+            sent[_BY] = agent
         with self.transaction() as connection:
             connection.execute(
                 runs.update().where(runs.c.key == key).values(last_command=runs.c.last_command + 1)
@@ -398,7 +426,7 @@ class Store:
                 sa.select(runs.c.last_command).where(runs.c.key == key)
             ).scalar_one()
             row = {"run_key": key, "number": number, "time": time.time(), "kind": kind}
-            connection.execute(commands.insert(), {**row, "arguments": json.dumps(dict(arguments))})
+            connection.execute(commands.insert(), {**row, "arguments": json.dumps(sent)})
         return int(number)
 
     def commands(self, run_id: str, *, after: int = 0) -> list[Command]:
@@ -416,10 +444,7 @@ class Store:
             .where(commands.c.run_key == self.find(run_id).key, commands.c.number > after)
             .order_by(commands.c.number)
         )
-        return [
-            Command(row.number, row.kind, json.loads(row.arguments), row.time)
-            for row in self.fetch(query)
-        ]
+        return [_to_command(row) for row in self.fetch(query)]
 
     def writer(
         self,

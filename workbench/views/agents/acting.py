@@ -1,0 +1,235 @@
+"""Tools with which an agent acts, within the permissions and limits of its server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment
+from workbench.foundation.errors import ArgumentError, WorkbenchError
+from workbench.runs.decisions import Limits
+from workbench.runs.experiment_file import change_experiment
+from workbench.runs.guarded_sessions import GuardedSession
+from workbench.runs.launch import create, start
+from workbench.runs.run import Run
+from workbench.runs.trial_decisions import decide_from_runs
+from workbench.store.database import Store, acting_as
+from workbench.views.agents.answers import Acted, Decided
+from workbench.views.agents.permissions import Gate, check_agent
+from workbench.views.agents.reading import ReadingTools, decided
+
+_CHANGEABLE = (
+    "budget.trials",
+    "budget.time",
+    "budget.plateau",
+    "sampler",
+    "early_stop",
+    "seed",
+    "repeats",
+    "confirm",
+)
+"""Settings that an agent may change without running new code."""
+_BASELINE = "baseline"
+
+
+class ActingTools:
+    """The tools that propose, control and decide."""
+
+    def __init__(
+        self,
+        store: Store,
+        gate: Gate,
+        *,
+        agent: str = "agent",
+        experiments: Mapping[str, Experiment] | None = None,
+        session: GuardedSession | None = None,
+        launcher: str = "ray",
+    ) -> None:
+        """Act on the runs of a store.
+
+        Args:
+            store: The store.
+            gate: What the agent may do.
+            agent: Its name, which events show.
+            experiments: What it may start, by name.
+            session: The session of its proposals, or None.
+            launcher: What starts the drivers of its runs.
+        """
+        self._store = store
+        self._gate = gate
+        self._agent = check_agent(agent)
+        self._experiments = dict(experiments or {})
+        self._session = session
+        self._launcher = launcher
+        self._reading = ReadingTools(store)
+
+    def tools(self) -> list[Callable[..., Any]]:
+        """Return the tools that the permissions allow."""
+        by_permission: dict[str, list[Callable[..., Any]]] = {
+            "propose": [self.enqueue, self.clone, self.decide],
+            "control": [self.start_run, self.stop, self.extend],
+            "code": [self.propose_code],
+        }
+        allowed = self._gate.permissions
+        return [tool for name, tools in by_permission.items() if name in allowed for tool in tools]
+
+    def enqueue(self, run: str, params: dict[str, JsonValue]) -> Acted:
+        """Let a running run try a configuration next. Values must be within its search space."""
+        self._gate.need("propose")
+        opened = self._reading.find(run)
+        repeats = opened.experiment.repeats
+        with self._spending(repeats):
+            done = opened.enqueue(params)
+        return self._acted(opened, done or "the configuration is sent", "list_trials")
+
+    def clone(self, run: str, trial: int, params: dict[str, JsonValue]) -> Acted:
+        """Continue a trial from its weights, with some parameters changed."""
+        self._gate.need("propose")
+        opened = self._reading.find(run)
+        with self._spending(1):
+            done = opened.clone(trial, set=params)
+        return self._acted(opened, done or "the clone is sent", "list_trials")
+
+    def start_run(self, experiment: str, settings: dict[str, JsonValue] | None = None) -> Acted:
+        """Start a run of an experiment that the server was started with.
+
+        `settings` changes budget.trials, budget.time, sampler, early_stop, seed, repeats or
+        confirm.
+        """
+        self._gate.need("control")
+        chosen = self._experiments.get(experiment)
+        if chosen is None:
+            raise ArgumentError(
+                f"{experiment!r} is not an experiment of this server",
+                field="experiment",
+                allowed=", ".join(self._experiments) or "none: start the server with a file",
+            )
+        for name in settings or {}:
+            if not any(name == known or name.startswith(f"{known}.") for known in _CHANGEABLE):
+                raise ArgumentError(
+                    f"an agent cannot change {name}",
+                    field=f"settings.{name}",
+                    allowed=", ".join(_CHANGEABLE),
+                )
+        if settings:
+            chosen = change_experiment(chosen, settings)
+        run = self._start(chosen, f"started {experiment}")
+        return self._acted(run, f"the run {run.run_id} has started", "show_run")
+
+    def stop(self, run: str, trial: int | None = None) -> Acted:
+        """Stop a run, or one of its trials. Results are kept."""
+        self._gate.need("control")
+        opened = self._reading.find(run)
+        with acting_as(self._agent):
+            done = opened.stop(trial)
+        return self._acted(opened, done or "the request is sent", "show_run")
+
+    def extend(self, run: str, more_trials: int) -> Acted:
+        """Let a run try more configurations than its limit."""
+        self._gate.need("control")
+        if more_trials < 1:
+            raise ArgumentError(
+                f"{more_trials} is not possible", field="more_trials", allowed="1 or more"
+            )
+        opened = self._reading.find(run)
+        with self._spending(more_trials * opened.experiment.repeats):
+            opened.extend(trials=more_trials, launcher=self._launcher)
+        return self._acted(opened, f"{more_trials} more trials are allowed", "show_run")
+
+    def propose_code(self, title: str, patch: str) -> Acted:
+        """Train a change of the code: a unified diff of the code with which the session began.
+
+        The evaluation files of the session must stay as they are. An empty patch trains the
+        baseline. Call decide with the name of the proposal when the run is complete.
+        """
+        self._gate.need("code")
+        session = self._need_session()
+        proposal = session.baseline() if not patch.strip() else session.propose(title, patch)
+        run = self._start(proposal.experiment, f"trains {proposal.name}: {title}"[:200])
+        session.add_run(proposal.name, run.run_id)
+        answer = self._acted(run, f"{proposal.name} is trained in run {run.run_id}", "show_run")
+        step = f"Wait until run {run.run_id} is complete, then call decide with {proposal.name}."
+        return answer.model_copy(update={"next_step": step})
+
+    def decide(self, candidate: str, baseline: str = _BASELINE) -> Decided:
+        """Decide whether a proposal of the session is better than the baseline.
+
+        Names are those of proposals, such as proposal-1. Each decision spends a part of the error
+        of the session, and asking again about the same proposal spends nothing more.
+        """
+        self._gate.need("propose")
+        session = self._need_session()
+        judgement = decide_from_runs(
+            session.side(baseline),
+            session.side(candidate),
+            limits=Limits(session=session.name, store=self._store.url),
+            store=self._store,
+        )
+        return decided(judgement)
+
+    def _need_session(self) -> GuardedSession:
+        if self._session is None:
+            raise ArgumentError(
+                "the server has no session",
+                field="session",
+                next_step="Ask the person to start it with --session NAME and an experiment.",
+            )
+        return self._session
+
+    @contextlib.contextmanager
+    def _spending(self, count: int) -> Iterator[None]:
+        """Count trials, and give them back if the request fails. Events show who made it."""
+        self._gate.reserve_trials(count)
+        try:
+            with acting_as(self._agent):
+                yield
+        except BaseException:
+            self._gate.reserve_trials(-count)
+            raise
+
+    def _start(self, experiment: Experiment, why: str) -> Run:
+        limited = self._gate.reserve(experiment)
+        try:
+            run = create(limited, store=self._store, launcher=self._launcher)
+        except WorkbenchError:
+            self._gate.release(limited)
+            raise
+        with acting_as(self._agent):
+            self._store.command(run.run_id, "start", {"why": why})
+        start(run, launcher=self._launcher)
+        return run
+
+    def _acted(self, run: Run, done: str, tool: str) -> Acted:
+        return Acted(
+            run=run.run_id,
+            done=done,
+            trials_left=self._gate.left_trials(),
+            next_step=f"Call {tool} with run {run.run_id} to see the effect.",
+        )
+
+
+def read_experiments(paths: tuple[str, ...]) -> dict[str, Experiment]:
+    """Return the experiments of files, by their names.
+
+    Args:
+        paths: The files.
+
+    Raises:
+        ExperimentError: If a file is not an experiment.
+        ArgumentError: If two have the same name.
+    """
+    experiments: dict[str, Experiment] = {}
+    for path in paths:
+        experiment = Experiment.from_file(Path(path))
+        if experiment.name in experiments:
+            raise ArgumentError(
+                f"two experiments are called {experiment.name}",
+                field="EXPERIMENT",
+                next_step="Give one of them another name.",
+            )
+        experiments[experiment.name] = experiment
+    return experiments
