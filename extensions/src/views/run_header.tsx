@@ -71,7 +71,9 @@ export function Head({ controller }: { controller: Controller }) {
       />
       {isOutput ? null : <Facts run={run} />}
       {run.reading ? (
-        <p class="workbench-notice">Reading: {run.reading}. Counts and results are those so far.</p>
+        <p class="workbench-notice">
+          Reading {run.reading.replace(/ read$/, "")}. Counts and results are those so far.
+        </p>
       ) : null}
       {run.chosen_by_hand ? (
         <p class="workbench-notice">

@@ -15,6 +15,7 @@ from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.views.live_feed import run_tail
 from workbench.views.live_feed.chart import Numbers, comparison
+from workbench.views.live_feed.feed import Feed
 from workbench.views.live_feed.protocol import ComparisonQuery, TableQuery
 from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail
@@ -51,6 +52,27 @@ def test_the_panel_says_how_much_was_read_until_all_is(
     assert seen[0] == (f"{CHUNK} of {total} events read", 12), "5 events a trial, and 2 before"
     assert seen[-2][0] is not None, "also in the last chunk but one"
     assert seen[-1] == (None, NUM_TRIALS)
+
+
+def test_the_run_that_was_asked_for_last_is_read_first_and_the_others_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_data, "CHUNK_EVENTS", CHUNK)
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        feed = Feed(lambda: store)
+        try:
+            with feed._lock:  # the feed's thread waits meanwhile
+                first, second = (feed.tail(record(store)) for _ in range(2))
+                progress = []
+                while first.is_behind or second.is_behind:
+                    feed._advance()
+                    progress.append((first.cursor, second.cursor))
+        finally:
+            feed.close()
+    until_read = next(at for at, (_, read) in enumerate(progress) if read == second.row.last_seq)
+    others = progress[until_read][0]
+    assert 0 < others <= second.row.last_seq / 2, "the other run advances, but more slowly"
+    assert progress[-1] == (first.row.last_seq, second.row.last_seq)
 
 
 def test_a_run_that_was_read_once_counts_as_read_while_it_grows(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ _SUMMARIES_S = 0.2
 _RETRY_S = 1.0
 _QUIET_S = 5.0
 _MACHINES_S = 1.0
+_LEFT_S = 2.0
+"""A run that nobody showed for so long counts as asked for again."""
+_TURN_OF_OTHERS = 4
+"""While the run that was asked for last is read, others get one chunk in so many."""
 
 
 class Feed:
@@ -65,6 +69,7 @@ class Feed:
         self._to_summarise: dict[str, RunRow] = {}
         self._sampler: Sampler | None = None
         self._machines: dict[str | None, tuple[float, MachinesStatus]] = {}
+        self._round = 0
         self._problem: WorkbenchError | None = None
         self._wanted_s = time.monotonic()
         self._ended = threading.Event()
@@ -142,7 +147,10 @@ class Feed:
                 tail = self._tails.get(full_id) or RunTail(self.store, full_id)
                 self._tails[full_id] = tail
                 self._wake()
-            tail.used_s = time.monotonic()
+            now_s = time.monotonic()
+            if tail.asked_s is None or now_s - tail.used_s > _LEFT_S:
+                tail.asked_s = now_s
+            tail.used_s = now_s
             return tail
 
     def rows(self) -> list[RunRow]:
@@ -242,7 +250,7 @@ class Feed:
         with self._lock:
             tails = [tail for tail in self._tails.values() if now_s >= tail.again_s]
         changed, behind = False, False
-        for tail in tails:
+        for tail in self._in_turn(tails):
             try:
                 changed = tail.advance() or changed
                 tail.problem = None
@@ -263,6 +271,20 @@ class Feed:
         if changed or summarised:
             self._notify()
         return behind and changed
+
+    def _in_turn(self, tails: list[RunTail]) -> list[RunTail]:
+        """Return the runs to read now, the one that was asked for last first.
+
+        While it is far behind, others that are far behind wait, but for every fourth chunk. Runs
+        that are up to date cost next to nothing.
+        """
+        self._round += 1
+        by_question = sorted(tails, key=lambda tail: tail.asked_s or 0.0, reverse=True)
+        behind = [tail for tail in by_question if tail.is_behind]
+        if len(behind) < 2 or self._round % _TURN_OF_OTHERS == 0:
+            return by_question
+        waiting = behind[1:]
+        return [tail for tail in by_question if tail not in waiting]
 
     def _summarise(self) -> bool:
         until_s = time.monotonic() + _SUMMARIES_S

@@ -74,6 +74,8 @@ class RunTail:
         self.again_s = 0.0  # when to try again
         self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self.used_s = time.monotonic()
+        self.asked_s: float | None = None
+        """Since when it has been shown without a break."""
         self._energy_read_s = -math.inf
         self._has_caught_up = False
         self.folder = store.artifacts_of(run_id).working_folder
@@ -89,6 +91,11 @@ class RunTail:
         """The share of events read so far, or None once the tail has caught up."""
         reading = self.data.history.reading
         return reading and reading.share
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it has events that were not read, as far as that was looked up."""
+        return self.cursor < self.row.last_seq
 
     @property
     def has_started(self) -> bool:
