@@ -35,8 +35,9 @@ import onnxruntime
 import workbench as wb
 from workbench.deploy.stages import exits_at, mean_time_s, read_evidence, read_stages, shares_at
 from workbench.tiers.placement.assembly import assemble
+from workbench.tiers.placement.mapping import Mapping
 from workbench.tiers.placement.played_queues import draw_requests, ends_at_devices, ends_at_servers
-from workbench.tiers.placement.policies import End, EndCloud, Mapping
+from workbench.tiers.placement.policies import End, EndCloud
 from workbench.tiers.placement.queues import wait_of
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.measured_run import measure_tiers, poisson_moments_s
@@ -216,7 +217,8 @@ def schedulers(bundle: Path) -> list[dict[str, Any]]:
         stage_s=np.array([[0.005, 0.2], [0.001, 0.04]]),
         evidence=evidence,
         thresholds=(float(np.median(evidence.confidence[:, 0])), 0.0),
-        mates_s=np.zeros(2),
+        row_s=None,
+        batches=(),
         send_s=np.array([0.0, 0.03]),
         back_s=np.array([0.0, 0.01]),
     )

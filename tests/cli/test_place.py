@@ -13,11 +13,10 @@ from workbench.deploy.stages import STAGES, Stage, Stages
 from workbench.foundation.files import sha256_of
 from workbench.tiers.placement.assembly import assemble
 from workbench.tiers.placement.links import HEADER_BYTES
-from workbench.tiers.placement.profile import FrameTiming, Profile, StageTiming
+from workbench.tiers.placement.profile import FrameTiming, Profile, StageTiming, read_profile
 from workbench.tiers.placement.tiers_file import read_tiers
 from workbench.tiers.processes.measured_run import Measured, Probes
 from workbench.tiers.processes.prediction import Expected
-from workbench.tiers.processes.profiling import profile_stages
 
 FILE = """
 tiers:
@@ -149,9 +148,12 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
 
 
 def test_making_protecting_and_reading_frames_is_part_of_a_plan(shell: Shell) -> None:
-    file, folder = read_tiers(write_bundle(shell.folder)), shell.folder
+    path, folder = write_bundle(shell.folder), shell.folder
+    profile = read_profile(folder / "machine.json", field="machine")
+    path.write_text(FILE.replace("machine.json", "here"))
+    file = read_tiers(path)
     without, found = (
-        assemble(file, folder, measure=profile_stages, with_frames=is_part)[0]
+        assemble(file, folder, measure=lambda *_, **__: profile, with_frames=is_part)[0]
         for is_part in (False, True)
     )
     # The sender's part, and waking up on both sides, before the link; the receiver's part at the
@@ -203,8 +205,8 @@ def test_an_unknown_scheduler_is_refused_before_anything_is_measured(
     code, _, err = shell(*words)
     assert code == 2
     assert (
-        "unknown scheduler 'nearest'; allowed: end, cloud, cut, end-cloud, mapping, threshold"
-        in err
+        "unknown scheduler 'nearest'; allowed: end, cloud, cut, end-cloud, next-tier, mapping,"
+        " threshold" in err
     )
 
 

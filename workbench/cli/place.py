@@ -225,7 +225,7 @@ def _show(
     from workbench.cli.output import make_table
     from workbench.tiers.placement.scheduler_plans import recommend, verdict
 
-    chosen = recommend(plans, tiers.place.objective)
+    chosen = recommend(plans, tiers.place.objective, system)
     if as_json:
         document: dict[str, Any] = {"plans": [plan.to_json() for plan in plans]}
         document["recommended"] = None if chosen is None else chosen.scheduler

@@ -67,6 +67,7 @@ def _export(name: str, folder: Path) -> None:
 
 
 _BUSY_SHARE = 0.1
+_MAX_RATE_PER_S = 200.0
 
 
 @click.command("run")
@@ -75,7 +76,7 @@ _BUSY_SHARE = 0.1
     STORE,
     SCHEDULER(is_repeatable=True),
     DURATION(default="30s"),
-    RATE(default=10.0),
+    RATE,
     SEED(default=0),
     JSON,
 )
@@ -89,18 +90,19 @@ def run(
     file: Path,
     schedulers: tuple[str, ...],
     duration: float,
-    rate: float,
+    rate: float | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Measure a model with a real process for each tier.
 
     The processes run on this machine. One more process per link slows the traffic down as the file
-    says. Samples of the validation split are sent at random moments.
+    says. Samples of the validation split are sent at random moments, as often as they arrive in the
+    file, but at most 200 per second.
     """
     from workbench.tiers.placement.assembly import bundle_of
     from workbench.tiers.placement.scheduler_plans import recommend
-    from workbench.tiers.placement.schedulers import SCHEDULERS
+    from workbench.tiers.placement.schedulers import SCHEDULERS, left_out
     from workbench.tiers.processes.measured_run import poisson_moments_s
     from workbench.tiers.processes.prediction import system_here
     from workbench.tiers.processes.samples import bundle_samples
@@ -112,9 +114,9 @@ def run(
             raise ArgumentError(
                 f"unknown scheduler {name!r}", field="--scheduler", allowed=SCHEDULERS.names()
             )
-    moments_s = poisson_moments_s(rate, duration, seed=seed)
     folder = file.parent
     with placing(file) as tiers:
+        moments_s = poisson_moments_s(_rate_per_s(tiers, rate), duration, seed=seed)
         bundle = bundle_of(tiers, folder)
         samples, targets = bundle_samples(bundle)
         schedulers = schedulers or (tiers.place.scheduler,)
@@ -123,6 +125,14 @@ def run(
         system = with_sent_evidence(
             here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
         )
+        unfit = left_out(system)
+        for name in schedulers:
+            if name in unfit:
+                raise ArgumentError(
+                    f"the tiers cannot carry out {name}: {unfit[name]}",
+                    field="--scheduler",
+                    allowed=[known for known in SCHEDULERS.names() if known not in unfit],
+                )
         if tiers.privacy.transport == "plain":
             print_note("privacy.transport: the traffic between tiers is not encrypted")
         outcomes = [
@@ -149,6 +159,22 @@ def run(
         print_json({"plans": plans, "recommended": chosen and chosen.scheduler})
         return
     _show(measured, expected, steps)
+
+
+def _rate_per_s(tiers: TiersFile, given: float | None) -> float:
+    """Return how many requests are sent per second: as many as given, or as arrive in the file."""
+    if given is not None:
+        return given
+    first = next(iter(tiers.tiers.values()))
+    arriving = first.count * (first.arrivals or 0.0)
+    if arriving <= _MAX_RATE_PER_S:
+        return arriving
+    print_note(
+        f"tiers.{next(iter(tiers.tiers))}: {arriving:g} requests per second arrive, and this"
+        f" machine sends {_MAX_RATE_PER_S:g}. Loads are lower than in the plan. Set another rate"
+        " with --rate."
+    )
+    return _MAX_RATE_PER_S
 
 
 def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:

@@ -36,7 +36,6 @@ def system(
         counts=(devices, servers),
         arrivals_per_s=arrivals_per_s,
         stage_s=np.array([device_s, server_s]),
-        mates_s=zero,
         send_s=np.array([0.0, send_s]),
         send_raw_s=np.array([0.0, 2 * send_s]),
         received_s=np.array([0.0, received_s]),

@@ -12,8 +12,9 @@ from workbench.tiers.placement.link_queues import (
     played_link_waits_s,
     without_heartbeats,
 )
+from workbench.tiers.placement.mapping import Mapping
 from workbench.tiers.placement.played_queues import draw_requests
-from workbench.tiers.placement.policies import Cloud, EndCloud, Mapping
+from workbench.tiers.placement.policies import Cloud, EndCloud
 from workbench.tiers.placement.queues import Wait, wait_of
 from workbench.tiers.placement.schedulers import Outcome, Policy
 from workbench.tiers.placement.system import System

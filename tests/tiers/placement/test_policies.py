@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.placement.systems import system
+from workbench.tiers.placement.mapping import Mapping, Placing
 from workbench.tiers.placement.played_queues import draw_requests
-from workbench.tiers.placement.policies import Cloud, End, EndCloud, Mapping, Threshold
+from workbench.tiers.placement.policies import Cloud, End, EndCloud, Threshold
 from workbench.tiers.placement.schedulers import SCHEDULERS, Outcome, Policy
 from workbench.tiers.placement.system import System
 
@@ -77,7 +78,7 @@ def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_devi
     send_s=st.floats(0.001, 0.3),
     threshold=st.floats(0.1, 0.9),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_mapping_is_never_much_slower_than_the_better_of_end_and_end_cloud(
     *,
     devices: int,
@@ -118,8 +119,8 @@ def test_mapping_sends_what_ends_earlier_here_where_devices_are_saturated() -> N
         devices=2, device_s=(0.002, 0.14), server_s=(0.001, 0.1), arrivals_per_s=14.0, send_s=0.05
     )
     quiet = replace(busy, arrivals_per_s=0.1)
-    assert Mapping().charge_s(quiet) == 0.0
-    assert Mapping().charge_s(busy) > 0.0
+    assert Mapping().settled(quiet).placing == Placing((0, 1))
+    assert Mapping().settled(busy).placing != Placing((0, 1))
     assert play(Mapping(), quiet).bytes_per_sample == 0.0
     assert play(Mapping(), busy).quantile_s(0.95) < play(End(), busy).quantile_s(0.95) / 100
     assert Mapping().expect(busy).load["end"] < 1.0
@@ -188,7 +189,9 @@ def test_threshold_changes_nothing_while_the_last_tier_is_idle() -> None:
 def test_a_device_without_the_later_stages_answers_at_its_last_exit() -> None:
     scene = system(device_s=(0.005, np.inf)).with_load(0.5)
     assert End().expect(scene).accuracy == pytest.approx(scene.evidence.is_correct[:, 0].mean())
-    assert Mapping().expect(scene).bytes_per_sample == EndCloud().expect(scene).bytes_per_sample
+    expected, sent = Mapping().expect(scene), EndCloud().expect(scene)
+    assert expected.bytes_per_sample == pytest.approx(sent.bytes_per_sample)
+    assert expected.accuracy == pytest.approx(sent.accuracy)
 
 
 def test_every_registered_scheduler_can_be_loaded() -> None:

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.tiers.placement.queues import bounded_wait, erlang_c, wait_of
+from workbench.tiers.placement.queues import erlang_c, wait_of
 
 
 @pytest.mark.parametrize(
@@ -34,22 +33,3 @@ def test_constant_service_halves_the_wait_at_one_server(rho: float) -> None:
 
 def test_a_queue_that_cannot_keep_up_grows_without_end() -> None:
     assert math.isinf(wait_of(2.0, 1.0, 2).mean_s)
-
-
-@given(st.floats(0.1, 3.0), st.integers(1, 20))
-def test_without_patience_the_queue_blocks_as_erlang_b(rho: float, servers: int) -> None:
-    offered = rho * servers
-    terms = [offered**n / math.factorial(n) for n in range(servers + 1)]
-    assert bounded_wait(offered, 1.0, servers, 0.0).blocked == pytest.approx(
-        terms[-1] / sum(terms), rel=1e-9
-    )
-
-
-@given(st.floats(0.1, 2.0), st.floats(0.0, 20.0))
-def test_nobody_waits_longer_than_the_patience_that_bounds_the_queue(
-    rho: float, longest_s: float
-) -> None:
-    found = bounded_wait(rho * 4, 1.0, 4, longest_s)
-    assert found.mean_s <= longest_s + 0.25
-    assert 0 <= found.blocked <= 1
-    assert np.isfinite(found.mean_s)

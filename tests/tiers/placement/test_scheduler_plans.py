@@ -78,12 +78,13 @@ def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() ->
     plans = expected_plans(given, 0.0)
     assert min(plan.outcome.highest_load for plan in plans) >= 1.0
     about = verdict(given, plans, recommend(plans, Objective()))[0]
-    assert (
-        about
-        == "No scheduler keeps up with 40 requests per second and machine of end. threshold comes"
-        " closest, with fewer than 25: for 40 it needs more than 1.6 times the speed of end."
+    assert about.startswith(
+        "No scheduler keeps up with 40 requests per second and machine of end. mapping comes"
+        " closest, with fewer than 26."
     )
-    limit = 25.0
+    # Half of the requests need both stages: 16.7 per second on the device. The link carries the
+    # inputs of 10 per second.
+    limit = 1 / 0.06 + 10
     fits = expected_plans(
         system(
             devices=1, servers=1, arrivals_per_s=0.97 * limit, link_s=0.05, device_s=(0.04, 0.04)
@@ -128,7 +129,9 @@ def test_thresholds_range_from_all_to_none_and_hold_that_of_the_system() -> None
     assert (thresholds[0], thresholds[-1]) == (0.0, 1.0)
     assert (points[0].share, points[-1].share) == (1.0, 0.0)
     (own,) = [point for point in points if point.threshold == 0.5]
-    assert list(own.outcomes) == [name for name in SCHEDULERS.names() if name != "cut"]
+    assert list(own.outcomes) == [
+        name for name in SCHEDULERS.names() if name not in ("cut", "next-tier")
+    ]
     assert own.share == pytest.approx(float((given.exits == 0).mean()))
     expected = EndCloud().expect(given)
     assert np.array_equal(own.outcomes["end-cloud"].response_s, expected.response_s)

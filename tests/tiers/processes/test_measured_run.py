@@ -9,15 +9,19 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.tiers.processes.drawn_systems import draw_system
 from tests.tiers.processes.running_tiers import SURE, UNSURE, stages
 from workbench.deploy.stages import Evidence, Stage, Stages, read_evidence
 from workbench.foundation.errors import ArgumentError, RunError
-from workbench.tiers.placement.assembly import stages_of
+from workbench.tiers.placement.assembly import assemble, stages_of
 from workbench.tiers.placement.labels import Groups
+from workbench.tiers.placement.mapping import Mapping
 from workbench.tiers.placement.tiers_file import Link, TiersFile
 from workbench.tiers.processes.measured_run import measure_tiers, poisson_moments_s
 from workbench.tiers.processes.next_tier import STATUS
-from workbench.tiers.processes.spreading import destinations, empty_frame_s, route_to, settings_of
+from workbench.tiers.processes.profiling import profile_stages
+from workbench.tiers.processes.settings import read_settings
+from workbench.tiers.processes.spreading import destinations, empty_frame_s, settings_of
 
 SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
 
@@ -148,7 +152,8 @@ def test_a_threshold_of_the_file_replaces_that_of_the_first_exit(bundle: Path) -
     ("scheduler", "tier"),
     [
         pytest.param("cloud", "cloud", marks=pytest.mark.slow),
-        ("mapping", "end"),
+        pytest.param("next-tier", None, marks=pytest.mark.slow),
+        ("end-cloud", None),
         pytest.param("end", "end", marks=pytest.mark.slow),
         pytest.param("threshold", None, marks=pytest.mark.slow),
     ],
@@ -168,21 +173,49 @@ def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> 
     assert tier is None or found.answered_by[tier] == 1.0
 
 
-def test_what_is_charged_for_staying_is_sent_instead(bundle: Path) -> None:
+def test_machines_of_a_tier_take_as_long_as_they_would(tmp_path: Path) -> None:
+    drawn = draw_system(tmp_path, 1)
+    system, _ = assemble(drawn.file, tmp_path, measure=profile_stages)
     found = measure_tiers(
-        file_of("end", "cloud"),
-        bundle,
-        bundle,
-        SAMPLES,
-        TARGETS,
+        drawn.file,
+        tmp_path,
+        drawn.bundle,
+        drawn.samples,
+        drawn.targets,
         scheduler="mapping",
-        moments_s=np.arange(0, 1, 0.05).tolist(),
-        charge_s=float("inf"),
+        moments_s=np.arange(0, 2, 0.05).tolist(),
+        system=system,
     )
-    # A cloud that a busy machine keeps from answering heartbeats is given up for a moment.
-    assert found.answered_by["cloud"] == pytest.approx(0.25 - found.num_fallbacks / 20)
-    assert found.answered_by["cloud"] > 0
-    assert found.num_unanswered == 0
+    assert (found.num_unanswered, found.num_fallbacks, found.accuracy) == (0, 0, 1.0)
+    expected = Mapping().expect(system)
+    # A busy machine can only be slower.
+    assert found.p50_s >= 0.95 * system.stage_s[0, 0]
+    assert found.p50_s >= 0.9 * expected.quantile_s(0.2)
+
+
+def test_a_tier_never_computes_what_it_has_no_memory_for(tmp_path: Path) -> None:
+    drawn = draw_system(tmp_path, 0)
+    system, _ = assemble(drawn.file, tmp_path, measure=profile_stages)
+    held = [np.flatnonzero(np.isfinite(times_s)).tolist() for times_s in system.stage_s]
+    assert held[0] == [0]
+    settings = settings_of(
+        drawn.file,
+        stages_of(drawn.file, drawn.bundle),
+        read_evidence(drawn.bundle),
+        drawn.bundle,
+        folder=tmp_path,
+        scheduler="mapping",
+        identity=None,
+        system=system,
+    )
+    assert [[stage.number for stage in tier.stages] for tier in settings] == held
+    assert settings[0].known is not None
+    assert settings[0].known.stay_s == np.inf
+    # Only tiers that hold the whole rest are asked for it.
+    assert all(len(held[place.tier]) == 3 for place in settings[0].known.places)
+    write = settings[0].write(tmp_path / "settings.json")
+    assert write is None
+    assert read_settings(tmp_path / "settings.json") == settings[0]
 
 
 def end_tier(number: int) -> None:
@@ -223,10 +256,10 @@ def test_a_last_tier_that_ends_in_the_middle_leaves_no_request_unanswered_and_is
 
 def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:
     num_bytes = 2 * (56 + 22) + 8 * len(STATUS)
-    assert empty_frame_s(file_of("end", "edge", "cloud"), bundle) == pytest.approx(
+    assert empty_frame_s(file_of("end", "edge", "cloud"), bundle, 2) == pytest.approx(
         2 * (0.02 + num_bytes * 8 / 1e6)
     )
-    plain = empty_frame_s(file_of("end", "cloud", transport="plain"), bundle)
+    plain = empty_frame_s(file_of("end", "cloud", transport="plain"), bundle, 1)
     assert plain == pytest.approx(0.02 + (num_bytes - 44) * 8 / 1e6)
 
 
@@ -251,17 +284,10 @@ def test_processes_send_as_few_heartbeats_as_their_link_demands(bundle: Path) ->
     assert slow_s == pytest.approx((56 + 22 + 8 * len(STATUS)) * 8 / 10e3 / 0.02)
 
 
-def test_the_way_to_a_tier_is_that_over_all_links_between(bundle: Path) -> None:
-    parts = Stage(file="a", input_shape=(100,), temperature=1, accuracy=1, threshold=0, share=1)
-    both = Stages(stages=(parts, parts), accuracy=1, num_samples=1)
-    file = file_of("end", "edge", "cloud")
-    near, far = (
-        route_to(file, both, bundle, number, 1, sends_all=False).away_s for number in (1, 2)
-    )
-    assert near == pytest.approx(0.02 + (400 + 2 * 56 + 64) * 8 / 1e6)
-    assert far == pytest.approx(2 * near)
+def test_requests_go_to_the_preferred_tier_or_to_the_ones_that_take_over() -> None:
     assert destinations(0, 3, "mapping") == (2, 1)
     assert destinations(0, 3, "end") == destinations(1, 3, "mapping") == ()
+    assert [destinations(number, 3, "next-tier") for number in range(3)] == [(1, 2), (2,), ()]
 
 
 def test_too_few_requests_are_refused() -> None:

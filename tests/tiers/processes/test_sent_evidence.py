@@ -10,7 +10,8 @@ import pytest
 from tests.tiers.placement.systems import system
 from tests.tiers.processes.test_measured_run import file_of
 from workbench.deploy.stages import Evidence, Stage, Stages
-from workbench.tiers.placement.policies import Cloud, End, EndCloud, Mapping, Threshold
+from workbench.tiers.placement.mapping import Mapping
+from workbench.tiers.placement.policies import Cloud, End, EndCloud, Threshold
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import Privacy
 from workbench.tiers.processes.measured_run import measure_tiers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,9 @@ from workbench.deploy.stages import STAGES, Stages, read_evidence, read_stages
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.files import sha256_of
 from workbench.tiers.placement.cut_choice import best_cut
-from workbench.tiers.placement.profile import Profile, read_profile
+from workbench.tiers.placement.profile import Profile, StageTiming, read_profile
 from workbench.tiers.placement.sending import ANSWER_BYTES, Sending
-from workbench.tiers.placement.system import System
+from workbench.tiers.placement.system import Hops, System
 from workbench.tiers.placement.tiers_file import HERE, Tier, TiersFile
 
 Measure = Callable[..., Profile]
@@ -80,8 +82,8 @@ def assemble(
         folder: The folder that its paths are relative to.
         measure: Measures the stages of a bundle on this machine, as `profile_stages` of
             `workbench.tiers.processes` does.
-        with_frames: Whether making, protecting and reading frames counts. The time of links always
-            does.
+        with_frames: Whether making, protecting and reading frames counts on tiers that are measured
+            on this machine. That on other machines, and the time of links, always counts.
         cut_at: Where the model is cut without exits, like `Cut.is_there`. By default, the best cut
             is used.
 
@@ -96,21 +98,22 @@ def assemble(
     stages = stages_of(file, bundle)
     profiles = _profiles(file, folder, bundle, measure)
     tiers = list(file.tiers.items())
-    times = [_stage_times(name, tier, profiles[name], bundle, stages) for name, tier in tiers]
-    stage_s = np.array([seconds for seconds, _ in times])
-    if file.place.models:
-        stage_s = _with_own_models(stage_s)
-    batches = np.array([tier.batch for _, tier in tiers])
-    finite_s = np.where(np.isfinite(stage_s), stage_s, 0.0)
+    times = [
+        _stage_times(partial(_timing, name, profiles[name], bundle), tier.batch, stages, held)
+        for (name, tier), held in zip(tiers, _held(file, bundle, stages), strict=True)
+    ]
+    stage_s, row_s = (np.array([time[part] for time in times]) for part in (0, 1))
     sending = Sending(file, folder, profiles, stages, with_frames)
     features = sending.frame(sending.input_bytes(stages.stages[min(1, len(stages.stages) - 1)]))
     raw = sending.frame(sending.input_bytes(stages.stages[0]))
-    return System(
+    system = System(
         names=tuple(file.tiers),
         counts=tuple(tier.count for _, tier in tiers),
         arrivals_per_s=tiers[0][1].arrivals or 0.0,
         stage_s=stage_s,
-        mates_s=finite_s.sum(axis=1) * (batches - 1),
+        row_s=row_s,
+        batches=tuple(tier.batch for _, tier in tiers),
+        limits=tuple(_limit(tier) for _, tier in tiers),
         send_s=features.send_s,
         send_raw_s=raw.send_s,
         received_s=features.received_s,
@@ -130,19 +133,64 @@ def assemble(
         links_raw_s=raw.links_s,
         heartbeat_s=sending.heartbeat_s,
         heartbeat_load=sending.heartbeat_load,
-    ), max(spread for _, spread in times)
+    )
+    if len(tiers) > 2:
+        system = replace(system, hops=_hops(system, sending))
+    return system, max(spread for _, _, spread in times)
 
 
-def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
-    """Return the times if the first tier has only the first model, and the last only the last."""
-    own_s = np.full(stage_s.shape, np.inf)
-    # The last model starts from the inputs, so it needs none of the stages before it.
-    own_s[0, 0], own_s[-1, :-1], own_s[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
-    return own_s
+def _hops(system: System, sending: Sending) -> Hops:
+    """Return what each tier sends to the next one if every tier computes a part."""
+    stages, sent, next_stage = sending.stages.stages, [], 0
+    for link, part in enumerate(system.parts[:-1]):
+        next_stage = part[-1] + 1 if part else next_stage
+        # Where nothing is left to compute, nothing is sent.
+        stage = stages[min(next_stage, len(stages) - 1)]
+        sent.append(sending.hop(link, sending.input_bytes(stage)))
+    send_s, received_s, num_bytes, energy_j, links_s, back_s = np.array(sent).T
+    return Hops(send_s, received_s, num_bytes, energy_j, links_s, back_s)
+
+
+def _limit(tier: Tier) -> float:
+    """Return the largest load of a tier that the file allows."""
+    limit = np.inf if tier.max_load is None else tier.max_load
+    if tier.max_power is not None and tier.power is not None:
+        limit = min(limit, tier.max_power / tier.power)
+    return float(limit)
+
+
+def _held(file: TiersFile, bundle: Path, stages: Stages) -> list[tuple[int, ...]]:
+    """Return the stages that each tier has the memory for.
+
+    Stages are held in order, as each one needs what those before it compute. With models of their
+    own, a tier holds its model.
+
+    Raises:
+        ExperimentError: If the first tier cannot hold the first stage.
+    """
+    num_bytes = [(bundle / stage.file).stat().st_size for stage in stages.stages]
+    held = []
+    for number, (name, tier) in enumerate(file.tiers.items()):
+        wanted = tuple(range(len(num_bytes)))
+        if file.place.models:
+            wanted = (list(file.tier_models()).index(name),) if name in file.tier_models() else ()
+        sizes = np.cumsum([num_bytes[stage] for stage in wanted])
+        fitting = wanted
+        if tier.memory is not None:
+            fitting = wanted[: int((sizes <= tier.memory).sum())]
+        if number == 0 and not fitting:
+            raise ExperimentError(
+                f"the first stage needs {num_bytes[0]:,} bytes",
+                field=f"tiers.{name}.memory",
+                next_step="Give the tier more memory, or train a smaller model.",
+            )
+        held.append(fitting)
+    return held
 
 
 def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> dict[str, Profile]:
-    here = tuple(sorted({tier.batch for tier in file.tiers.values() if tier.machine == HERE}))
+    batches = {tier.batch for tier in file.tiers.values() if tier.machine == HERE}
+    here = tuple(sorted({1, *batches})) if batches else ()
     measured = measure(bundle, batches=here) if here else None
     profiles = {}
     for name, tier in file.tiers.items():
@@ -154,32 +202,40 @@ def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> 
 
 
 def _stage_times(
-    name: str, tier: Tier, profile: Profile, bundle: Path, stages: Stages
-) -> tuple[list[float], float]:
-    """Return the time of each stage for one request, and by how much it varies."""
-    seconds, spreads, used_bytes = [], [], 0
+    timing: Callable[[str, int], StageTiming], batch: int, stages: Stages, held: Sequence[int]
+) -> tuple[list[float], list[float], float]:
+    """Return the time of each stage alone, what it adds to a batch, and by how much it varies.
+
+    A tier needs infinitely long for what it does not hold, but nothing for the models of others.
+    """
+    seconds, rows, spreads = [], [], []
+    own = min(held, default=0) if len(held) == 1 and held[0] > 0 else 0
     for number, stage in enumerate(stages.stages):
-        path = bundle / stage.file
-        timing = profile.timing(sha256_of(path), tier.batch)
-        if timing is None:
-            raise ExperimentError(
-                f"its profile has no times for {stage.file} with batch {tier.batch}",
-                field=f"tiers.{name}.machine",
-                next_step=(
-                    f"Measure this bundle there: workbench place profile {bundle} --batch"
-                    f" {tier.batch}"
-                ),
-            )
-        used_bytes += path.stat().st_size
-        fits = tier.memory is None or used_bytes <= tier.memory
-        if not fits and number == 0:
-            raise ExperimentError(
-                f"the first stage needs {used_bytes:,} bytes",
-                field=f"tiers.{name}.memory",
-                next_step="Give the tier more memory, or train a smaller model.",
-            )
+        if number not in held:
+            seconds.append(0.0 if number < own else np.inf)
+            rows.append(seconds[-1])
+            continue
+        alone, full = timing(stage.file, 1), timing(stage.file, batch)
         # The median, as for cuts: other work of a machine slows few calls, but changes a mean a
         # lot.
-        seconds.append(timing.p50_s / tier.batch if fits else np.inf)
-        spreads.append(abs(timing.p95_s / timing.p50_s - 1.0) / 2.0)
-    return seconds, float(np.clip(np.mean(spreads), 0.03, 0.3))
+        seconds.append(alone.p50_s)
+        row_s = alone.p50_s
+        if batch > 1:
+            row_s = (full.p50_s - alone.p50_s) / (batch - 1)
+        rows.append(float(np.clip(row_s, 0.0, alone.p50_s)))
+        spreads.append(abs(alone.p95_s / alone.p50_s - 1.0) / 2.0)
+    return seconds, rows, float(np.clip(np.mean(spreads or [0.0]), 0.03, 0.3))
+
+
+def _timing(name: str, profile: Profile, bundle: Path, file: str, batch: int) -> StageTiming:
+    timing = profile.timing(sha256_of(bundle / file), batch)
+    if timing is None:
+        raise ExperimentError(
+            f"its profile has no times for {file} with batch {batch}",
+            field=f"tiers.{name}.machine",
+            next_step=(
+                f"Measure this bundle there: workbench place profile {bundle} --batch 1"
+                + (f" --batch {batch}" if batch > 1 else "")
+            ),
+        )
+    return timing

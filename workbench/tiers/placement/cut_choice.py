@@ -82,6 +82,7 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
         is_there,
         tuple(value.name for value in measured.graph.sent(is_there)),
         np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1),
+        np.stack([measured.row_nodes_s @ part + measured.row_calls_s for part in parts], axis=1),
         sent.send_s,
         sent.received_s,
         sent.num_bytes,
@@ -167,11 +168,16 @@ def min_cut(
 
 @dataclass(frozen=True)
 class _Measured:
-    """A graph with the times of one request: of nodes, (tiers, nodes), and of calls, (tiers,)."""
+    """A graph with the times of one request: of nodes, (tiers, nodes), and of calls, (tiers,).
+
+    And by how much it makes these longer in a batch.
+    """
 
     graph: CuttableGraph
     nodes_s: np.ndarray
     calls_s: np.ndarray
+    row_nodes_s: np.ndarray
+    row_calls_s: np.ndarray
 
     def alone_s(self, is_there: np.ndarray, sending: Sending) -> float:
         """Return the time of one request on an idle system."""
@@ -191,19 +197,31 @@ def _measured(bundle: Path, sending: Sending) -> _Measured | None:
     if len(tiers) == 1 or not (bundle / MODEL).exists():
         return None
     sha256 = sha256_of(bundle / MODEL)
-    graphs = [sending.profiles[name].graph(sha256, tier.batch) for name, tier in tiers.items()]
-    timings = [timing for timing in graphs if timing is not None]
-    graph = cuttable(bundle / MODEL) if len(timings) == len(tiers) else None
+    graph = cuttable(bundle / MODEL)
     if graph is None:
         return None
-    names = [name for name, _ in graph.nodes]
-    if any(set(names) - set(timing.nodes_s) for timing in timings):
-        return None  # another version of ONNX Runtime fuses other nodes
-    return _Measured(
-        graph,
-        np.array([[timing.nodes_s[name] / timing.batch for name in names] for timing in timings]),
-        np.array([timing.beyond_nodes_s / timing.batch for timing in timings]),
+    names, measured = [name for name, _ in graph.nodes], []
+    for name, tier in tiers.items():
+        profile = sending.profiles[name]
+        alone, full = (profile.graph(sha256, batch) for batch in (1, tier.batch))
+        if alone is None or full is None:
+            return None
+        if set(names) - set(alone.nodes_s) or set(names) - set(full.nodes_s):
+            return None  # another version of ONNX Runtime fuses other nodes
+        nodes_s = np.array([alone.nodes_s[node] for node in names])
+        times = [(nodes_s, alone.beyond_nodes_s), (nodes_s, alone.beyond_nodes_s)]
+        if tier.batch > 1:
+            full_s = np.array([full.nodes_s[node] for node in names])
+            added = tier.batch - 1
+            rows_s = np.clip((full_s - nodes_s) / added, 0.0, nodes_s)
+            calls_s = (full.beyond_nodes_s - alone.beyond_nodes_s) / added
+            times[1] = (rows_s, float(np.clip(calls_s, 0.0, alone.beyond_nodes_s)))
+        measured.append(times)
+    (nodes_s, calls_s), (row_nodes_s, row_calls_s) = (
+        tuple(np.array([times[which][part] for times in measured]) for part in (0, 1))
+        for which in (0, 1)
     )
+    return _Measured(graph, nodes_s, calls_s, row_nodes_s, row_calls_s)
 
 
 def _bytes_of(graph: CuttableGraph, is_there: np.ndarray, sending: Sending) -> int:

@@ -7,15 +7,15 @@ and come one after another like these. `policies` decides which requests are sen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from workbench.tiers.placement.played_queues import Requests, ends_at_devices
-from workbench.tiers.placement.queues import Wait, bounded_wait, wait_of, wait_of_times
+from workbench.tiers.placement.queues import Wait, wait_of
 from workbench.tiers.placement.system import System
 
-_NEGLIGIBLE_LOAD = 1e-3
+NEGLIGIBLE_LOAD = 1e-3
 """Below this load the mean wait is less than a two-thousandth of the time to carry a frame."""
 
 
@@ -93,37 +93,6 @@ def link_waits(
     return waits
 
 
-def bounded_waits(
-    system: System, there_s: np.ndarray, share: float, longest_s: float
-) -> tuple[Wait, ...]:
-    """Return the waits of requests to the last tier that are only sent if the wait is short.
-
-    The queue with the highest load is bounded. The requests that it admits also wait in the others.
-
-    Args:
-        system: The system.
-        there_s: Times on the last tier.
-        share: The share of the requests that would be sent if nothing waited.
-        longest_s: The wait from which a request is not sent.
-    """
-    rate, first_s = system.total_per_s * share, float(system.stage_s[0, 0])
-    # The 0 keeps `argmax` valid for a system of one tier, which has no links.
-    loads = np.append(_request_loads(system, system.links_s, rate), 0.0)
-    slowest, mean_s = int(np.argmax(loads)), float(there_s.mean())
-    if loads[slowest] <= rate * mean_s / system.counts[-1]:
-        queue = bounded_wait(rate, mean_s, system.counts[-1], longest_s)
-        return queue, *link_waits(
-            system, system.links_s, rate * (1.0 - queue.blocked), before_s=first_s
-        )
-    number = num_links(system)[slowest]
-    queue = bounded_wait(rate / number, float(system.links_s[slowest]), 1, longest_s)
-    rate *= 1.0 - queue.blocked
-    # Links in a row with the slowest make nobody wait a second time: see `link_waits`.
-    others_s = np.where(np.array(num_links(system)) == number, 0.0, system.links_s)
-    others = link_waits(system, others_s, rate, before_s=first_s)
-    return queue, wait_of_times(rate, there_s, system.counts[-1]), *others
-
-
 def rate_of(requests: Requests, are_sent: np.ndarray | None = None) -> float:
     """Return how many of drawn requests there are per second.
 
@@ -136,78 +105,33 @@ def rate_of(requests: Requests, are_sent: np.ndarray | None = None) -> float:
 
 
 def played_link_waits_s(
-    system: System, links_s: np.ndarray, ready_s: np.ndarray, device: np.ndarray
+    system: System,
+    links_s: np.ndarray,
+    ready_s: np.ndarray,
+    device: np.ndarray,
+    *,
+    to: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return how long each of some requests waits at all links to the last tier.
+    """Return how long each of some requests waits at all links on its way.
 
     Args:
         system: The system.
         links_s: How long each link is occupied by a request.
         ready_s: When each request is sent, in any order.
         device: The device that sends it.
+        to: (requests,): the tier to which each is sent. By default, all go to the last tier.
     """
-    waits_s, at_s = np.zeros(len(ready_s)), ready_s
-    sent_per_s = 0.0
-    if len(ready_s):
-        sent_per_s = len(ready_s) / max(1e-12, float(np.ptp(ready_s)))
-    for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
-        if sent_per_s * link_s / number < _NEGLIGIBLE_LOAD:
+    waits_s, at_s = np.zeros(len(ready_s)), ready_s.astype(float)
+    per_request_s = max(1e-12, float(np.ptp(ready_s))) if len(ready_s) else np.inf
+    for link, (number, link_s) in enumerate(zip(num_links(system), links_s.tolist(), strict=False)):
+        passing = np.arange(len(ready_s)) if to is None else np.flatnonzero(to > link)
+        if len(passing) / per_request_s * link_s / number < NEGLIGIBLE_LOAD:
+            at_s[passing] += link_s
             continue
         # Requests of different devices may overtake each other on the way.
-        order = np.argsort(at_s, kind="stable")
+        order = passing[np.argsort(at_s[passing], kind="stable")]
         sent = Requests(at_s[order], device[order] % number, order)
-        ends = np.empty(len(order))
-        ends[order] = ends_at_devices(sent, np.full(len(order), link_s))
-        waits_s, at_s = waits_s + (ends - at_s - link_s), ends
+        ends = ends_at_devices(sent, np.full(len(order), link_s))
+        waits_s[order] += ends - at_s[order] - link_s
+        at_s[order] = ends
     return waits_s
-
-
-class PlayedLinks:
-    """The links to one tier, on which requests are sent one by one, in order."""
-
-    def __init__(self, links: Sequence[tuple[int, float, list[float]]]) -> None:
-        """Take links in order.
-
-        Args:
-            links: For each hop, the number of links, how long a request occupies one, and when each
-                is free.
-        """
-        self._links = tuple(links)
-        self.can_wait = bool(self._links)
-        """Whether a request may wait at all."""
-
-    @classmethod
-    def of(cls, system: System, sent_per_s: float) -> list[PlayedLinks]:
-        """Return the links to each tier, without links that are almost unused.
-
-        Args:
-            system: The system.
-            sent_per_s: Requests per second that may be sent, in all.
-        """
-        links = [
-            (number, link_s, [0.0] * number)
-            for number, link_s in zip(num_links(system), system.links_s.tolist(), strict=False)
-        ]
-        return [
-            cls(
-                [
-                    link
-                    for link in links[:tier]
-                    if sent_per_s * link[1] / link[0] >= _NEGLIGIBLE_LOAD
-                ]
-            )
-            for tier in range(len(system.names))
-        ]
-
-    def wait_s(self, device: int, ready_s: float) -> float:
-        """Return how long a request would wait if it were sent now."""
-        at_s = ready_s
-        for number, link_s, free_s in self._links:
-            at_s = max(at_s, free_s[device % number]) + link_s
-            ready_s += link_s  # what it takes without waiting, which `send_s` has already
-        return at_s - ready_s
-
-    def send(self, device: int, ready_s: float) -> None:
-        """Send a request, for which later ones have to wait."""
-        for number, link_s, free_s in self._links:
-            ready_s = free_s[device % number] = max(ready_s, free_s[device % number]) + link_s

@@ -37,6 +37,30 @@ class Requests:
         return slice(int(len(self.arrival_s) * WARM_UP), None)
 
 
+@dataclass(frozen=True)
+class Work:
+    """What requests compute at a server, alone or with others in one call.
+
+    A call takes the longest part of its requests that does not grow with their number, and what
+    each of them adds.
+
+    Attributes:
+        alone_s: (requests,): the time of a call with this request alone, in seconds.
+        row_s: (requests,): by how much it makes a call longer, in seconds.
+    """
+
+    alone_s: np.ndarray
+    row_s: np.ndarray
+
+    def of(self, requests: np.ndarray) -> Work:
+        """Return the work of some requests."""
+        return Work(self.alone_s[requests], self.row_s[requests])
+
+    def least_s(self, batch: int) -> np.ndarray:
+        """Return the time of a server for each request if all batches are full, in seconds."""
+        return self.row_s + (self.alone_s - self.row_s) / batch
+
+
 def draw_requests(
     num_requests: int, num_devices: int, per_device_s: float, num_samples: int, *, seed: int = 0
 ) -> Requests:
@@ -150,6 +174,40 @@ def ends_at_servers(ready_s: np.ndarray, service_s: np.ndarray, num_servers: int
         ends_in_order.append(end)
     ends[order] = ends_in_order
     return ends
+
+
+def ends_in_batches(
+    ready_s: np.ndarray, work: Work, num_servers: int, batch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return when each request ends at equal servers with one line, and its share of their time.
+
+    A free server takes all that wait, up to the size of a batch, and never waits for more.
+
+    Args:
+        ready_s: When each joins the line, in any order.
+        work: What each computes.
+        num_servers: Number of servers.
+        batch: How many a server computes at once, at most.
+    """
+    if batch == 1 or not len(ready_s):
+        return ends_at_servers(ready_s, work.alone_s, num_servers), work.alone_s
+    order = np.argsort(ready_s, kind="stable")
+    waits, rows_s = ready_s[order].tolist(), work.row_s[order].tolist()
+    fixed_s = (work.alone_s - work.row_s)[order].tolist()
+    free_s, first = [0.0] * num_servers, 0
+    ends_in_order, shares_in_order = [], []
+    while first < len(waits):
+        begin_s, end = max(free_s[0], waits[first]), first + 1
+        while end < len(waits) and end - first < batch and waits[end] <= begin_s:
+            end += 1
+        call_s = max(fixed_s[first:end]) + sum(rows_s[first:end])
+        heapq.heapreplace(free_s, begin_s + call_s)
+        ends_in_order += [begin_s + call_s] * (end - first)
+        shares_in_order += [call_s / (end - first)] * (end - first)
+        first = end
+    ends, shares_s = np.empty(len(order)), np.empty(len(order))
+    ends[order], shares_s[order] = ends_in_order, shares_in_order
+    return ends, shares_s
 
 
 def _ends_with_equal_service(ready_s: np.ndarray, service_s: float, num_servers: int) -> np.ndarray:

@@ -6,8 +6,7 @@ there or on a later tier.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -15,32 +14,35 @@ import numpy as np
 
 from workbench.deploy.stages import accuracy_at, exits_at
 from workbench.tiers.placement.link_queues import (
-    PlayedLinks,
-    bounded_waits,
     link_loads,
     link_waits,
+    num_links,
     played_link_waits_s,
     rate_of,
 )
 from workbench.tiers.placement.played_queues import (
     Requests,
+    Work,
     ends_at_devices,
-    ends_at_servers,
-    first_stages,
+    ends_in_batches,
 )
 from workbench.tiers.placement.queues import wait_of, wait_of_times
-from workbench.tiers.placement.schedulers import SCHEDULERS, Outcome, Route, responses
+from workbench.tiers.placement.schedulers import (
+    SCHEDULERS,
+    Outcome,
+    Route,
+    drawn_for,
+    played_outcome,
+    responses,
+    with_played_times,
+)
 from workbench.tiers.placement.system import System
 
 _WINDOWS = 200
 _HYSTERESIS = 0.9
 """Share of `busy` below which thresholds return to their chosen values."""
 _STEPS = 20
-_CHARGES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Charges of `mapping` for requests that stay, relative to the time of the rest on a device."""
-_CREDITS = (0.125, 0.25, 0.5, 0.75, 0.9)
-"""Credits for such requests, relative to the time that an idle last tier saves."""
-_EQUAL = 1.01
+_FULL = 1.0 - 1e-6
 _NO_TIME = np.zeros(1)
 
 
@@ -59,7 +61,8 @@ class End:
         response_s = responses(
             [Route(1.0, times_s, [wait_of_times(system.arrivals_per_s, times_s)])]
         )
-        return _outcome(system, response_s, exits, device_s=times_s)
+        expected = _outcome(system, response_s, exits, device_s=times_s)
+        return with_played_times(expected, self, system)
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
@@ -67,7 +70,7 @@ class End:
         times_s = system.until_s[0][exits]
         ends = ends_at_devices(requests, times_s)
         is_correct = system.evidence.is_correct[requests.sample, exits]
-        return _played(system, requests, ends, is_correct, work_s={0: times_s})
+        return played_outcome(system, requests, ends, is_correct, work_s={0: times_s})
 
 
 class Cloud:
@@ -75,11 +78,19 @@ class Cloud:
 
     summary: ClassVar[str] = "all on the last tier"
 
+    def fits(self, system: System) -> str | None:
+        """Return why the last tier cannot compute everything, or None if it can."""
+        return _fits_last(system, 0)
+
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it."""
-        system = system.sending_raw()
+        if system.batch(-1) > 1:
+            return _in_the_long_run(self.play(system, drawn_for(system)), system, is_raw=True)
+        return with_played_times(self._closed(system.sending_raw()), self, system)
+
+    def _closed(self, system: System) -> Outcome:
         times_s = system.whole_s[-1][system.exits]
-        fixed_s = times_s + system.mates_s[-1] + system.send_raw_s[-1] + system.back_s[-1]
+        fixed_s = times_s + system.send_raw_s[-1] + system.back_s[-1]
         waits = link_waits(system, system.links_raw_s, system.total_per_s)
         waits.append(wait_of_times(system.total_per_s, times_s, system.counts[-1]))
         return _outcome(
@@ -101,17 +112,14 @@ class Cloud:
             system, system.links_raw_s, requests.arrival_s, requests.device
         )
         ready = requests.arrival_s + waits_s + system.send_raw_s[-1]
-        ends = (
-            ends_at_servers(ready, times_s, system.counts[-1])
-            + system.mates_s[-1]
-            + system.back_s[-1]
-        )
-        return _played(
+        work = Work(times_s, system.whole_rows_s[-1][exits])
+        ends, shares_s = ends_in_batches(ready, work, system.counts[-1], system.batch(-1))
+        return played_outcome(
             system,
             requests,
-            ends,
+            ends + system.back_s[-1],
             system.evidence.is_correct[requests.sample, exits],
-            work_s={len(system.names) - 1: times_s},
+            work_s={len(system.names) - 1: shares_s},
             num_bytes=system.raw_bytes[-1],
             joules=system.raw_j[-1],
             link_load=link_loads(system, system.links_raw_s, rate_of(requests)),
@@ -125,7 +133,10 @@ class WithoutExits:
     """
 
     summary: ClassVar[str] = "without exits, cut where one request is answered first"
-    needs_cut: ClassVar[bool] = True
+
+    def fits(self, system: System) -> str | None:
+        """Return why the model cannot be cut, or None if it can."""
+        return None if system.cut is not None else "it is not known where the model can be cut"
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it."""
@@ -143,10 +154,16 @@ class EndCloud:
 
     summary: ClassVar[str] = "first stage on the device, the rest on the last tier"
 
+    def fits(self, system: System) -> str | None:
+        """Return why the last tier cannot compute the rest, or None if it can."""
+        return _fits_last(system, 1)
+
     def expect(self, system: System) -> Outcome:
-        """Return what closed forms expect of it."""
-        system = system.sending()
-        return _expect_sent(system, system.exits)
+        """Return what closed forms expect of it, or what is played where batches are computed."""
+        if system.batch(-1) > 1:
+            return _in_the_long_run(self.play(system, drawn_for(system)), system)
+        sending = system.sending()
+        return with_played_times(_expect_sent(sending, sending.exits), self, system)
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
@@ -159,10 +176,14 @@ class Threshold:
 
     summary: ClassVar[str] = "like end-cloud, with exits that open as the last tier gets busy"
 
+    def fits(self, system: System) -> str | None:
+        """Return why the last tier cannot compute the rest, or None if it can."""
+        return _fits_last(system, 1)
+
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it: the balance at which the load is `busy`."""
-        system = system.sending()
-        return _expect_sent(system, exits_at(system.evidence, self.balance(system)))
+        balanced = replace(system, thresholds=self.balance(system))
+        return EndCloud().expect(balanced)
 
     def balance(self, system: System) -> tuple[float, ...]:
         """Return the thresholds at which the last tier is not more than `busy`."""
@@ -171,7 +192,7 @@ class Threshold:
         # relieves the last tier enough is taken.
         for thresholds in _opened(system):
             exits = exits_at(system.evidence, thresholds)
-            mean_s = float(system.rest_s[-1][exits].mean())
+            mean_s = float(_work_there(system, exits).least_s(system.batch(-1)).mean())
             if system.total_per_s * mean_s <= system.busy * system.counts[-1]:
                 return thresholds
         return _opened(system)[-1]
@@ -191,7 +212,8 @@ class Threshold:
                 continue
             exits[first:end] = levels[level][requests.sample[first:end]]
             elapsed_s = max(1e-12, requests.arrival_s[end - 1] - requests.arrival_s[first])
-            load = float(system.rest_s[-1][exits[first:end]].sum()) / elapsed_s / system.counts[-1]
+            work = _work_there(system, exits[first:end])
+            load = float(work.least_s(system.batch(-1)).sum()) / elapsed_s / system.counts[-1]
             # One window holds few requests, so their load alone would change the level by chance.
             mean_load = load if mean_load is None else 0.5 * (mean_load + load)
             if mean_load > system.busy and level < len(levels) - 1:
@@ -201,196 +223,104 @@ class Threshold:
         return _play_sent(system, requests, exits)
 
 
-class Mapping:
-    """Requests that do not leave at the first exit go where they are expected to end first.
+class NextTier:
+    """Every tier computes a part, and sends what it cannot answer to the next tier.
 
-    A request on its device delays the next one that starts there, and a request that is sent delays
-    the ones sent after it. If every request considered only itself, a busy last tier would be used
-    until it is no faster than a device. A request that stays is therefore charged or credited with
-    the difference between the two delays: see `charge_s`.
-
-    Source: Naor, The Regulation of Queue Size by Levying Tolls (1969).
+    Source: Teerapittayanon, McDanel, Kung, Distributed Deep Neural Networks over the Cloud, the
+    Edge and End Devices (2017).
     """
 
-    summary: ClassVar[str] = "each request where it is expected to end first"
+    summary: ClassVar[str] = "a part on every tier, each sends on what it is not sure of"
 
-    def charge_s(self, system: System) -> float:
-        """Return by how much a request must end earlier on its own device to stay there.
-
-        Below 0 it may end that much later. Of some charges whose expected p95 is within 1 % of the
-        best, and whose expected mean is within 1 % of the best of these, it is the one nearest to
-        0: 0 where nothing is busy, and infinite where nothing should stay. A charge with which a
-            queue would grow without end is the last resort, also where so few requests are in it
-            that p95 does not show it.
-        """
-        if not system.can_finish_here or not (system.exits > 0).any():
-            return 0.0
-        here_s, _, advantage_s = self._rest_s(system)
-        charges_s = [
-            0.0,
-            *(max(0.0, -advantage_s) + here_s.mean() * part for part in _CHARGES),
-            np.inf,
-        ]
-        charges_s += [-advantage_s * part for part in _CREDITS if advantage_s > 0]
-        # The first of equally good charges is returned, and that is the one nearest to 0.
-        charges_s.sort(key=abs)
-        outcomes = [self._expect(system, float(charge_s)) for charge_s in charges_s]
-        times_s = np.array([outcome.quantile_s(0.95) for outcome in outcomes])
-        is_stable = np.array([outcome.highest_load < 1.0 for outcome in outcomes])
-        if is_stable.any():
-            times_s[~is_stable] = np.inf
-        if np.isinf(times_s).all():
-            return float(charges_s[int(np.argmin([outcome.highest_load for outcome in outcomes]))])
-        is_best = times_s <= _EQUAL * times_s.min()
-        means_s = np.where(is_best, [outcome.response_s.mean() for outcome in outcomes], np.inf)
-        return float(charges_s[int(np.argmax(means_s <= _EQUAL * means_s.min()))])
+    def fits(self, system: System) -> str | None:
+        """Return why the tiers cannot compute all parts, or None if they can."""
+        if system.hops is None:
+            return "with fewer than three tiers, it does what end-cloud does"
+        if sum(map(len, system.parts)) < system.stage_s.shape[1]:
+            return "the tiers do not have the memory for their parts of the model"
+        return None
 
     def expect(self, system: System) -> Outcome:
-        """Return what closed forms expect of it, with the last tier as the place to send to."""
-        return self._expect(system, self.charge_s(system))
-
-    def _rest_s(self, system: System) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the rest's times here and on the last tier, and how much earlier it ends there."""
-        sending, goes_on = system.sending(), system.exits > 0
-        here_s = system.rest_s[0][system.exits[goes_on]]
-        there_s = system.rest_s[-1][sending.exits[goes_on]]
-        away_s = system.send_s[-1] + system.back_s[-1] + system.mates_s[-1]
-        return here_s, there_s, float(here_s.mean() - there_s.mean() - away_s)
-
-    def _expect(self, system: System, charge_s: float) -> Outcome:
-        sending, goes_on, last = system.sending(), system.exits > 0, len(system.names) - 1
-        if not system.can_finish_here or not goes_on.any() or np.isinf(charge_s):
-            return _expect_sent(sending, sending.exits)
-        here_s, there_s, advantage_s = self._rest_s(system)
-        away_s = float(system.send_s[last] + system.back_s[last] + system.mates_s[last])
-        first_s, share = system.stage_s[0, 0], float(goes_on.mean())
-        # A request stays once it would wait longer than the other tier saves. For those that are
-        # sent, this is a queue with a limited length, and the blocked ones are those that stay.
-        queues = bounded_waits(system, there_s, share, advantage_s + charge_s)
-        blocked = queues[0].blocked
-        sent, kept = (1.0 - blocked) * share, blocked * share
-        device_s = np.concatenate([[first_s], first_s + here_s])
-        weights = np.array([1.0 - kept, *([kept / len(here_s)] * len(here_s))])
-        line = wait_of_times(system.arrivals_per_s, device_s, weights=weights)
-        routes = [
-            Route(1.0 - share, np.full(1, first_s), (line,)),
-            Route(kept, first_s + here_s, (line,)),
-            Route(sent, first_s + there_s + away_s, (line, *queues)),
-        ]
-        load = dict.fromkeys(system.names, 0.0)
-        load[system.names[0]] = system.arrivals_per_s * float(device_s @ weights)
-        load[system.names[last]] = (
-            system.total_per_s * sent * float(there_s.mean()) / system.counts[last]
-        )
-        accuracy = blocked * accuracy_at(system.evidence, system.exits)
-        accuracy += (1.0 - blocked) * accuracy_at(sending.evidence, sending.exits)
-        return Outcome(
-            responses(routes),
-            accuracy,
-            sent * float(system.sent_bytes[last]),
-            float(device_s @ weights) * system.power[0] + sent * float(system.send_j[last]),
-            load,
-            link_loads(system, system.links_s, system.total_per_s * sent),
+        """Return what is expected of it: what becomes of drawn requests in the long run."""
+        outcome = self._follow(system, drawn_for(system), is_endless=True)
+        seen = system.passing_on()
+        assert seen.hops is not None
+        share = float((seen.exits > seen.parts[0][-1]).mean())
+        return replace(
+            outcome,
+            accuracy=accuracy_at(seen.evidence, seen.exits),
+            bytes_per_sample=share * float(seen.hops.num_bytes[0]),
         )
 
     def play(self, system: System, requests: Requests) -> Outcome:
-        """Return what becomes of drawn requests.
+        """Return what becomes of drawn requests."""
+        return self._follow(system, requests, is_endless=False)
 
-        All tiers that can compute the rest are compared.
-        """
-        sending = system.sending()
-        here, there = system.exits[requests.sample], sending.exits[requests.sample]
-        places = [
-            tier for tier in range(len(system.names)) if np.isfinite(system.rest_s[tier]).all()
-        ]
-        ends, where = _map(
-            system, requests, here, there, places=places, charge_s=self.charge_s(system)
-        )
-        exits = np.where(where == 0, here, there)
-        is_correct = np.where(
-            where == 0,
-            system.evidence.is_correct[requests.sample, exits],
-            sending.evidence.is_correct[requests.sample, exits],
-        )
-        device_s = system.stage_s[0, 0] + np.where(
-            (where == 0) & (exits > 0), system.rest_s[0][exits], 0.0
-        )
-        device_s = np.where(np.isfinite(device_s), device_s, system.stage_s[0, 0])
-        work_s = {0: device_s} | {
-            tier: np.where(where == tier, system.rest_s[tier][exits], 0.0)
-            for tier in places
-            if tier > 0
-        }
-        passes = np.array([(where > link).mean() for link in range(len(system.links_s))])
-        return _played(
+    def _follow(self, system: System, requests: Requests, *, is_endless: bool) -> Outcome:
+        """Follow requests from tier to tier. Endless queues take infinitely long."""
+        system = system.passing_on()
+        hops, exits = system.hops, system.exits[requests.sample]
+        assert hops is not None
+        device_s = np.full(len(exits), system.stage_s[0, 0])
+        ends = ends_at_devices(requests, device_s)
+        at_s, back_s = np.array(ends), 0.0
+        work_s, link_load = {0: device_s}, {}
+        sent_bytes, joules, is_full = 0.0, 0.0, np.zeros(len(exits), dtype=bool)
+        last_stage = system.parts[0][-1]
+        for link, number in enumerate(num_links(system)):
+            (going,) = np.nonzero(exits > last_stage)
+            if not len(going):
+                break
+            share = float((exits[requests.counted] > last_stage).mean())
+            if not link:
+                sent_bytes, joules = share * hops.num_bytes[0], share * hops.energy_j[0]
+            link_s = float(hops.links_s[link])
+            ordered = going[np.argsort(at_s[going], kind="stable")]
+            passing = Requests(at_s[ordered], requests.device[ordered] % number, ordered)
+            carried = ends_at_devices(passing, np.full(len(ordered), link_s))
+            at_s[ordered] = carried + hops.send_s[link] - link_s
+            per_s = rate_of(requests) * share
+            names = f"{system.names[link]}-{system.names[link + 1]}"
+            link_load |= {
+                names: link_loads(system, np.eye(len(hops.links_s))[link] * link_s, per_s)[names]
+            }
+            tier, part = link + 1, system.parts[link + 1]
+            work = self._work(system, tier, exits[going], float(hops.received_s[link]))
+            ended, shares_s = ends_in_batches(
+                at_s[going], work, system.counts[tier], system.batch(tier)
+            )
+            at_s[going], back_s = ended, back_s + float(hops.back_s[link])
+            ends[going] = at_s[going] + back_s
+            work_s[tier] = np.zeros(len(exits))
+            work_s[tier][going] = shares_s
+            least_s = float(work.least_s(system.batch(tier)).mean())
+            load = per_s * least_s / system.counts[tier]
+            if is_endless and max(load, link_load[names]) >= 1.0:
+                is_full[going] = True
+                work_s[tier][going] = np.maximum(shares_s, least_s)
+            last_stage = part[-1] if part else last_stage
+        ends[is_full] = np.inf
+        is_correct = system.evidence.is_correct[requests.sample, exits]
+        return played_outcome(
             system,
             requests,
             ends,
             is_correct,
             work_s=work_s,
-            num_bytes=system.sent_bytes[where][requests.counted].mean(),
-            joules=system.send_j[where][requests.counted].mean(),
-            link_load=link_loads(system, system.links_s * passes, rate_of(requests)),
+            num_bytes=sent_bytes,
+            joules=joules,
+            link_load=link_load,
         )
 
-
-def _map(
-    system: System,
-    requests: Requests,
-    exits_here: np.ndarray,
-    exits_there: np.ndarray,
-    *,
-    places: Sequence[int],
-    charge_s: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return when each request is answered, and the tier that answered it.
-
-    Features that are sent may leave at another exit than those that are not.
-    """
-    first_s = float(system.stage_s[0, 0])
-    device_free = [0.0] * system.counts[0]
-    links = PlayedLinks.of(system, rate_of(requests, exits_here > 0))
-    others = [
-        (
-            tier,
-            float(system.send_s[tier]),
-            float(system.back_s[tier] + system.mates_s[tier]),
-            system.rest_s[tier].tolist(),
-            [0.0] * system.counts[tier],
-            links[tier],
-        )
-        for tier in places
-        if tier > 0
-    ]
-    here_s = [np.inf] * system.stage_s.shape[1]
-    if 0 in places:
-        here_s = system.rest_s[0].tolist()
-    num_requests = len(requests.arrival_s)
-    ends, where = np.empty(num_requests), np.zeros(num_requests, dtype=np.int64)
-    devices = requests.device.tolist()
-    leaves_here, leaves_there = exits_here.tolist(), exits_there.tolist()
-    # Every simulated request passes this loop, where lists and local names are faster than arrays
-    # and attributes.
-    replace = heapq.heapreplace
-    for request, done in first_stages(requests, first_s, device_free):
-        device, leaves = devices[request], leaves_here[request]
-        device_free[device] = ends[request] = done
-        if not leaves:
-            continue
-        best, chosen, line, busy_until = done + here_s[leaves] + charge_s, 0, None, 0.0
-        for tier, send, back, service, free_s, path in others:
-            ready = done + send + (path.wait_s(device, done) if path.can_wait else 0.0)
-            finish = (ready if ready > free_s[0] else free_s[0]) + service[leaves_there[request]]
-            if finish + back < best:
-                best, chosen, line, busy_until = finish + back, tier, free_s, finish
-        if line is None:
-            # `best` includes the charge, which only decides: nobody waits for it.
-            best = device_free[device] = done + here_s[leaves]
-        else:
-            replace(line, busy_until)
-            links[chosen].send(device, done)
-        ends[request], where[request] = best, chosen
-    return ends, where
+    def _work(self, system: System, tier: int, exits: np.ndarray, received_s: float) -> Work:
+        """Return what requests take at a tier that computes its part until their exits."""
+        part = system.parts[tier]
+        alone_s, rows_s = np.zeros(len(exits)), np.zeros(len(exits))
+        for stage in part:
+            reaches = exits >= stage
+            alone_s[reaches] += system.stage_s[tier, stage]
+            rows_s[reaches] += system.added_s[tier, stage]
+        return Work(alone_s + received_s, rows_s + received_s)
 
 
 def _opened(system: System) -> list[tuple[float, ...]]:
@@ -419,7 +349,7 @@ def _expect_sent(system: System, exits: np.ndarray) -> Outcome:
     there_s = system.rest_s[-1][exits[goes_on]]
     if share:
         queue = wait_of_times(system.total_per_s * share, there_s, system.counts[-1])
-        away_s = system.send_s[-1] + system.back_s[-1] + system.mates_s[-1]
+        away_s = system.send_s[-1] + system.back_s[-1]
         waits = link_waits(system, system.links_s, system.total_per_s * share, before_s=first_s)
         routes.append(Route(share, first_s + there_s + away_s, (line, queue, *waits)))
     return _outcome(
@@ -438,13 +368,15 @@ def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome
     device_s = np.full(len(exits), system.stage_s[0, 0])
     ends = ends_at_devices(requests, device_s)
     goes_on = exits > 0
-    work_s = system.rest_s[-1][exits]
-    away_s = system.mates_s[-1] + system.back_s[-1]
     waits_s = played_link_waits_s(system, system.links_s, ends[goes_on], requests.device[goes_on])
     ready = ends[goes_on] + waits_s + system.send_s[-1]
-    ends[goes_on] = away_s + ends_at_servers(ready, work_s[goes_on], system.counts[-1])
+    work_s = np.zeros(len(exits))
+    served, work_s[goes_on] = ends_in_batches(
+        ready, _work_there(system, exits[goes_on]), system.counts[-1], system.batch(-1)
+    )
+    ends[goes_on] = served + system.back_s[-1]
     share = float(goes_on[requests.counted].mean())
-    return _played(
+    return played_outcome(
         system,
         requests,
         ends,
@@ -454,6 +386,37 @@ def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome
         joules=share * system.send_j[-1],
         link_load=link_loads(system, system.links_s, rate_of(requests, goes_on)),
     )
+
+
+def _work_there(system: System, exits: np.ndarray) -> Work:
+    """Return what the rest of requests takes on the last tier."""
+    return Work(system.rest_s[-1][exits], system.rest_rows_s[-1][exits])
+
+
+def _fits_last(system: System, first: int) -> str | None:
+    """Return why the last tier cannot compute the stages from one on, or None if it can."""
+    if np.isfinite(system.stage_s[-1, first:]).all():
+        return None
+    return f"tiers.{system.names[-1]}.memory is too small for the model"
+
+
+def _in_the_long_run(outcome: Outcome, system: System, *, is_raw: bool = False) -> Outcome:
+    """Return what was played, without steady times where a queue grows without end."""
+    seen = system.sending_raw() if is_raw else system.sending()
+    work, share = _work_there(seen, seen.exits), float((seen.exits > 0).mean())
+    if is_raw:
+        work, share = Work(seen.whole_s[-1][seen.exits], seen.whole_rows_s[-1][seen.exits]), 1.0
+    name, first = system.names[-1], system.names[0]
+    used = system.total_per_s * float(work.least_s(system.batch(-1)).mean()) / system.counts[-1]
+    if max([used, outcome.load[first], *outcome.link_load.values()]) < 1.0:
+        # Batches grow as more requests wait, so a machine that is always busy may still keep up.
+        return replace(outcome, load={**outcome.load, name: min(outcome.load[name], _FULL)})
+    if outcome.load[first] >= 1.0:
+        share = 1.0
+    response_s = np.sort(outcome.response_s)
+    response_s[round((1.0 - share) * len(response_s)) :] = np.inf
+    load = {**outcome.load, name: max(used, outcome.load[name])}
+    return replace(outcome, response_s=response_s, load=load)
 
 
 def _outcome(
@@ -477,34 +440,6 @@ def _outcome(
         accuracy_at(system.evidence, exits),
         float(num_bytes),
         float(device_s.mean() * system.power[0] + joules),
-        load,
-        link_load or {},
-    )
-
-
-def _played(
-    system: System,
-    requests: Requests,
-    ends: np.ndarray,
-    is_correct: np.ndarray,
-    *,
-    work_s: dict[int, np.ndarray],
-    num_bytes: float = 0.0,
-    joules: float = 0.0,
-    link_load: dict[str, float] | None = None,
-) -> Outcome:
-    """Return what was played, with the time of each request on each tier, by its number."""
-    kept = requests.counted
-    elapsed_s = float(requests.arrival_s[-1] - requests.arrival_s[kept][0])
-    load = dict.fromkeys(system.names, 0.0)
-    for tier, times_s in work_s.items():
-        load[system.names[tier]] = float(times_s[kept].sum()) / elapsed_s / system.counts[tier]
-    device_s = work_s[0][kept].mean() if 0 in work_s else 0.0
-    return Outcome(
-        (ends - requests.arrival_s)[kept],
-        float(is_correct[kept].mean()),
-        float(num_bytes),
-        float(device_s * system.power[0] + joules),
         load,
         link_load or {},
     )

@@ -8,7 +8,7 @@ Pure mathematics over rates and times in seconds; which queue is where is left t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,24 +23,20 @@ class Wait:
     Attributes:
         probability: Share of the requests that wait at all.
         mean_s: Mean wait of all requests, infinite where the queue grows without end.
-        blocked: Share of the requests that are sent elsewhere because the queue is full.
         constant_s: The service time of one server that takes the same for each request, which says
             how waits are distributed, or 0 if there is none.
-        states: The possible waits in seconds and the share of each, or None if they are not known.
     """
 
     probability: float
     mean_s: float
-    blocked: float = 0.0
     constant_s: float = 0.0
-    states: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
 
     def draw(self, number: int, random: np.random.Generator) -> np.ndarray:
         """Return waits as they are distributed.
 
         For a server with a constant service time they are exact: the sum of a geometric number of
-        uniform ones. Those of a bounded queue are the ones of its states. Else only the share that
-        waits and the mean wait are known: they are drawn as exponential ones.
+        uniform ones. Else only the share that waits and the mean wait are known: they are drawn as
+        exponential ones.
 
         Args:
             number: How many.
@@ -48,8 +44,6 @@ class Wait:
 
         Source: Pollaczek (1930) and Khinchine (1932), in the form of Benes (1957).
         """
-        if self.states is not None:
-            return random.choice(self.states[0], number, p=self.states[1])
         if self.constant_s > 0 and self.probability < _HEAVY:
             ahead = random.geometric(1.0 - self.probability, number) - 1
             # All uniform draws are made at once. Differences of their running sum are the sums.
@@ -143,46 +137,3 @@ def wait_of_times(
         return Wait(0.0, 0.0)
     variation = max(0.0, float((times_s**2) @ weights) / mean_s**2 - 1.0)
     return wait_of(arrivals_per_s, mean_s, num_servers, variation=variation)
-
-
-def bounded_wait(
-    arrivals_per_s: float, service_s: float, num_servers: int, longest_s: float
-) -> Wait:
-    """Return the wait in a queue that requests avoid where they would wait longer than a limit.
-
-    Service times are constant, which waits half as long as random ones do: it is M/M/c/K with twice
-    as many places to wait as are served within the limit, each of which counts for half of its
-    time.
-
-    Args:
-        arrivals_per_s: Arrivals per second, including requests that are sent elsewhere.
-        service_s: Mean service time in seconds.
-        num_servers: Number of servers.
-        longest_s: The wait from which a request goes elsewhere, or negative if none ever waits
-            here.
-
-    Source: Kleinrock, Queueing Systems I (1975), birth-death processes.
-
-    Example:
-        >>> bounded_wait(2.0, 1.0, 1, 0.0).blocked > 0.6
-        True
-    """
-    if longest_s < 0:
-        return Wait(0.0, 0.0, 1.0)
-    places = num_servers + int(min(2.0 * longest_s * num_servers / service_s, 1_000_000))
-    offered = arrivals_per_s * service_s
-    numbers = np.arange(1, places + 1)
-    # Logarithms, because the shares of a million states leave the range of floats.
-    logs = np.concatenate(
-        [[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(numbers, num_servers)))]
-    )
-    shares = np.exp(logs - logs.max())
-    shares /= shares.sum()
-    # Arrivals at random times find the queue as it is on average, so the share of time in which
-    # it is full is the share of requests that are sent elsewhere.
-    blocked = float(shares[-1])
-    admitted = shares[:-1] / max(1.0 - blocked, 1e-12)
-    ahead = np.arange(places) - num_servers + 1
-    waits_s = np.where(ahead > 0, ahead * service_s / num_servers, 0.0) / 2.0
-    states = (waits_s, admitted / admitted.sum())
-    return Wait(float(admitted[ahead > 0].sum()), float(admitted @ waits_s), blocked, states=states)

@@ -23,7 +23,7 @@ from workbench.foundation.formatting import (
 from workbench.tiers.placement.labels import early_at
 from workbench.tiers.placement.link_queues import link_loads, without_heartbeats
 from workbench.tiers.placement.played_queues import draw_requests
-from workbench.tiers.placement.schedulers import Outcome, Policy, policies_for
+from workbench.tiers.placement.schedulers import Outcome, Policy, left_out, policies_for
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import Objective
 
@@ -128,14 +128,23 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
     return plans
 
 
-def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
+def recommend(
+    plans: Sequence[Plan], objective: Objective, system: System | None = None
+) -> Plan | None:
     """Return the plan that serves the objective best, or None if none keeps to its limits.
 
     Args:
         plans: The plans.
         objective: Limits, and what is made best.
+        system: The system, whose tiers may have limits, too.
     """
-    kept = [plan for plan in plans if plan.outcome.highest_load < 1.0 and np.isfinite(plan.p95_s)]
+    kept = [
+        plan
+        for plan in plans
+        if plan.outcome.highest_load < 1.0
+        and np.isfinite(plan.p95_s)
+        and not (system is not None and plan.outcome.over(system))
+    ]
     if isinstance(objective.p95_latency, float):
         kept = [plan for plan in kept if plan.p95_s <= objective.p95_latency]
     if isinstance(objective.accuracy, float):
@@ -209,10 +218,39 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
     }
     lines = [_about_choice(system, plans, recommended)]
     lines += [f"{scheduler}: {why}" for scheduler, why in full.items() if why is not None]
+    lines += about_limits(system, plans)
+    lines += _about_left_out(system)
     if len(system.names) > 1:
         lines += [] if system.has_own_models else [_about_cut(system)]
         lines += [*_about_groups(system), *_about_changes(system)]
     return lines
+
+
+def about_limits(system: System, plans: Sequence[Plan]) -> list[str]:
+    """Describe which schedulers keep a tier busier than its limits allow.
+
+    Args:
+        system: The system.
+        plans: The plans.
+    """
+    lines = []
+    for plan in plans:
+        for name in plan.outcome.over(system):
+            limit = system.limits[system.names.index(name)]
+            lines.append(
+                f"{plan.scheduler}: a machine of {name} would compute"
+                f" {format_percent(plan.outcome.load[name])} of the time, and its max_load or"
+                f" max_power allows {format_percent(limit)}."
+            )
+    return lines
+
+
+def _about_left_out(system: System) -> list[str]:
+    # Of these, the lines on cuts and the guide say more.
+    known = {"cut", "next-tier"} if len(system.names) < 3 else {"cut"}
+    return [
+        f"{name} is left out: {why}." for name, why in left_out(system).items() if name not in known
+    ]
 
 
 def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> str | None:
@@ -382,6 +420,9 @@ def _plan(
 def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tuple[float, float]:
     random = np.random.default_rng(seed)
     quantiles_s = []
+    settled = getattr(policy, "settled", None)
+    if settled is not None:  # what is placed where does not change with the samples
+        policy = settled(system)
     for _ in range(_NUM_RESAMPLES):
         drawn = random.integers(len(system.exits), size=len(system.exits))
         # One factor for all stages of a tier: what makes a machine slow slows all of them.

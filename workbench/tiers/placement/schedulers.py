@@ -7,19 +7,23 @@ load. The schedulers themselves are in `policies`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from workbench.foundation.registry import Registry
+from workbench.tiers.placement.played_queues import Requests, draw_requests
 from workbench.tiers.placement.queues import Wait
 
 if TYPE_CHECKING:
-    from workbench.tiers.placement.played_queues import Requests
     from workbench.tiers.placement.system import System
 
 _NUM_DRAWN = 20_000
+_QUIET, _HEAVY = 0.02, 0.95
+"""Loads between which closed forms do not say how waits are distributed."""
+NUM_EXPECTED = 20_000
+"""Requests that are drawn where no closed form says what is expected of a scheduler."""
 
 
 class Policy(Protocol):
@@ -43,7 +47,8 @@ SCHEDULERS = Registry(
         "cloud": "workbench.tiers.placement.policies:Cloud",
         "cut": "workbench.tiers.placement.policies:WithoutExits",
         "end-cloud": "workbench.tiers.placement.policies:EndCloud",
-        "mapping": "workbench.tiers.placement.policies:Mapping",
+        "next-tier": "workbench.tiers.placement.policies:NextTier",
+        "mapping": "workbench.tiers.placement.mapping:Mapping",
         "threshold": "workbench.tiers.placement.policies:Threshold",
     },
     group="workbench.schedulers",
@@ -51,13 +56,27 @@ SCHEDULERS = Registry(
 
 
 def policies_for(system: System) -> dict[str, Policy]:
-    """Return the schedulers by name, without those that need a cut where none is known."""
+    """Return the schedulers that the tiers of a system can carry out, by name."""
+    unfit = left_out(system)
     policies: dict[str, Any] = {name: SCHEDULERS.load(name)() for name in SCHEDULERS.names()}
-    return {
-        name: policy
-        for name, policy in policies.items()
-        if system.cut is not None or not getattr(policy, "needs_cut", False)
-    }
+    return {name: policy for name, policy in policies.items() if name not in unfit}
+
+
+def left_out(system: System) -> dict[str, str]:
+    """Return why the tiers of a system cannot carry out some schedulers, by name.
+
+    A scheduler may have a method `fits`, which returns that reason, or None if there is none.
+
+    Args:
+        system: The system.
+    """
+    reasons = {}
+    for name in SCHEDULERS.names():
+        fits = getattr(SCHEDULERS.load(name)(), "fits", None)
+        reason = None if fits is None else fits(system)
+        if reason is not None:
+            reasons[name] = reason
+    return reasons
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,18 @@ class Outcome:
     def highest_load(self) -> float:
         """The highest load of a tier or a link. From 1 on, a queue grows without end."""
         return max([*self.load.values(), *self.link_load.values()])
+
+    def over(self, system: System) -> list[str]:
+        """Return the tiers whose load is higher than the file allows.
+
+        Args:
+            system: The system, with its limits.
+        """
+        return [
+            name
+            for name, limit in zip(system.names, system.limits, strict=False)
+            if self.load[name] > limit
+        ]
 
     def quantile_s(self, share: float) -> float:
         """Return the time within which that share of the requests is answered."""
@@ -126,3 +157,65 @@ def responses(routes: Sequence[Route], *, seed: int = 0) -> np.ndarray:
                 times_s += wait.draw(number, random)
         drawn_s.append(times_s)
     return np.concatenate(drawn_s)
+
+
+def drawn_for(system: System) -> Requests:
+    """Return drawn requests from which it is read what is expected of a scheduler."""
+    return draw_requests(
+        NUM_EXPECTED, system.counts[0], system.arrivals_per_s, len(system.exits), seed=0
+    )
+
+
+def played_outcome(
+    system: System,
+    requests: Requests,
+    ends: np.ndarray,
+    is_correct: np.ndarray,
+    *,
+    work_s: dict[int, np.ndarray],
+    num_bytes: float = 0.0,
+    joules: float = 0.0,
+    link_load: dict[str, float] | None = None,
+) -> Outcome:
+    """Return what was played.
+
+    Args:
+        system: The system.
+        requests: The requests.
+        ends: (requests,): when each was answered, in seconds.
+        is_correct: (requests,): whether its answer was correct.
+        work_s: By the number of a tier, the time of its machines for each request.
+        num_bytes: Bytes that left the first tier for a request, in the mean.
+        joules: Energy of sending them, in the mean.
+        link_load: The share of time that links carried something, by their tiers.
+    """
+    kept = requests.counted
+    elapsed_s = float(requests.arrival_s[-1] - requests.arrival_s[kept][0])
+    load = dict.fromkeys(system.names, 0.0)
+    for tier, times_s in work_s.items():
+        load[system.names[tier]] = float(times_s[kept].sum()) / elapsed_s / system.counts[tier]
+    device_s = work_s[0][kept].mean() if 0 in work_s else 0.0
+    return Outcome(
+        (ends - requests.arrival_s)[kept],
+        float(is_correct[kept].mean()),
+        float(num_bytes),
+        float(device_s * system.power[0] + joules),
+        load,
+        link_load or {},
+    )
+
+
+def with_played_times(outcome: Outcome, policy: Policy, system: System) -> Outcome:
+    """Return what closed forms expect, with response times as they are played if requests wait.
+
+    Means of waits are exact in closed form, and their distribution is not: it is nearly exponential
+    only in queues that are almost full.
+
+    Args:
+        outcome: What closed forms expect.
+        policy: The scheduler.
+        system: The system.
+    """
+    if not _QUIET < outcome.highest_load < _HEAVY:
+        return outcome
+    return replace(outcome, response_s=policy.play(system, drawn_for(system)).response_s)

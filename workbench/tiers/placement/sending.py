@@ -17,7 +17,7 @@ from workbench.deploy.stages import Stage, Stages
 from workbench.foundation.errors import ExperimentError
 from workbench.tiers.placement.links import HEADER_BYTES, beats_per_link, heartbeat_s, occupied_s
 from workbench.tiers.placement.profile import FrameTiming, Profile
-from workbench.tiers.placement.tiers_file import TiersFile
+from workbench.tiers.placement.tiers_file import HERE, TiersFile
 
 ANSWER_BYTES = HEADER_BYTES + 64
 _MIN_SHARE = 1e-6
@@ -52,8 +52,8 @@ class Sending:
         folder: The folder that its paths are relative to.
         profiles: What was measured on the machines of each tier.
         stages: The stages whose inputs and features were sent then.
-        with_frames: Whether making, protecting and reading frames counts. The time of links always
-            does.
+        with_frames: Whether making, protecting and reading frames counts on tiers that are measured
+            on this machine. That on other machines, and the time of links, always counts.
     """
 
     file: TiersFile
@@ -81,6 +81,30 @@ class Sending:
             is_far * num_bytes,
             joules * num_bytes + is_far * sender_s[0] * (tiers[0].power or 0.0),
             self._links_s(num_bytes) / np.maximum(1.0 - self.heartbeat_load, _MIN_SHARE),
+        )
+
+    def hop(self, link: int, num_bytes: int) -> tuple[float, float, int, float, float, float]:
+        """Return what a frame costs from a tier to the next one, as the fields of `Hops`.
+
+        Args:
+            link: The number of the link between them.
+            num_bytes: Bytes of the frame, header included.
+
+        Raises:
+            ExperimentError: If frames were not timed, or a trace cannot be read.
+        """
+        given = self.file.links_in_order()[link]
+        power = list(self.file.tiers.values())[link].power or 0.0
+        sender_s, receiver_s, idle_s = self._processes(num_bytes)
+        link_s, answer_s = (self._links_s(size)[link] for size in (num_bytes, ANSWER_BYTES))
+        beats = self.heartbeat_load[link]
+        return (
+            float(given.rtt / 2 + link_s + sender_s[link] + (idle_s[link] + idle_s[link + 1]) / 2),
+            float(receiver_s[link + 1]),
+            num_bytes,
+            float((given.energy or 0.0) * num_bytes + sender_s[link] * power),
+            float(link_s / max(1.0 - beats, _MIN_SHARE)),
+            float(given.rtt / 2 + answer_s),
         )
 
     def ways(self, num_bytes: float) -> np.ndarray:
@@ -123,7 +147,7 @@ class Sending:
 
     def _processes(self, num_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return, for each tier, the times of sending, receiving, and waking up processes."""
-        if not self.with_frames or len(self.profiles) == 1:
+        if len(self.profiles) == 1:
             none = np.zeros(len(self.profiles))
             return none, none, none
         kinds = {self.input_bytes(self.stages.stages[0]): "inputs"}
@@ -132,6 +156,9 @@ class Sending:
         known = sorted(kinds)
         busy_s = []
         for name, profile in self.profiles.items():
+            if not self.with_frames and self.file.tiers[name].machine == HERE:
+                busy_s.append([0.0, 0.0, 0.0])
+                continue
             timings = [self._timing(name, profile, kinds[size]) for size in known]
             times_s = [
                 (timing.sender_busy_s, timing.receiver_busy_s, timing.idle_s) for timing in timings

@@ -26,6 +26,7 @@ class Cut:
         is_there: (nodes,): whether each node of the graph is computed on the last tier.
         sent: The names of the values that are sent.
         stage_s: (tiers, parts): time of a part, as `System.stage_s`.
+        row_s: As `System.row_s`, of the parts.
         send_s: As `System.send_s`, of the values.
         received_s: As `System.received_s`, of the values.
         sent_bytes: As `System.sent_bytes`, of the values.
@@ -40,6 +41,7 @@ class Cut:
     is_there: np.ndarray
     sent: tuple[str, ...]
     stage_s: np.ndarray
+    row_s: np.ndarray
     send_s: np.ndarray
     received_s: np.ndarray
     sent_bytes: np.ndarray
@@ -61,6 +63,32 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Hops:
+    """What each tier sends to the next one if every tier computes a part and sends on the rest.
+
+    The arrays are over links. A tier without the memory for its part only passes requests on.
+
+    Attributes:
+        send_s: Time until what is sent is at the next tier.
+        received_s: Time in which a machine of the next tier reads it and sends the answer.
+        num_bytes: Its bytes.
+        energy_j: Energy of the sender, in joules.
+        links_s: How long a link is occupied by it.
+        back_s: Time of the answer over the link.
+        evidence: How the exits do on what is received at each tier, or None if that changes
+            nothing.
+    """
+
+    send_s: np.ndarray
+    received_s: np.ndarray
+    num_bytes: np.ndarray
+    energy_j: np.ndarray
+    links_s: np.ndarray
+    back_s: np.ndarray
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True)
 class System:
     """Tiers in order, what each takes for the parts of a model, and how requests go between them.
 
@@ -69,8 +97,7 @@ class System:
         counts: Number of machines of each.
         arrivals_per_s: Requests that start at one machine of the first tier, per second.
         stage_s: (tiers, stages): time of a stage for one request on one machine, or infinite if the
-            tier cannot run it.
-        mates_s: For each tier, how much longer a request takes because it is computed in a batch.
+            tier has no memory for it.
         send_s: For each tier, the time of the features from the first tier to it.
         send_raw_s: Likewise of the inputs.
         received_s: For each tier, how long a machine works on a request with features in addition
@@ -94,8 +121,14 @@ class System:
         cut: Where the model without exits is cut, or None if its nodes were not measured.
         group_threshold: The probability from which the first exit is sure of a group of classes, or
             None if there are no groups.
-        has_own_models: Whether the first tier has one model and the last another, which also uses
-            inputs.
+        has_own_models: Whether the stages are models of their own, one for each tier, which all use
+            the inputs.
+        row_s: (tiers, stages): by how much a request makes the call of a batch longer. None for the
+            time of the stage, so that batches save nothing.
+        batches: For each tier, how many of the requests that wait a machine computes at once. Empty
+            for one everywhere.
+        hops: What each tier sends to the next one, or None for fewer than three tiers.
+        limits: For each tier, the largest load that the file allows. Empty for none.
         heartbeat_s: How often each machine of the first tier sends a heartbeat to every further
             tier.
         heartbeat_load: For each link, the share of the time that it carries heartbeats.
@@ -105,7 +138,6 @@ class System:
     counts: tuple[int, ...]
     arrivals_per_s: float
     stage_s: np.ndarray
-    mates_s: np.ndarray
     send_s: np.ndarray
     send_raw_s: np.ndarray
     received_s: np.ndarray
@@ -126,6 +158,10 @@ class System:
     cut: Cut | None = None
     group_threshold: float | None = None
     has_own_models: bool = False
+    row_s: np.ndarray | None = None
+    batches: tuple[int, ...] = ()
+    hops: Hops | None = None
+    limits: tuple[float, ...] = ()
     heartbeat_s: float = np.inf
     heartbeat_load: np.ndarray | float = 0.0
 
@@ -138,13 +174,11 @@ class System:
             for evidence in (self.evidence, self.raw_evidence)
         ]
         assert last[0] is not None
-        # `mates_s` is the time of the other requests of a batch, so it follows the time of one.
-        finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
         return (
             replace(
                 self,
                 stage_s=cut.stage_s,
-                mates_s=self.mates_s * cut.stage_s.sum(axis=1) / finite_s,
+                row_s=cut.row_s,
                 send_s=cut.send_s,
                 links_s=cut.links_s,
                 received_s=cut.received_s,
@@ -156,6 +190,7 @@ class System:
                 # No probability reaches 2, so nothing leaves before the last part.
                 thresholds=(2.0,) * (num_parts - 1) + (0.0,),
                 cut=None,
+                hops=None,
             ),
             cut.scheduler,
         )
@@ -168,14 +203,19 @@ class System:
         cut = self.cut
         if cut is not None and cut.sent_evidence is not None:
             cut = replace(cut, sent_evidence=cut.sent_evidence.by_group())
-        return replace(self, evidence=evidence, sent_evidence=sent, raw_evidence=raw, cut=cut)
+        hops = self.hops
+        if hops is not None and hops.evidence is not None:
+            hops = replace(hops, evidence=hops.evidence.by_group())
+        return replace(
+            self, evidence=evidence, sent_evidence=sent, raw_evidence=raw, cut=cut, hops=hops
+        )
 
     def with_times(self, factors: np.ndarray) -> Self:
         """Return it with the times of stages multiplied by a factor for each tier, (tiers, 1)."""
         cut = self.cut
         if cut is not None:
-            cut = replace(cut, stage_s=cut.stage_s * factors)
-        return replace(self, stage_s=self.stage_s * factors, cut=cut)
+            cut = replace(cut, stage_s=cut.stage_s * factors, row_s=cut.row_s * factors)
+        return replace(self, stage_s=self.stage_s * factors, row_s=self.added_s * factors, cut=cut)
 
     def sending(self) -> Self:
         """Return it as a scheduler sees it that sends features."""
@@ -193,10 +233,14 @@ class System:
         sent, raw, cut = self.sent_evidence, self.raw_evidence, self.cut
         if cut is not None and cut.sent_evidence is not None:
             cut = replace(cut, sent_evidence=cut.sent_evidence.of(samples))
+        hops = self.hops
+        if hops is not None and hops.evidence is not None:
+            hops = replace(hops, evidence=hops.evidence.of(samples))
         return replace(
             self,
             evidence=self.evidence.of(samples),
             cut=cut,
+            hops=hops,
             sent_evidence=None if sent is None else sent.of(samples),
             raw_evidence=None if raw is None else raw.of(samples),
         )
@@ -205,6 +249,35 @@ class System:
     def total_per_s(self) -> float:
         """Requests per second of all machines of the first tier."""
         return self.arrivals_per_s * self.counts[0]
+
+    def passing_on(self) -> Self:
+        """Return it as a scheduler sees it that sends features from each tier to the next."""
+        known = None if self.hops is None else self.hops.evidence
+        return replace(self, evidence=known or self.sent_evidence or self.evidence)
+
+    @cached_property
+    def added_s(self) -> np.ndarray:
+        """(tiers, stages): by how much a request makes the call of a batch longer."""
+        return self.stage_s if self.row_s is None else self.row_s
+
+    def batch(self, tier: int) -> int:
+        """Return how many requests a machine of a tier computes at once, at most."""
+        return self.batches[tier] if self.batches else 1
+
+    @cached_property
+    def parts(self) -> list[tuple[int, ...]]:
+        """For each tier, the stages that it computes if every tier computes one and sends on.
+
+        The last tier computes all that is left. A tier without the memory for a stage has none.
+        """
+        next_stage, parts = 0, []
+        for tier, times_s in enumerate(self.stage_s):
+            held = int(np.isfinite(times_s[next_stage:]).sum()) if next_stage < len(times_s) else 0
+            if held and tier < len(self.names) - 1:
+                held = 1
+            parts.append(tuple(range(next_stage, next_stage + held)))
+            next_stage += held
+        return parts
 
     @cached_property
     def until_s(self) -> np.ndarray:
@@ -225,6 +298,16 @@ class System:
     def whole_s(self) -> np.ndarray:
         """(tiers, exits): time of a machine from receiving inputs until an exit."""
         return self.until_s + self.received_raw_s[:, None]
+
+    @cached_property
+    def rest_rows_s(self) -> np.ndarray:
+        """(tiers, exits): as `rest_s`, what a request adds to the call of a batch."""
+        return replace(self, stage_s=self.added_s).rest_s
+
+    @cached_property
+    def whole_rows_s(self) -> np.ndarray:
+        """(tiers, exits): as `whole_s`, what a request adds to the call of a batch."""
+        return replace(self, stage_s=self.added_s).whole_s
 
     @cached_property
     def exits(self) -> np.ndarray:

@@ -100,6 +100,23 @@ class Tier(Section):
     batch: PositiveInt = Field(
         default=1, description="Largest number of requests that are computed at once."
     )
+    max_load: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Share of the time that one machine may compute, at most."
+    )
+    max_power: Power | None = Field(
+        default=None,
+        description="Power of one machine that computing may take on average. Needs `power`.",
+    )
+
+    @model_validator(mode="after")
+    def _has_power(self) -> Self:
+        if self.max_power is not None and self.power is None:
+            raise ExperimentError(
+                "the power of a machine while it computes is not known",
+                field="max_power",
+                next_step="Set power, too, such as power: 2W.",
+            )
+        return self
 
 
 class Link(Section):
@@ -239,6 +256,18 @@ class TiersFile(Section):
     privacy: Privacy = Privacy()
 
     @model_validator(mode="after")
+    def _starts_with_devices(self) -> Self:
+        first = next(iter(self.tiers))
+        if self.tiers[first].batch > 1:
+            raise ExperimentError(
+                "a device computes its requests one after another",
+                field=f"tiers.{first}.batch",
+                allowed="1",
+                next_step="Set batch in the tiers after it.",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
         names = list(self.tiers)
         for name in names:
@@ -285,6 +314,10 @@ class TiersFile(Section):
         names, place = list(self.tiers), self.place
         models = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
         return {name: model for name, model in models.items() if model is not None}
+
+    def tier_models(self) -> dict[str, str]:
+        """Return the model of each tier that has its own, in the order of the tiers."""
+        return self.models_of_ends() if self.place.models else {}
 
     def links_in_order(self) -> list[Link]:
         """Return the links, starting between the first and the second tier."""

@@ -1,6 +1,6 @@
 """Tiers started on this machine, samples sent through them as requests, and what was measured.
 
-One process acts as one machine of each tier. Links are slowed down by a relay. Everything that was
+One process acts as all machines of a tier. Links are slowed down by a relay. Everything that was
 started is ended by its process id, whatever happens.
 """
 
@@ -21,9 +21,10 @@ from workbench.deploy.stages import read_evidence
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.tiers.placement.assembly import stages_of
 from workbench.tiers.placement.labels import Groups, group_numbers
+from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.certificates import Authority
-from workbench.tiers.processes.next_tier import STATUS
+from workbench.tiers.processes.next_tier import NOBODY, STATUS
 from workbench.tiers.processes.requesting import (
     SOURCE,
     OnStatus,
@@ -38,6 +39,7 @@ from workbench.tiers.processes.spreading import (
     destinations,
     empty_frame_s,
     name_of,
+    num_lanes,
     route_to,
     settings_of,
     shaped,
@@ -158,9 +160,12 @@ class _Running:
     folder: Path
     bundle: Path
     scheduler: str
+    system: System | None = None
     routes: dict[int, Route] = field(default_factory=dict)
     far: Route | None = None
-    """The last tier as the first reaches it, over all links."""
+    """The tier that the first one sends to, as it is reached over links."""
+    num_far_links: int = 0
+    """How many links are on the way to it."""
     identity: Identity | None = None
     processes: list[StartedProcess] = field(default_factory=list)
 
@@ -170,7 +175,7 @@ class _Running:
         return tuple(process.what for process in self.processes if process.has_ended)
 
     @contextlib.contextmanager
-    def started(self, temporary: Path, *, charge_s: float, groups: Groups | None) -> Iterator[None]:
+    def started(self, temporary: Path, *, groups: Groups | None) -> Iterator[None]:
         """Run all processes inside the `with` block, the last tier first."""
         names = list(self.file.tiers)
         is_encrypted = self.file.privacy.transport == "mtls"
@@ -187,12 +192,12 @@ class _Running:
             folder=self.folder,
             scheduler=self.scheduler,
             identity=temporary if is_encrypted else None,
-            charge_s=charge_s,
+            system=self.system,
             groups=groups,
         )
         try:
             for number, settings in reversed(list(enumerate(all_settings))):
-                further = self._start_links(number, sends_all=settings.sends_all)
+                further = self._start_links(number)
                 process = start_tier(replace(settings, routes=further), temporary)
                 process.what = f"the tier {names[number]}"
                 self._wait(process)
@@ -202,22 +207,36 @@ class _Running:
             for process in self.processes:
                 process.kill()
 
-    def _start_links(self, number: int, *, sends_all: bool) -> tuple[Route, ...]:
-        """Start the links from a tier to the tiers it sends to, and return how they are reached."""
+    def _start_links(self, number: int) -> tuple[Route, ...]:
+        """Start the links from a tier to the tiers it sends to, and return how they are reached.
+
+        There is one process for all links between two tiers: what takes the same link shares it.
+        """
         file, folder = self.file, self.folder
-        stages = stages_of(file, self.bundle)
         links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
-        routes = []
-        for further in destinations(number, len(file.tiers), self.scheduler):
-            port = self.routes[further].port
-            for (first, second), link in reversed(links[number:further]):
-                between = f"{first}-{second}"
-                process = start_link(between, shaped(link, folder, port, field=f"links.{between}"))
-                self._wait(process)
-                port = process.port
-            routes.append(route_to(file, stages, folder, further, port, sends_all=sends_all))
+        to = destinations(number, len(file.tiers), self.scheduler)
+        num_sources = num_lanes(self.system, number) if to else 0
+        # By the tier to reach and the link that a request takes first: the port that leads there.
+        ports = {
+            (further, source): self.routes[further].port
+            for further in to
+            for source in range(num_sources)
+        }
+        for link in range(max(to, default=0) - 1, number - 1, -1):
+            (first, second), given = links[link]
+            over = [way for way in ports if way[0] > link]
+            lanes = num_lanes(self.system, link)
+            ways = [(ports[way], way[1] % lanes) for way in over]
+            between = f"{first}-{second}"
+            process = start_link(between, shaped(given, folder, ways, field=f"links.{between}"))
+            self._wait(process)
+            ports |= dict(zip(over, process.ports, strict=True))
+        routes = [
+            route_to(further, [ports[further, source] for source in range(num_sources)])
+            for further in to
+        ]
         if number == 0 and routes:
-            self.far = routes[0]
+            self.far, self.num_far_links = routes[0], to[0]
         return tuple(routes)
 
     def _wait(self, process: StartedProcess) -> None:
@@ -267,7 +286,7 @@ def measure_tiers(
     scheduler: str,
     moments_s: Sequence[float],
     on_status: OnStatus | None = None,
-    charge_s: float = 0.0,
+    system: System | None = None,
     groups: Groups | None = None,
 ) -> Measured:
     """Run tiers on this machine and measure them.
@@ -282,7 +301,8 @@ def measure_tiers(
         moments_s: When requests are sent, in seconds.
         on_status: Receives, four times a second while requests are sent, what each tier reports of
             itself, by the names of `STATUS`. The measurement ends if it returns False.
-        charge_s: What `mapping` charges a request that stays, as of `policies.Mapping.charge_s`.
+        system: What runs, with the machines of each tier: their processes take as long as these
+            would. None if this machine is the only one of each tier.
         groups: Groups of classes that the first exit answers early.
 
     Raises:
@@ -290,12 +310,10 @@ def measure_tiers(
         RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
-        running = _Running(file, folder, bundle, scheduler)
-        with running.started(Path(temporary), charge_s=charge_s, groups=groups):
+        running = _Running(file, folder, bundle, scheduler, system)
+        with running.started(Path(temporary), groups=groups):
             try:
-                results = asyncio.run(
-                    _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
-                )
+                results = asyncio.run(_measure(running, samples, moments_s, on_status))
             except OSError as error:
                 raise _unreachable(running, error) from error
             ended = running.ended
@@ -311,18 +329,28 @@ async def _measure(
     samples: np.ndarray,
     moments_s: Sequence[float],
     on_status: OnStatus | None,
-    empty_s: float,
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:
     """Return the results of requests, the reports of tiers, and the times of single steps."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
     warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
     await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile
 
-    async def send(tier: Route, sent_s: Sequence[float]) -> list[Reply]:
+    async def send(
+        tier: Route, sent_s: Sequence[float], senders: Sequence[int] = (NOBODY,)
+    ) -> list[Reply]:
         return await send_requests(
-            [tier], samples, sent_s, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
+            [tier],
+            samples,
+            sent_s,
+            identity=running.identity,
+            timeout_s=_REQUEST_TIMEOUT_S,
+            senders=senders,
         )
 
+    devices = [0]
+    if running.system is not None:
+        drawn = np.random.default_rng(0).integers(running.system.counts[0], size=len(moments_s))
+        devices = (drawn % NOBODY).tolist()
     await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
@@ -336,7 +364,7 @@ async def _measure(
     )
     waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
-        send(tiers[0], moments_s),
+        send(tiers[0], moments_s, devices),
         send(tiers[-1], alone_s),
         measure_hops_s(tiers[0], near_s, identity=running.identity),
         measure_hops_s(running.far, far_s, identity=running.identity),
@@ -351,12 +379,12 @@ async def _measure(
     changes = [(late - early).tolist() for early, late in zip(before, after, strict=True)]
     reports: list[dict[str, float]] = [dict(zip(STATUS, values, strict=True)) for values in changes]
     last = reports[-1]
-    last["busy_s"] *= 1.0 - min(
-        1.0, num_alone / max(1.0, last["num_requests"])
-    )  # less that of the probes
+    if running.system is None:  # less that of the probes, which machines that are acted do not do
+        last["busy_s"] *= 1.0 - min(1.0, num_alone / max(1.0, last["num_requests"]))
     answered = tuple(
         (reply.stage, reply.took_s) for reply in alone if reply.probabilities is not None
     )
+    empty_s = empty_frame_s(running.file, running.folder, running.num_far_links)
     links_s = tuple(hop_s - empty_s for hop_s in over_links_s)
     probes = Probes(
         tuple(hops_s),

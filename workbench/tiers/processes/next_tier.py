@@ -83,7 +83,6 @@ class NextTier:
         self._numbers = itertools.count(_FIRST_FREE_NUMBER)
         self._seen_s = 0.0
         self._status: dict[str, float] | None = None
-        self._service_s, self._num_waiting_there = 0.0, 0
         self.load = 0.0
         """Share of the time that it computes, of late, or 0 if it is not probed."""
         self.sent_bytes = 0
@@ -203,24 +202,15 @@ class NextTier:
             if not self.is_alive:
                 return  # silent: the connection is given up, and its requests end
 
-    def expected_s(self) -> float:
-        """Return how long a request that is sent now is expected to take, its way included."""
-        # What it last reported is a heartbeat old, and what this side sent since is not in it.
-        num_before = max(self._num_waiting_there, self.num_waiting)
-        return self.route.away_s + (num_before + 1) * self._service_s
-
     def _note_load(self, frame: Frame) -> None:
         if frame.tensor.shape != (len(STATUS),):
             return
         status: dict[str, float] = dict(zip(STATUS, frame.tensor.tolist(), strict=True))
         before, self._status = self._status, status
-        self._num_waiting_there = int(status["num_waiting"])
         if before is None or status["now_s"] <= before["now_s"]:
             return
         busy_s = status["busy_s"] - before["busy_s"]
         self.load += (busy_s / (status["now_s"] - before["now_s"]) - self.load) * _LOAD_MEMORY
-        if (number := status["num_answered"] - before["num_answered"]) > 0:
-            self._service_s += (busy_s / number - self._service_s) * _LOAD_MEMORY
 
     def _lose(self) -> None:
         if self._connection is not None:

@@ -1,7 +1,5 @@
 """Predict what a measurement on this machine shows, and compare the two.
 
-The prediction is for one machine of each tier.
-
 Times of stages are measured in many calls in a row. What an answer of a process takes beyond them
 (encryption, waking up, reading and writing frames, and a model that computes once in a while), what
 a frame takes between processes, what the processes of links add to the time of links, and what
@@ -27,7 +25,7 @@ from workbench.tiers.placement.assembly import assemble, stages_of
 from workbench.tiers.placement.cut_bundle import write_cut
 from workbench.tiers.placement.labels import Groups, groups_of
 from workbench.tiers.placement.links import HEADER_BYTES, TLS_BYTES
-from workbench.tiers.placement.policies import Mapping
+from workbench.tiers.placement.mapping import Mapping
 from workbench.tiers.placement.scheduler_plans import about_full
 from workbench.tiers.placement.schedulers import Outcome, policies_for
 from workbench.tiers.placement.system import System
@@ -106,9 +104,11 @@ def measure_scheduler(
             scheduler=runs_as,
             moments_s=moments_s,
             on_status=on_status,
-            charge_s=Mapping().charge_s(system),
+            system=system,
             groups=groups,
         )
+        if list(tiers.tiers.values())[-1].machine != HERE:
+            measured = replace(measured, probes=_as_planned(system, measured.probes))
         framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
         expected = expected_of(
             system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample
@@ -116,12 +116,24 @@ def measure_scheduler(
     return replace(measured, scheduler=scheduler), expected, system
 
 
+def _as_planned(system: System, probes: Probes) -> Probes:
+    """Return probes with the time of the stages on the machine of the last tier.
+
+    What was sent straight to its process was computed on this machine, and waited for no other.
+    """
+    alone = tuple(
+        (stage, took_s + float(system.until_s[-1][stage])) for stage, took_s in probes.alone
+    )
+    return replace(probes, alone=alone)
+
+
 def system_here(
     file: TiersFile, folder: Path, rate_per_s: float, *, cut_at: np.ndarray | None = None
 ) -> System:
-    """Return the system that runs on this machine.
+    """Return the system that runs on this machine: that of the file, at some rate of requests.
 
-    One process for each tier, one request at a time.
+    Making and reading frames counts only for tiers that are another machine. On this one it is
+    measured while it runs.
 
     Args:
         file: The file of tiers.
@@ -132,11 +144,8 @@ def system_here(
     Raises:
         WorkbenchError: If a file does not fit the bundle, or its stages cannot be measured.
     """
-    changes = {"machine": HERE, "count": 1, "batch": 1}
-    tiers = {name: tier.model_copy(update=changes) for name, tier in file.tiers.items()}
-    changed = file.model_copy(update={"tiers": tiers})
-    system, _ = assemble(changed, folder, measure=profile_stages, with_frames=False, cut_at=cut_at)
-    return replace(system, arrivals_per_s=rate_per_s)
+    system, _ = assemble(file, folder, measure=profile_stages, with_frames=False, cut_at=cut_at)
+    return replace(system, arrivals_per_s=rate_per_s / system.counts[0])
 
 
 def beyond_stages_s(system: System, alone: Sequence[tuple[int, float]]) -> np.ndarray:
@@ -268,4 +277,16 @@ def _responses(
         send_s=system.send_s + is_far * (over_links_s + steps.answer_s + features_s),
         send_raw_s=system.send_raw_s + is_far * (over_links_s + steps.hop_s + raw_s),
     )
-    return {name: policy.expect(further) for name, policy in policies_for(further).items()}
+    if further.hops is not None:
+        hops = further.hops
+        further = replace(
+            further,
+            hops=replace(
+                hops,
+                send_s=hops.send_s + over_links_s[1] + steps.answer_s + features_s,
+            ),
+        )
+    return {
+        name: (Mapping().settled(system) if name == "mapping" else policy).expect(further)
+        for name, policy in policies_for(further).items()
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import selectors
 import signal
 import sys
 from pathlib import Path
@@ -38,7 +39,13 @@ def main(words: list[str]) -> int:
         print("usage: python -m workbench.tiers.processes.process SETTINGS", file=sys.stderr)
         return 2
     sys.setswitchinterval(_SWITCH_S)
-    asyncio.run(_run(read_settings(Path(words[0]))))
+    # Unlike epoll, select waits for less than a millisecond, too.
+    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(_run(read_settings(Path(words[0]))))
+    finally:
+        loop.close()
     return 0
 
 

@@ -30,12 +30,15 @@ _PACKAGES = (
     "deploy/__init__.py",
     "foundation/__init__.py",
     "tiers/__init__.py",
+    "tiers/placement/__init__.py",
     "tiers/processes/__init__.py",
 )
 _MODULES = (
     "deploy/device_runner.py",
     "tiers/processes/features.py",
+    "tiers/placement/board.py",
     "tiers/processes/frames.py",
+    "tiers/processes/machines.py",
     "tiers/processes/settings.py",
     "tiers/processes/stage_model.py",
     "tiers/processes/transport.py",

@@ -19,7 +19,7 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 
 _PIECE_BYTES = 1448
@@ -37,6 +37,8 @@ class Link:
         bits_per_s: Its bandwidth in each direction, or infinite for no limit.
         rtt_s: The time that a byte needs there and back.
         trace: (time_s, bits_per_s) from its start on, instead of a bandwidth. It is repeated.
+        ways: Ports to which equal links lead, with the number of the link, instead of `port`. What
+            takes the same link shares its bandwidth.
     """
 
     host: str
@@ -44,6 +46,7 @@ class Link:
     bits_per_s: float = math.inf
     rtt_s: float = 0.0
     trace: tuple[tuple[float, float], ...] = ()
+    ways: tuple[tuple[int, int], ...] = ()
 
     def words(self) -> list[str]:
         """Return the arguments with which the process of the link is started."""
@@ -95,16 +98,26 @@ class Relay:
     """A link at work. All its connections share the bandwidth."""
 
     def __init__(self, link: Link) -> None:
-        """Create a link. `take` passes a connection on."""
+        """Create a link. `taking` passes connections on."""
         self._link = link
         self._up = Direction(link.bits_per_s, link.rtt_s, link.trace)
         self._down = Direction(link.bits_per_s, link.rtt_s, link.trace)
         self._began_s = asyncio.get_running_loop().time()
 
-    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def taking(self, port: int) -> Callable[..., Awaitable[None]]:
+        """Return what passes a connection on to a port."""
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._take(reader, writer, port)
+
+        return take
+
+    async def _take(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
+    ) -> None:
         """Pass a connection on until one side ends it. Then the other one also ends."""
         try:
-            there, back = await asyncio.open_connection(self._link.host, self._link.port)
+            there, back = await asyncio.open_connection(self._link.host, port)
         except OSError:
             writer.transport.abort()
             return
@@ -153,15 +166,20 @@ class Relay:
 
 async def _run(link: Link) -> None:
     loop = asyncio.get_running_loop()
-    relay = Relay(link)
-    server = await asyncio.start_server(relay.take, "127.0.0.1", 0)
+    relays: dict[int, Relay] = {}
+    servers = []
+    for port, lane in link.ways or ((link.port, 0),):
+        relay = relays.setdefault(lane, Relay(link))
+        servers.append(await asyncio.start_server(relay.taking(port), "127.0.0.1", 0))
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     end_with_input(loop, ended)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    print(json.dumps({"port": ports[0], "ports": ports}), flush=True)
     await ended.wait()
-    server.close()
+    for server in servers:
+        server.close()
 
 
 def end_with_input(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
@@ -186,7 +204,8 @@ def main(words: list[str]) -> int:
         The exit code.
     """
     document = json.loads(words[0])
-    link = Link(**{**document, "trace": tuple((at, rate) for at, rate in document["trace"])})
+    pairs = {name: tuple(map(tuple, document[name])) for name in ("trace", "ways")}
+    link = Link(**{**document, **pairs})
     # Unlike epoll, select waits for less than a millisecond, too.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     asyncio.set_event_loop(loop)

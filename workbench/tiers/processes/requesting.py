@@ -58,6 +58,7 @@ async def send_requests(
     timeout_s: float,
     is_scene: bool = False,
     patience_s: float = 1.0,
+    senders: Sequence[int] = (0,),
 ) -> list[Reply]:
     """Send requests without waiting for earlier answers, and return their outcomes in order.
 
@@ -69,6 +70,8 @@ async def send_requests(
         timeout_s: How long an answer is waited for.
         is_scene: Whether all devices see each sample: the first of their answers counts, and one
             that a device gave only because it reached no further tier, if no other comes.
+        senders: The number of the device that has each request, which take turns. Machines that a
+            process acts as do not compute what `NOBODY` sends.
         patience_s: How long to wait then for another answer, as long as a tier waits for the next
             one.
 
@@ -102,7 +105,8 @@ async def send_requests(
                 ]
                 answer = await _first(requests, patience_s)
             else:
-                request = Frame(Kind.REQUEST, number, samples[sample])
+                sender = senders[number % len(senders)]
+                request = Frame(Kind.REQUEST, number, samples[sample], sender)
                 answer = await _answer_of(links[number % len(links)], request, timeout_s)
             took_s = loop.time() - sent_s
             if answer is None:

@@ -6,11 +6,13 @@ Plain types, so that it needs no other library.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench.foundation.files import write_atomically
+from workbench.tiers.placement.board import Known, Place
+from workbench.tiers.processes.machines import MachineSettings
 from workbench.tiers.processes.transport import Identity
 
 How = Literal["mean", "max", "concatenation"]
@@ -47,13 +49,18 @@ class Route:
         name: Its name, which its certificate must have.
         host: Its address.
         port: Its port.
-        away_s: The time of a request to it and of the answer back, without computing.
+        lanes: The port of each link to it if there are several, of which each device uses one. The
+            first one is `port`.
     """
 
     name: str
     host: str
     port: int
-    away_s: float = 0.0
+    lanes: tuple[int, ...] = ()
+
+    def per_lane(self) -> list[Route]:
+        """Return the tier as it is reached over each link."""
+        return [replace(self, port=port, lanes=()) for port in self.lanes or (self.port,)]
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,9 @@ class TierSettings:
         stages: The stages that it computes, in order.
         routes: Further tiers, the preferred one first: the first that is alive is the plan.
         keeps: The last stage that is computed here while a further tier is alive, or None for all.
-        maps: Whether what goes further is computed here if that is expected to end first.
-        charge_s: By how much it must end earlier here, because it delays what starts here next.
+        known: What is known of further tiers if each request goes where it is expected to end
+            first, or None if all go to the first route.
+        machines: The machines that this process acts as, or None for this one.
         has_own_model: Whether its stages are its own model, which uses the inputs of requests.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
@@ -103,8 +111,8 @@ class TierSettings:
     stages: tuple[StageSettings, ...] = ()
     routes: tuple[Route, ...] = ()
     keeps: int | None = None
-    maps: bool = False
-    charge_s: float = 0.0
+    known: Known | None = None
+    machines: MachineSettings | None = None
     has_own_model: bool = False
     sends_all: bool = False
     batch: int = 1
@@ -157,9 +165,30 @@ def read_settings(path: Path) -> TierSettings:
                     )
                     for item in document["stages"]
                 ),
-                "routes": tuple(Route(**item) for item in document["routes"]),
+                "routes": tuple(
+                    Route(**{**item, "lanes": tuple(item["lanes"])}) for item in document["routes"]
+                ),
+                "known": _known(document["known"]),
+                "machines": _machines(document["machines"]),
                 **{name: tuple(document[name]) for name in ("accepts", "devices", "sent_dtypes")},
             }
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} does not contain the settings of a tier: {error}") from error
+
+
+def _known(document: dict[str, Any] | None) -> Known | None:
+    if document is None:
+        return None
+    places = tuple(
+        Place(**{**place, "links": tuple(map(tuple, place["links"]))})
+        for place in document["places"]
+    )
+    return Known(**{**document, "places": places})
+
+
+def _machines(document: dict[str, Any] | None) -> MachineSettings | None:
+    if document is None:
+        return None
+    lists = {name: tuple(document[name]) for name in ("alone_s", "row_s")}
+    return MachineSettings(**{**document, **lists})

@@ -6,8 +6,8 @@ This is pure: the settings of each process follow from the file. Starting them i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +15,28 @@ import numpy as np
 from workbench.deploy.stages import Evidence, Stages
 from workbench.foundation.errors import ExperimentError
 from workbench.tiers.placement.labels import Groups
+from workbench.tiers.placement.link_queues import num_links
 from workbench.tiers.placement.links import (
     ALIVE_BYTES,
+    HEADER_BYTES,
     bandwidth_of,
     heartbeat_s,
     occupied_s,
     read_trace,
 )
-from workbench.tiers.placement.tiers_file import Link, TiersFile
-from workbench.tiers.processes.frames import HEADER_BYTES
+from workbench.tiers.placement.mapping import Mapping, known_of
+from workbench.tiers.placement.system import System
+from workbench.tiers.placement.tiers_file import HERE, Link, TiersFile
+from workbench.tiers.processes.machines import MachineSettings
 from workbench.tiers.processes.relay import Link as ShapedLink
 from workbench.tiers.processes.requesting import SOURCE
 from workbench.tiers.processes.settings import Route, StageSettings, TierSettings
 
-RUNNABLE = ("end", "cloud", "end-cloud", "mapping", "threshold")
+RUNNABLE = ("end", "cloud", "end-cloud", "next-tier", "mapping", "threshold")
 """The schedulers that processes carry out."""
+MAX_LANES = 32
+"""How many links between two tiers are there for real, at most. Devices take turns at them."""
 _NUM_EASED = 20
-_ANSWER_BYTES = 64
 
 
 def name_of(number: int) -> str:
@@ -39,20 +44,31 @@ def name_of(number: int) -> str:
     return f"tier-{number}"
 
 
-def shaped(link: Link, folder: Path, port: int, *, field: str) -> ShapedLink:
-    """Return a link of the file that leads to a port of this machine.
+def shaped(link: Link, folder: Path, ways: Sequence[tuple[int, int]], *, field: str) -> ShapedLink:
+    """Return links of the file that lead to ports of this machine.
 
     Args:
         link: The link.
         folder: The folder that the path of a trace is relative to.
-        port: The port.
+        ways: The ports, with the number of the link that leads to each.
         field: The dotted field of the link, for errors.
 
     Raises:
         ExperimentError: If its trace cannot be read.
     """
     trace = () if link.trace is None else tuple(read_trace(link, folder, field=field))
-    return ShapedLink("127.0.0.1", port, bandwidth_of(link, folder, field=field), link.rtt, trace)
+    bandwidth = bandwidth_of(link, folder, field=field)
+    return ShapedLink("127.0.0.1", ways[0][0], bandwidth, link.rtt, trace, tuple(ways))
+
+
+def num_lanes(system: System | None, number: int) -> int:
+    """Return how many links lead from a tier to the next one for real.
+
+    Args:
+        system: What runs, or None for one machine in each tier.
+        number: The tier.
+    """
+    return 1 if system is None else min(MAX_LANES, num_links(system)[number])
 
 
 def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]:
@@ -65,6 +81,8 @@ def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]
         num_tiers: Number of tiers.
         scheduler: The scheduler.
     """
+    if scheduler == "next-tier":
+        return tuple(range(number + 1, num_tiers))
     if number > 0 or scheduler == "end":
         return ()
     return tuple(range(num_tiers - 1, 0, -1))
@@ -79,7 +97,7 @@ def settings_of(
     folder: Path,
     scheduler: str,
     identity: Path | None,
-    charge_s: float = 0.0,
+    system: System | None = None,
     groups: Groups | None = None,
 ) -> list[TierSettings]:
     """Return what the process of each tier is started with, without its routes.
@@ -92,8 +110,8 @@ def settings_of(
         folder: The folder of the file.
         scheduler: The scheduler.
         identity: The folder of the certificates, or None for unencrypted connections.
-        charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay
-            there.
+        system: What runs, with the machines of each tier, or None if this machine is the only one
+            of each tier.
         groups: Groups of classes that the first exit answers early.
 
     Raises:
@@ -116,19 +134,24 @@ def settings_of(
         early = replace(parts[0], groups=groups.classes, group_threshold=groups.threshold)
         parts = (early, *parts[1:])
     names = tuple(map(name_of, range(len(file.tiers))))
-    alone = [1] * len(names)
-    period_s = heartbeat_s(file, folder, alone, [0.0] * len(names))
+    counts = [1] * len(names) if system is None else system.counts
+    period_s = heartbeat_s(file, folder, counts, [0.0] * len(names))
+    known = None
+    if scheduler == "mapping" and system is not None:
+        placing = Mapping().settled(system).placing
+        assert placing is not None
+        known = known_of(system, placing)
     return [
         TierSettings(
             name_of(number),
             number,
-            stages=_own(parts, number, len(names)) if file.place.models else parts,
+            stages=_held(file, parts, system, number),
             has_own_model=bool(file.place.models),
             batch=tier.batch,
             busy=file.place.busy,
-            keeps=0 if destinations(number, len(file.tiers), scheduler) else None,
-            maps=scheduler == "mapping",
-            charge_s=charge_s,
+            keeps=_last_kept(system, number, len(file.tiers), scheduler),
+            known=known if number == 0 else None,
+            machines=None if system is None else machines_of(file, system, number),
             sends_all=scheduler == "cloud" and number == 0,
             features=file.privacy.features,
             noise=file.privacy.noise,
@@ -143,54 +166,75 @@ def settings_of(
     ]
 
 
-def _own(
-    parts: tuple[StageSettings, ...], number: int, num_tiers: int
+def _held(
+    file: TiersFile, parts: tuple[StageSettings, ...], system: System | None, number: int
 ) -> tuple[StageSettings, ...]:
-    """Return the model of a tier if the first and the last tier have one each."""
-    if number == 0:
-        return parts[:1]
-    return parts[1:] if number == num_tiers - 1 else ()
+    """Return the stages that a tier has the memory for. Of models of their own, only one is."""
+    if own := list(file.tier_models()):
+        name = list(file.tiers)[number]
+        return (parts[own.index(name)],) if name in own else ()
+    if system is None:
+        return parts
+    times_s = system.stage_s[number]
+    return tuple(part for part, time_s in zip(parts, times_s, strict=True) if 0 < time_s < np.inf)
 
 
-def route_to(
-    file: TiersFile, stages: Stages, folder: Path, number: int, port: int, *, sends_all: bool
-) -> Route:
-    """Return how the first tier reaches another one.
+def _last_kept(system: System | None, number: int, num_tiers: int, scheduler: str) -> int | None:
+    """Return the last stage that a tier computes while a further tier is alive."""
+    if not destinations(number, num_tiers, scheduler):
+        return None
+    if scheduler == "next-tier" and system is not None:
+        part = system.parts[number]
+        return part[-1] if part else None
+    return 0
+
+
+def machines_of(file: TiersFile, system: System, number: int) -> MachineSettings:
+    """Return the machines of a tier, as one process acts as them.
 
     Args:
         file: The file of tiers.
-        stages: The stages of the bundle.
-        folder: The folder of the file.
-        number: The tier to reach.
-        port: The port of the first link on the way.
-        sends_all: Whether inputs are sent rather than features.
+        system: What runs.
+        number: The tier.
     """
-    sent = stages.stages[0 if sends_all or len(stages.stages) == 1 else 1]
-    dtype = np.dtype(sent.wire_dtype)
-    # Tokens are never quantised: a neighbouring number is another word.
-    item_bytes = 1 if file.privacy.features == "uint8" and dtype.kind == "f" else dtype.itemsize
-    num_bytes = int(np.prod(sent.input_shape, dtype=np.int64)) * item_bytes + HEADER_BYTES
-    away_s = 0.0
-    names = list(file.tiers)
-    for (first, second), link in list(zip(pairwise(names), file.links_in_order(), strict=True))[
-        :number
-    ]:
-        bandwidth = bandwidth_of(link, folder, field=f"links.{first}-{second}")
-        away_s += link.rtt + (num_bytes + HEADER_BYTES + _ANSWER_BYTES) * 8 / bandwidth
-    return Route(name_of(number), "127.0.0.1", port, away_s)
+    is_here = list(file.tiers.values())[number].machine == HERE
+    alone_s, row_s = (
+        tuple(float(time_s) if np.isfinite(time_s) else 0.0 for time_s in times_s[number])
+        for times_s in (system.stage_s, system.added_s)
+    )
+    machines = MachineSettings(system.counts[number], alone_s, row_s, system.batch(number))
+    if is_here:  # what it reads and sends takes as long as it takes
+        return machines
+    return replace(
+        machines,
+        received_s=float(system.received_s[number]),
+        received_raw_s=float(system.received_raw_s[number]),
+    )
 
 
-def empty_frame_s(file: TiersFile, folder: Path) -> float:
-    """Return how long links take for a heartbeat to the last tier and its answer, by themselves.
+def route_to(number: int, ports: Sequence[int]) -> Route:
+    """Return how a tier reaches a further one.
+
+    Args:
+        number: The further tier.
+        ports: The port of each link that leads there.
+    """
+    return Route(name_of(number), "127.0.0.1", ports[0], tuple(ports))
+
+
+def empty_frame_s(file: TiersFile, folder: Path, num_links: int) -> float:
+    """Return how long links take for a heartbeat over them and its answer, by themselves.
 
     Args:
         file: The file of tiers.
         folder: The folder of the file.
+        num_links: How many links, from the first one on.
     """
     there_and_back_s = sum(
-        occupied_s(num_bytes, file, folder).sum() for num_bytes in (HEADER_BYTES, ALIVE_BYTES)
+        occupied_s(num_bytes, file, folder)[:num_links].sum()
+        for num_bytes in (HEADER_BYTES, ALIVE_BYTES)
     )
-    return float(there_and_back_s) + sum(link.rtt for link in file.links_in_order())
+    return float(there_and_back_s) + sum(link.rtt for link in file.links_in_order()[:num_links])
 
 
 def _eased(stages: Stages, evidence: Evidence) -> tuple[float, ...]:

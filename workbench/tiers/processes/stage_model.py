@@ -8,8 +8,6 @@ A graph has one input and an optional `mask`, one output of probabilities, and a
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,6 @@ import onnxruntime
 from workbench.tiers.processes.settings import StageSettings
 
 MASK = "mask"
-_NUM_TIMINGS = 7
 FEATURES = "features"
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -118,7 +115,6 @@ class StageModels:
     def __init__(self, settings: Sequence[StageSettings], *, threads: int) -> None:
         """Load stages. The arguments and errors are those of `StageModel`."""
         self._models = {stage.number: StageModel(stage, threads=threads) for stage in settings}
-        self._times_s = {number: _time_of(model) for number, model in self._models.items()}
 
     @property
     def first(self) -> int:
@@ -128,10 +124,6 @@ class StageModels:
     def can_begin(self, stage: int) -> bool:
         """Return whether a stage is computed here."""
         return stage in self._models
-
-    def rest_s(self, stage: int) -> float:
-        """Return the time of a stage and of all that follow it here, for one input."""
-        return sum(seconds for number, seconds in self._times_s.items() if number >= stage)
 
     def example(self) -> Input:
         """Return an input of the first stage."""
@@ -193,22 +185,6 @@ def _groups(answer: np.ndarray | None, settings: StageSettings) -> np.ndarray | 
         return None
     shares = np.array([answer[list(group)].sum() for group in settings.groups], dtype=np.float32)
     return shares if shares.max() >= settings.group_threshold else None
-
-
-def _time_of(model: StageModel) -> float:
-    batch = np.zeros((1, *model.shape), dtype=model.dtype)
-    masks = np.ones((1, 1), dtype=np.float32)
-    times = []
-    for _ in range(_NUM_TIMINGS):
-        began_s = time.perf_counter()
-        try:
-            model.run(batch, masks)
-        except (
-            Exception
-        ):  # a graph of several devices, whose mask has another shape: it is not timed
-            return 0.0
-        times.append(time.perf_counter() - began_s)
-    return statistics.median(times)
 
 
 def _masks(masks: Sequence[np.ndarray | None]) -> np.ndarray | None:

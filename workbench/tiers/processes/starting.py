@@ -49,6 +49,7 @@ class StartedProcess:
             start_new_session=True,
         )
         self.port = 0
+        self.ports: tuple[int, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -73,7 +74,9 @@ class StartedProcess:
             assert self._process.stderr is not None
             error = last_error(self._process.stderr.read().decode(errors="replace"))
             raise RunError(f"{self.what} did not start: {headline(error) or 'it printed nothing'}")
-        self.port = int(json.loads(line)["port"])
+        listening = json.loads(line)
+        self.port = int(listening["port"])
+        self.ports = tuple(listening.get("ports", (self.port,)))
 
     def stop(self) -> dict[str, Any]:
         """End it in order, and return its last report, which is empty if it is gone already."""

@@ -14,14 +14,22 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
+from workbench.tiers.placement.board import Board, Booking, Known
 from workbench.tiers.processes.features import Outgoing, restore, smallest
 from workbench.tiers.processes.frames import Frame, Kind
-from workbench.tiers.processes.next_tier import MISSED, STATUS, NextTier, NotAnsweredError
+from workbench.tiers.processes.machines import Devices, Servers, Turn, wait_until
+from workbench.tiers.processes.next_tier import (
+    MISSED,
+    NOBODY,
+    STATUS,
+    NextTier,
+    NotAnsweredError,
+)
 from workbench.tiers.processes.scenes import Scenes
 from workbench.tiers.processes.settings import TierSettings
 from workbench.tiers.processes.stage_model import Result, StageModels
@@ -59,17 +67,22 @@ class Tier:
         identity = settings.known_as()
         heartbeat_s = settings.heartbeat_s if settings.monitoring == "heartbeat" else None
         self._routes = [
-            NextTier(
-                route,
-                identity=identity,
-                heartbeat_s=heartbeat_s,
-                max_bytes=settings.max_bytes,
-                device=settings.device,
-                on_wrong=lambda reason: self.listener.refused.update([reason]),
-                clock=self._time.now_s,
-            )
+            [
+                NextTier(
+                    lane,
+                    identity=identity,
+                    heartbeat_s=heartbeat_s,
+                    max_bytes=settings.max_bytes,
+                    device=settings.device,
+                    on_wrong=lambda reason: self.listener.refused.update([reason]),
+                    clock=self._time.now_s,
+                )
+                for lane in route.per_lane()
+            ]
             for route in settings.routes
         ]
+        self._board = None if settings.known is None else Board(settings.known.places)
+        self._devices, self._servers = self._machines()
         self.listener = Listener(
             self._serve, identity=identity, accepts=settings.accepts, max_bytes=settings.max_bytes
         )
@@ -94,7 +107,7 @@ class Tier:
         """Compute, connect and probe until cancelled."""
         work = [
             self._queue.run(),
-            *(route.run() for route in self._routes),
+            *(lane.run() for lanes in self._routes for lane in lanes),
             self._watch(),
             self._time.run(),
         ]
@@ -108,18 +121,34 @@ class Tier:
 
     def status(self) -> dict[str, float]:
         """Return what the tier reports of itself, by the names of `STATUS`."""
+        further = [lane for lanes in self._routes for lane in lanes]
+        num_waiting = self._queue.num_waiting + sum(lane.num_waiting for lane in further)
+        busy_s = self._busy_s
+        if self.settings.machines is not None:
+            machines = self._servers or self._devices
+            assert machines is not None
+            busy_s = machines.busy_s / self.settings.machines.count
+        if self._servers is not None:
+            num_waiting += self._servers.num_waiting
         status = {
             **self.counts,
             "now_s": time.monotonic(),
-            "busy_s": self._busy_s,
-            "sent_bytes": sum(route.sent_bytes for route in self._routes),
-            "num_waiting": (
-                self._queue.num_waiting + sum(route.num_waiting for route in self._routes)
-            ),
+            "busy_s": busy_s,
+            "sent_bytes": sum(lane.sent_bytes for lane in further),
+            "num_waiting": num_waiting,
             "num_refused": self.listener.refused.total(),
             "num_masked": self._scenes.num_masked,
         }
         return {name: float(status.get(name, 0.0)) for name in STATUS}
+
+    def _machines(self) -> tuple[Devices | None, Servers | None]:
+        """Return the machines that this process acts as: devices in the first tier, or servers."""
+        machines = self.settings.machines
+        if machines is None:
+            return None, None
+        if self.settings.number == 0:
+            return Devices(), None
+        return None, Servers(machines.count, machines.batch)
 
     def _measure(self) -> BatchTimes:
         if not self.settings.stages:
@@ -186,43 +215,127 @@ class Tier:
         """
         if self.settings.has_own_model:
             frame = replace(frame, stage=max(frame.stage, self._models.first))
-        further = self._plan()
+        turn = None
+        if self._devices is not None:
+            turn = Turn(self._devices, frame.sender, asyncio.get_running_loop().time())
+        try:
+            return await self._answer_in(_Work(frame, values, mask, turn, early))
+        finally:
+            if turn is not None:
+                turn.release()
+
+    async def _answer_in(self, work: _Work) -> Frame:
+        """Answer a request, whose device is at its service until it is sent on."""
+        frame = work.frame
+        further = self._plan(frame)
         # Both mean that the answer could have been better, so it counts as a fallback.
-        is_cut_off, is_left = bool(self._routes) and further is None, False
-        can_begin = self._models.can_begin(frame.stage)
-        if further is not None and (self.settings.sends_all or not can_begin):
-            try:
-                return await self._send(further, frame, values, frame.stage)
-            except NotAnsweredError:
-                if not can_begin:
-                    raise
-                further, is_left = None, True
-        if not can_begin:
+        is_cut_off = bool(self._routes) and further is None
+        answer, is_left = await self._answer_whole(work, further)
+        if answer is not None:
+            return answer
+        if not self._models.can_begin(frame.stage):
             raise NotAnsweredError(f"stage {frame.stage} is not computed here")
-        result, further = await self._begin(frame.stage, values, mask, further)
+        if is_left or self._places_whole:
+            further = None  # it is computed here until its end
+        result = await self._compute(work, frame.stage, work.values, further)
         if not result.is_final and further is not None:
-            if early is not None and result.groups is not None:
+            if work.early is not None and result.groups is not None:
                 with contextlib.suppress(OSError):
-                    early(self._frame(Kind.EARLY, frame, result.groups, result.stage))
-            try:
-                return await self._send(further, frame, result.onward, result.stage + 1)
-            except NotAnsweredError:
-                is_left = True
-                if self._models.can_begin(result.stage + 1):
-                    result = await self._compute(result.stage + 1, result.onward, mask, None)
+                    work.early(self._frame(Kind.EARLY, frame, result.groups, result.stage))
+            answer, is_left = await self._answer_rest(work, result, further)
+            if answer is not None:
+                return answer
+            if self._models.can_begin(result.stage + 1):
+                result = await self._compute(work, result.stage + 1, result.onward, None)
         return self._own_answer(frame, result, is_left=is_left, is_cut_off=is_cut_off)
 
-    async def _begin(
-        self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
-    ) -> tuple[Result, NextTier | None]:
-        """Compute the part of a request that belongs here, and return where the rest is sent."""
-        result = await self._compute(stage, values, mask, further)
+    async def _answer_whole(
+        self, work: _Work, further: NextTier | None
+    ) -> tuple[Frame | None, bool]:
+        """Return the answer of a further tier to a request, and whether none came.
+
+        There is neither if it is not sent before anything is computed.
+        """
+        can_begin = self._models.can_begin(work.frame.stage)
+        if further is None:
+            return None, False
+        if can_begin and not self.settings.sends_all:
+            return await self._send_whole(work), False
+        try:
+            return await self._send(further, work, work.values, work.frame.stage), False
+        except NotAnsweredError:
+            if not can_begin:
+                raise
+            return None, True
+
+    async def _answer_rest(
+        self, work: _Work, result: Result, further: NextTier
+    ) -> tuple[Frame | None, bool]:
+        """Return the answer of a further tier to the rest of a request, and whether none came.
+
+        There is neither if the rest is expected to end earlier here.
+        """
+        booking = None
         # Only now is it known that the request does not leave at the first exit.
-        if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
-            further = self._quickest(result.stage + 1, further)
-            if further is None:
-                result = await self._compute(result.stage + 1, result.onward, mask, None)
-        return result, further
+        if self._board is not None:
+            chosen = self._book(work, self._known.stay_s + work.now_s())
+            if chosen is None:
+                return None, False
+            booking, further = chosen
+        try:
+            answer = await self._send(further, work, result.onward, result.stage + 1)
+        except NotAnsweredError:
+            return None, True
+        self._correct(booking)
+        return answer, False
+
+    async def _send_whole(self, work: _Work) -> Frame | None:
+        """Send a request before anything is computed, if it is expected to end earlier so."""
+        if self._board is None or not self._places_whole or self._devices is None:
+            return None
+        device, now_s = work.frame.sender, work.now_s()
+        stay_s = max(now_s, self._devices.expected_s[device]) + self._known.stay_s
+        chosen = self._book(work, stay_s)
+        if chosen is None:
+            self._devices.expected_s[device] = stay_s
+            return None
+        booking, further = chosen
+        try:
+            answer = await self._send(further, work, work.values, work.frame.stage)
+        except NotAnsweredError:
+            return None
+        self._correct(booking)
+        return answer
+
+    @property
+    def _known(self) -> Known:
+        assert self.settings.known is not None
+        return self.settings.known
+
+    @property
+    def _places_whole(self) -> bool:
+        return self.settings.known is not None and self.settings.known.sends_inputs
+
+    def _book(self, work: _Work, stay_s: float) -> tuple[Booking, NextTier] | None:
+        """Return where a request is expected to end first, or None for here."""
+        assert self._board is not None
+        device, lanes = self._device_of(work.frame), {}
+        for number, place in enumerate(self._board.places):
+            for route in self._routes:
+                lane = route[device % len(route)]
+                if lane.route.name == f"tier-{place.tier}" and lane.is_alive:
+                    lanes[number] = lane
+        lost = set(range(len(self._board.places))) - lanes.keys()
+        chosen = self._board.best(device, work.now_s(), stay_s=stay_s, lost=lost)
+        if chosen is None:
+            return None
+        return self._board.book(chosen, device, work.now_s()), lanes[chosen]
+
+    def _correct(self, booking: Booking | None) -> None:
+        """Note that a request has been answered."""
+        if booking is not None and self._board is not None:
+            back_s = self._board.places[booking.place].back_s
+            self._board.correct(booking, asyncio.get_running_loop().time() - back_s)
 
     def _own_answer(
         self, frame: Frame, result: Result, *, is_left: bool, is_cut_off: bool
@@ -257,48 +370,60 @@ class Tier:
         )
 
     async def _compute(
-        self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
+        self, work: _Work, stage: int, values: np.ndarray, further: NextTier | None
     ) -> Result:
         last = None if further is None else self.settings.keeps
-        (result,) = await self._queue.answer([(stage, values, mask, self._level, last)])
+        arrived_s = asyncio.get_running_loop().time()
+        if work.turn is not None:
+            await work.turn.take()
+        (result,) = await self._queue.answer([(stage, values, work.mask, self._level, last)])
         assert isinstance(result, Result)
+        machines = self.settings.machines
+        if machines is not None and work.frame.sender != NOBODY:
+            alone_s, row_s = machines.work_s(stage, result.stage)
+            if work.turn is not None:
+                await work.turn.spend(alone_s)
+            elif self._servers is not None:
+                await self._servers.compute(alone_s, row_s, arrived_s)
         return result
 
-    def _quickest(self, stage: int, further: NextTier) -> NextTier | None:
-        """Return where the rest of a request is expected to end first, or None for here."""
-        if not self.settings.maps:
-            return further
-        best = min(
-            (route for route in self._routes if route.is_alive),
-            key=NextTier.expected_s,
-            default=None,
-        )
-        here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting) + self.settings.charge_s
-        if best is None or here_s <= best.expected_s():
-            return None
-        return best
+    def _device_of(self, frame: Frame) -> int:
+        """Return the number of the device that has a request."""
+        is_one = self.settings.number == 0 and self.settings.machines is None
+        return self.settings.device if is_one else frame.sender
 
-    async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
+    async def _send(self, further: NextTier, work: _Work, values: np.ndarray, stage: int) -> Frame:
         """Send a request further.
 
         Raises:
             NotAnsweredError: If it is not answered there.
         """
+        if work.turn is not None:
+            work.turn.release()
         # There it would only wait until its timeout, and then be answered here after all.
         if further.num_waiting >= self.settings.queue:
             raise NotAnsweredError(f"the queue of {further.route.name} is full")
         self.counts["num_sent"] += 1
-        device = self.settings.device if self.settings.number == 0 else frame.sender
+        if (machines := self.settings.machines) is not None:
+            send_s = machines.send_s if stage else machines.send_raw_s
+            await wait_until(work.now_s() + send_s)
         values = smallest(values, self.settings.sent_dtypes[stage : stage + 1])
-        request = self._outgoing.request(frame.request, values, sender=device, stage=stage)
+        request = self._outgoing.request(
+            work.frame.request, values, sender=self._device_of(work.frame), stage=stage
+        )
         return await further.request(request, timeout_s=self.settings.timeout_s)
 
-    def _plan(self) -> NextTier | None:
-        """Return where requests are sent while the present tiers are alive.
+    def _plan(self, frame: Frame) -> NextTier | None:
+        """Return where a request is sent while the present tiers are alive.
 
-        None to answer all here.
+        None to answer it here.
         """
-        alive = [route for route in self._routes if route.is_alive]
+        device = self._device_of(frame)
+        alive = [
+            lanes[device % len(lanes)]
+            for lanes in self._routes
+            if lanes[device % len(lanes)].is_alive
+        ]
         return alive[0] if alive else None
 
     def _alive(self) -> set[int]:
@@ -319,13 +444,36 @@ class Tier:
             self._scenes.recount()
             if number % _HEARTBEATS_PER_LEVEL:
                 continue
-            further = self._plan()
+            further = self._plan(Frame(Kind.HEARTBEAT))
             load = 0.0 if further is None else further.load
             # Between the two limits nothing changes, so that the level does not swing.
             if load > self.settings.busy:
                 self._level = min(self._level + 1, most)
             elif load < _EASE * self.settings.busy:
                 self._level = max(self._level - 1, 0)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A request that a tier works on.
+
+    Attributes:
+        frame: The request.
+        values: What it holds.
+        mask: Which of several devices see it, or None if only one does.
+        turn: Its turn at its device, or None if this process is one machine or one of servers.
+        early: Sends what is known of the answer before the request is sent on.
+    """
+
+    frame: Frame
+    values: np.ndarray
+    mask: np.ndarray | None
+    turn: Turn | None
+    early: Callable[[Frame], None] | None
+
+    def now_s(self) -> float:
+        """Return when the device has done what it has begun for the request, in seconds."""
+        return asyncio.get_running_loop().time() if self.turn is None else self.turn.at_s
 
 
 class OwnTime:

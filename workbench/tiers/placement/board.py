@@ -1,0 +1,186 @@
+"""What is known of the queues of further tiers, by which `mapping` places requests.
+
+Simulations decide with it, and so do the processes of `workbench.tiers.processes`: both place
+requests alike. It needs the standard library only, as tiers run on small devices.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """A further tier as a board sees it.
+
+    Attributes:
+        tier: The number of the tier.
+        send_s: Time of a request until it is there, without waiting.
+        back_s: Time of the answer back.
+        alone_s: Mean time of a machine for a request.
+        queued_s: Mean time that a request adds where others wait, which a batch may make shorter.
+        num_machines: Number of machines.
+        links: For each link on the way where requests may wait, its place from the first one, 0,
+            on, how many of them there are, and how long one is occupied.
+    """
+
+    tier: int
+    send_s: float
+    back_s: float
+    alone_s: float
+    queued_s: float
+    num_machines: int
+    links: tuple[tuple[int, int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a device needs to place its requests.
+
+    Attributes:
+        places: The further tiers.
+        stay_s: How long a request is expected to take on its device, with what is charged for
+            staying, in seconds. Infinite if it may not stay.
+        sends_inputs: Whether a request is placed as a whole when it arrives.
+    """
+
+    places: tuple[Place, ...]
+    stay_s: float
+    sends_inputs: bool = False
+
+
+@dataclass
+class Booking:
+    """A request that a board expects at a place.
+
+    Attributes:
+        place: The number of the place on the board.
+        machine: The machine that is expected to compute it.
+        finish_s: When it is expected to end there.
+    """
+
+    place: int
+    machine: int
+    finish_s: float
+
+
+class Board:
+    """What is known of the queues of further tiers, and of the links to them.
+
+    Example:
+        >>> board = Board([Place(1, 0.1, 0.1, 1.0, 1.0, 1)])
+        >>> board.best(0, 0.0, stay_s=2.0)
+        0
+        >>> booking = board.book(0, 0, 0.0)
+        >>> board.best(0, 0.0, stay_s=2.0) is None
+        True
+    """
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        """Start with empty queues.
+
+        Args:
+            places: The further tiers.
+        """
+        self.places = tuple(places)
+        self._free = [[(0.0, machine) for machine in range(p.num_machines)] for p in places]
+        # A link that several tiers are reached over is one queue, so its times are shared.
+        free: dict[int, list[float]] = {}
+        self._links = [
+            PlayedLinks(
+                [
+                    (number, link_s, free.setdefault(hop, [0.0] * number))
+                    for hop, number, link_s in place.links
+                ]
+            )
+            for place in places
+        ]
+
+    def best(
+        self, device: int, now_s: float, *, stay_s: float, lost: Collection[int] = ()
+    ) -> int | None:
+        """Return the place where a request is expected to end first, or None for its own device.
+
+        Args:
+            device: The device that has it.
+            now_s: The time, in seconds.
+            stay_s: When it would end there, with what that costs, in seconds.
+            lost: The numbers of places that cannot be reached.
+        """
+        best_s, chosen = stay_s, None
+        for number, place in enumerate(self.places):
+            if number in lost:
+                continue
+            links = self._links[number]
+            ready = now_s + place.send_s + (links.wait_s(device, now_s) if links.can_wait else 0.0)
+            free = self._free[number][0][0]
+            finish = ready + place.alone_s if ready >= free else free + place.queued_s
+            if finish + place.back_s < best_s:
+                best_s, chosen = finish + place.back_s, number
+        return chosen
+
+    def book(
+        self, number: int, device: int, now_s: float, work_s: tuple[float, float] | None = None
+    ) -> Booking:
+        """Expect a request at a place.
+
+        Args:
+            number: The place.
+            device: The device that sends it.
+            now_s: When it is sent, in seconds.
+            work_s: What it takes alone, and where others wait, if that is known.
+        """
+        place, links = self.places[number], self._links[number]
+        alone_s, queued_s = work_s or (place.alone_s, place.queued_s)
+        ready = now_s + place.send_s
+        if links.can_wait:
+            ready += links.wait_s(device, now_s)
+            links.send(device, now_s)
+        free, machine = self._free[number][0]
+        finish = ready + alone_s if ready >= free else free + queued_s
+        heapq.heapreplace(self._free[number], (finish, machine))
+        return Booking(number, machine, finish)
+
+    def correct(self, booking: Booking, finish_s: float) -> None:
+        """Note when a request really ended, which moves what its machine computes after it.
+
+        Args:
+            booking: The request.
+            finish_s: When it ended, in seconds.
+        """
+        late_s = finish_s - booking.finish_s
+        self._free[booking.place] = [
+            (free + late_s if machine == booking.machine else free, machine)
+            for free, machine in self._free[booking.place]
+        ]
+        heapq.heapify(self._free[booking.place])
+
+
+class PlayedLinks:
+    """The links to one tier, on which requests are sent one by one, in order."""
+
+    def __init__(self, links: Sequence[tuple[int, float, list[float]]]) -> None:
+        """Take links in order.
+
+        Args:
+            links: For each hop, the number of links, how long a request occupies one, and when each
+                is free.
+        """
+        self._links = tuple(links)
+        self.can_wait = bool(self._links)
+        """Whether a request may wait at all."""
+
+    def wait_s(self, device: int, ready_s: float) -> float:
+        """Return how long a request would wait if it were sent now."""
+        at_s = ready_s
+        for number, link_s, free_s in self._links:
+            at_s = max(at_s, free_s[device % number]) + link_s
+            ready_s += link_s  # what it takes without waiting, which `send_s` has already
+        return at_s - ready_s
+
+    def send(self, device: int, ready_s: float) -> None:
+        """Send a request, for which later ones have to wait."""
+        for number, link_s, free_s in self._links:
+            ready_s = free_s[device % number] = max(ready_s, free_s[device % number]) + link_s
