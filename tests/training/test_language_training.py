@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, TrialReported
-from workbench.training import checkpoint
+from workbench.training import assembly, checkpoint
 from workbench.training.loading import load_trial_data
 from workbench.training.task import TrialTask
+from workbench.training.trained_model import read_model, write_language_model, write_weights
 from workbench.training.trial import run_trial
 
 SEED = 5
@@ -82,10 +85,10 @@ def plain_losses(model: Any, split: Any, rows: Any) -> tuple[torch.Tensor, int]:
     return torch.stack(totals).sum(), num
 
 
-def plain_loop(model: Any, datasets: Any, epochs: int) -> list[float]:
+def plain_loop(model: Any, datasets: Any, epochs: int, lr: float = LR) -> list[float]:
     """Train a model of transformers as anybody would, and return the loss of each step."""
     trained = [item for item in model.parameters() if item.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(trained, lr=lr, weight_decay=0.0)
     split, losses = datasets.train, []
     model.train()
     for epoch in range(epochs):
@@ -108,7 +111,8 @@ def plain_loop(model: Any, datasets: Any, epochs: int) -> list[float]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    write_model(folder)
+    # Large enough that low-rank additions alone can learn, although the head is frozen.
+    write_model(folder, initializer_range=0.3)
     write_lines(folder / "train.jsonl", conversations(80))
     return folder
 
@@ -166,3 +170,96 @@ def test_two_workers_train_what_one_does(strategies, folder, tmp_path):
         stored = checkpoint.read(path)["strategy"]["model"]
         for name, value in alone.items():
             torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
+
+
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "lora": {"kind": "lora", "rank": 8, "alpha": 12},
+    "dora": {"kind": "dora", "rank": 4, "targets": "all-linear"},
+    "rslora": {"kind": "rslora", "rank": 4, "alpha": 4, "targets": "all-linear"},
+}
+
+
+def with_peft(folder: Path, kind: str, **others: Any) -> Any:
+    """Return a model with an adapter of PEFT, as its documentation makes one."""
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    adapter = ADAPTERS[kind]
+    config = peft.LoraConfig(
+        r=adapter["rank"],
+        lora_alpha=adapter.get("alpha", 2 * adapter["rank"]),
+        target_modules=adapter.get("targets", "all-linear"),
+        use_dora=kind == "dora",
+        use_rslora=kind == "rslora",
+        task_type="CAUSAL_LM",
+    )
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **others)
+    torch.manual_seed(SEED)
+    return peft.get_peft_model(base, config)
+
+
+@contextlib.contextmanager
+def beginning_with(values: dict[str, torch.Tensor]) -> Iterator[None]:
+    """Let adapters begin with these values. PEFT draws others for another order of layers."""
+    add_adapter = assembly.add_adapter
+
+    def add(model: Any, *given: Any, **named: Any) -> Any:
+        add_adapter(model, *given, **named)
+        with torch.no_grad():
+            for name, item in model.state_dict().items():
+                if name in values:
+                    item.copy_(values[name])
+        return model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "add_adapter", add)
+        yield
+
+
+@pytest.mark.parametrize(
+    "kind", ["lora", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("dora", "rslora"))]
+)
+def test_an_adapter_follows_a_plain_loop_with_peft(kind, folder, tmp_path):
+    written = experiment(folder, epochs=7, adapter=ADAPTERS[kind], lr=0.01)
+    datasets = load_trial_data("run", written, SEED)
+    model = with_peft(folder, kind)
+    begins = {
+        name.removeprefix("base_model.model."): value.clone()
+        for name, value in model.state_dict().items()
+        if "lora_" in name
+    }
+    with beginning_with(begins):
+        values = train(written, tmp_path)
+    losses = plain_loop(model, datasets, 7, lr=0.01)
+    assert losses[-1] < 0.5 * losses[0]
+    model.eval()
+    with torch.no_grad():
+        total, num = plain_losses(model, datasets.validation, np.arange(len(datasets.validation)))
+    assert values["val_loss"] == pytest.approx(float(total / num), abs=1e-4)
+    stored = checkpoint.read(tmp_path / "checkpoints" / "last.pt")["strategy"]["model"]
+    assert stored.keys() == {f"inner.{name}" for name in begins}, "only the adapter is stored"
+
+
+def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(folder, tmp_path):
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    written = experiment(folder, epochs=1, adapter=ADAPTERS["dora"])
+    train(written, tmp_path)
+    weights = tmp_path / "weights.safetensors"
+    write_weights(tmp_path / "checkpoints" / "best.pt", weights)
+    trained, _ = read_model(written, {}, weights)
+    tokens = torch.tensor([[3, 40, 50, 60]])
+    with torch.no_grad():
+        expected = trained(tokens).logits
+    write_language_model(written, {}, weights, tmp_path)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    alone = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        before = AutoModelForCausalLM.from_pretrained(folder).eval()(tokens).logits
+        torch.testing.assert_close(merged(tokens).logits, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(alone(tokens).logits, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(before, expected, atol=1e-2)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder).chat_template

@@ -225,6 +225,13 @@ class LowRankAdapter(Section):
     """Train low-rank additions to linear layers in place of their weights (LoRA)."""
 
     method: Literal["lora"] = "lora"
+    kind: Literal["lora", "dora", "rslora"] = Field(
+        default="lora",
+        description=(
+            "dora also trains the size of each row of the weights. rslora scales by alpha /"
+            " sqrt(rank)."
+        ),
+    )
     rank: PositiveInt = Field(default=8, description="Rank of the additions.")
     alpha: PositiveFloat | None = Field(
         default=None,
@@ -233,10 +240,11 @@ class LowRankAdapter(Section):
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="Dropout before the additions."
     )
-    targets: tuple[str, ...] | Literal["auto"] = Field(
+    targets: tuple[str, ...] | Literal["auto", "all-linear"] = Field(
         default="auto",
         description=(
-            "Names of the layers, or how they end, such as q_proj. auto: all linear layers."
+            "Names of the layers, or how they end, such as q_proj. auto and all-linear: all linear"
+            " layers, without the head of a language model."
         ),
     )
     unfrozen: _Patterns = Field(

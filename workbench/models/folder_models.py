@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from workbench.foundation.errors import (
     install_command,
 )
 from workbench.models.calls import TokenLosses
+from workbench.models.low_rank import merge_adapter, write_adapter
 from workbench.models.pairing import IGNORED
 
 FIELD = "model.path"
@@ -34,6 +36,15 @@ _SCORES_AT_ONCE = 2**26
 """Number of scores in memory at a time: 256 MB in single precision."""
 _NUM_TRIED = 8
 _TOLERANCE = 1e-3
+_OF_TOKENIZERS = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template*",
+)
+"""The files of a tokenizer in the folder of a model."""
 
 
 class LanguageModel(nn.Module):
@@ -98,6 +109,36 @@ class LanguageModel(nn.Module):
             self.computes_losses = False
             note += "; the loss keeps all scores at once, as this model has its own rule for them"
         return note
+
+    def store_only_trained(self) -> None:
+        """Leave the weights that are not trained out of checkpoints, as they are in the folder."""
+        trained = {name for name, item in self.named_parameters() if item.requires_grad}
+
+        def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+            for name in [name for name in state if name.removeprefix(prefix) not in trained]:
+                del state[name]
+
+        def expect_no_others(_: nn.Module, keys: Any) -> None:
+            keys.missing_keys[:] = [name for name in keys.missing_keys if name in trained]
+
+        self.register_state_dict_post_hook(leave_out)
+        self.register_load_state_dict_post_hook(expect_no_others)
+
+    def write(self, folder: Path, *, has_adapter: bool) -> None:
+        """Write the model and its tokenizer as transformers does, and its adapter as PEFT does.
+
+        Args:
+            folder: A folder. The model is written to `model`, an adapter also to `adapter`.
+            has_adapter: Whether the model has an adapter. It is merged into the model.
+        """
+        if has_adapter:
+            (folder / "adapter").mkdir(parents=True)
+            write_adapter(self.inner, folder / "adapter", self._folder.absolute())
+            merge_adapter(self.inner)
+        self.inner.save_pretrained(str(folder / "model"))
+        for name in _OF_TOKENIZERS:
+            for file in self._folder.glob(name):
+                shutil.copy2(file, folder / "model" / file.name)
 
     def forward(
         self,

@@ -6,7 +6,9 @@ an adapter.
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -52,8 +54,9 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         )
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     targets: Any = list(adapter.targets)
-    if adapter.targets == "auto":
-        chosen = [name for name in linear if f"{name}.weight" not in trained]
+    if isinstance(adapter.targets, str):
+        head = _head_of(model)
+        chosen = [name for name in linear if f"{name}.weight" not in trained and name != head]
         targets = "|".join(map(re.escape, chosen))
         if not chosen:
             raise ExperimentError("the model has no linear layer to adapt", field=field)
@@ -66,6 +69,8 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         lora_alpha=alpha,
         lora_dropout=adapter.dropout,
         target_modules=targets,
+        use_dora=adapter.kind == "dora",
+        use_rslora=adapter.kind == "rslora",
     )
     try:
         inject_adapter_in_model(config, model)
@@ -80,6 +85,59 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         if name in by_name:  # peft renames the parameters of a layer that it changes
             by_name[name].requires_grad_(True)
     return model
+
+
+def merge_adapter(model: nn.Module) -> None:
+    """Add the trained matrices to the weights of their layers, and remove the adapter.
+
+    Args:
+        model: A model after `add_adapter`, on the CPU. It is changed.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer  # pyright: ignore[reportMissingImports]
+
+    adapted = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, BaseTunerLayer)
+    ]
+    for name, module in adapted:
+        module.merge()
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, module.get_base_layer())
+    model.__dict__.pop("peft_config", None)
+
+
+def write_adapter(model: nn.Module, folder: Path, base: Path) -> None:
+    """Write the adapter of a language model as PEFT does, without the weights that it is added to.
+
+    Args:
+        model: A model of transformers after `add_adapter`.
+        folder: The folder to write.
+        base: The folder of the pretrained model.
+    """
+    from safetensors.torch import save_file
+
+    [(name, config)] = model.peft_config.items()  # type: ignore[union-attr,operator]
+    part = f".{name}"
+    tensors = {
+        # PEFT stores the size vector of DoRA as a parameter of its layer.
+        f"base_model.model.{key.replace(part, '')}": value.detach().clone().contiguous()
+        for key, value in model.state_dict().items()
+        if part in key
+    }
+    written = dataclasses.replace(
+        config, base_model_name_or_path=str(base), task_type="CAUSAL_LM", inference_mode=True
+    )
+    written.save_pretrained(str(folder))
+    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
+
+
+def _head_of(model: nn.Module) -> str | None:
+    """Return the name of the layer with the scores of a model of transformers."""
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    if head is None:
+        return None
+    return next((name for name, module in model.named_modules() if module is head), None)
 
 
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:

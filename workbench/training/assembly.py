@@ -342,10 +342,13 @@ def build_trial_model(
     """
     model = _with_shapes(experiment, params, settings, datasets)
     training = settings.training
+    is_new = False
     if isinstance(model, LanguageModel):
         model.computes_losses = measures_tokens_only(experiment)
         is_new = bool(settings.model.get("from_scratch", False))
-        note(model.load(is_pretrained=pretrained and not is_new))
+        # The weights under an adapter are not in checkpoints, so they always come from the folder.
+        is_read = pretrained or training.adapter is not None
+        note(model.load(is_pretrained=is_read and not is_new))
     check_task(model, datasets.task, datasets.target_shape)
     initialise(model, training.initialisation)
     if pretrained and training.weights is not None:
@@ -356,7 +359,10 @@ def build_trial_model(
     # After the weights, whose names do not know the adapter's layers. It freezes the model, except
     # for its own matrices.
     if training.adapter is not None:
-        add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
+        adapted = model.inner if isinstance(model, LanguageModel) else model
+        add_adapter(adapted, training.adapter, field=field_of("training", "adapter", params))
+        if isinstance(model, LanguageModel) and not is_new and training.weights is None:
+            model.store_only_trained()
     freeze(model, training.parameter_groups)
     return model
 

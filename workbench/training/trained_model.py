@@ -157,6 +157,29 @@ def write_weights(checkpoint: Path, to: Path) -> None:
     os.replace(temporary, to)
 
 
+def write_language_model(
+    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, folder: Path
+) -> None:
+    """Write a model that was trained by its folder as transformers and PEFT do.
+
+    Args:
+        experiment: The experiment of the trial.
+        params: The configuration of the trial.
+        weights: The weights from `write_weights`.
+        folder: The folder to write. See `LanguageModel.write`.
+
+    Raises:
+        WorkbenchError: If the model cannot be built or written.
+    """
+    from workbench.models.folder_models import LanguageModel
+    from workbench.training.planning.settings import resolve
+
+    model, _ = read_model(experiment, params, weights)
+    assert isinstance(model, LanguageModel)
+    settings = resolve(experiment, params)
+    model.write(folder, has_adapter=settings.training.adapter is not None)
+
+
 def plain_name(name: str) -> str:
     """Return the name of a tensor before `torch.compile`, which wraps modules."""
     return name.replace(_COMPILED, "")

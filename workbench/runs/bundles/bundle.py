@@ -8,6 +8,8 @@ code/                 the user's code and data that it needs: the modules that t
 configuration.json    the parameters, the plan, the seed, the results, the SHA-256 of every file
 weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench
                       trained it
+model/                a language model in the format of transformers, with its adapter merged
+adapter/              its adapter alone, in the format of PEFT
 files/                what a train function left in the folder of its trial
 environment.txt       the versions of Python and of every installed package
 retrain.sh            trains it again
@@ -155,7 +157,18 @@ def _write_all(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -> 
 
         with fetched_checkpoint(run, trial.best_checkpoint) as checkpoint:
             write_weights(checkpoint, folder / "weights.safetensors")
+        if _is_of_folder(run.experiment):
+            from workbench.training.trained_model import write_language_model
+
+            write_language_model(
+                run.experiment, trial.params, folder / "weights.safetensors", folder
+            )
     write_report(run, folder / "report.html")
+
+
+def _is_of_folder(experiment: Experiment) -> bool:
+    """Return whether the trained model is a language model in a folder."""
+    return experiment.model is not None and experiment.model.name == "hf"
 
 
 @contextlib.contextmanager
@@ -430,6 +443,11 @@ def _readme(
         parts.append(
             f"`weights.safetensors` holds the weights of the {epoch} epoch:\n\n    from"
             ' safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
+        )
+    if trial.best_checkpoint is not None and _is_of_folder(run.experiment):
+        parts.append(
+            "`model/` is the trained model for transformers. An adapter is merged into it, and also"
+            " stored alone in `adapter/`, for PEFT."
         )
     parts.append(
         "`configuration.json` is for programs, `environment.txt` lists the versions that were"
