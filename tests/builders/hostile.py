@@ -340,11 +340,11 @@ def use_sweep(document: dict[str, Any]) -> None:
 
 
 def use_sweep_file(content: bytes) -> None:
-    """Run `workbench import` on a sweep file."""
+    """Run `workbench import sweep` on a sweep file."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "sweep.yaml"
         path.write_bytes(content)
-        run_command("import", str(path), "--train", "json:dumps")
+        run_command("import", "sweep", str(path), "--train", "json:dumps")
 
 
 def use_form(edits: list[tuple[str, Any]]) -> None:

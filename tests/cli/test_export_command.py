@@ -168,7 +168,7 @@ def test_export_without_a_place_is_a_matter_of_usage(shell: Shell) -> None:
 def test_a_sweep_of_weights_and_biases_becomes_an_experiment_file(shell: Shell) -> None:
     (shell.folder / "sweep.yaml").write_text(SWEEP)
     target = shell.folder / "experiment.yaml"
-    words = ("import", str(shell.folder / "sweep.yaml"), "--train", "training:train")
+    words = ("import", "sweep", str(shell.folder / "sweep.yaml"), "--train", "training:train")
 
     code, out, _ = shell(*words, "--to", str(target))
 
@@ -183,7 +183,9 @@ def test_a_sweep_of_weights_and_biases_becomes_an_experiment_file(shell: Shell) 
 def test_labels_of_a_sweep_that_mean_nothing_here_are_left_out_and_named(shell: Shell) -> None:
     (shell.folder / "sweep.yaml").write_text(f"project: demo\nentity: me\n{SWEEP.lstrip()}")
 
-    code, _, err = shell("import", str(shell.folder / "sweep.yaml"), "--train", "training:train")
+    code, _, err = shell(
+        "import", "sweep", str(shell.folder / "sweep.yaml"), "--train", "training:train"
+    )
 
     assert code == 0
     assert "skipped project: 'demo'" in err
@@ -192,7 +194,7 @@ def test_labels_of_a_sweep_that_mean_nothing_here_are_left_out_and_named(shell: 
 
 def test_an_import_keeps_the_script_where_no_function_is_named(shell: Shell) -> None:
     (shell.folder / "sweep.yaml").write_text(SWEEP)
-    code, out, _ = shell("import", str(shell.folder / "sweep.yaml"))
+    code, out, _ = shell("import", "sweep", str(shell.folder / "sweep.yaml"))
     assert code == 0
     assert Experiment.from_yaml(out).command == "python train.py {args}"
 

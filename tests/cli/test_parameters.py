@@ -10,7 +10,7 @@ import pytest
 
 from workbench.cli.declarations import DeclaredArgument, DeclaredOption
 from workbench.cli.entry import group
-from workbench.cli.parameters import LATENCY_LIMIT, PARAMETERS, of_argument
+from workbench.cli.parameters import HISTORY_FORMAT, LATENCY_LIMIT, PARAMETERS, of_argument
 from workbench.experiment.actions import ACTIONS
 
 
@@ -42,7 +42,7 @@ def test_a_command_takes_its_parameters_from_the_table(
     assert isinstance(parameter, DeclaredOption | DeclaredArgument)
     declared = parameter.declaration
     name = declared.option or str(declared.metavar)
-    assert declared is PARAMETERS[name] or declared is LATENCY_LIMIT
+    assert declared in (PARAMETERS[name], LATENCY_LIMIT, HISTORY_FORMAT)
     assert parameter.metavar == declared.metavar
     if declared.type is not None:
         assert parameter.type is declared.type

@@ -25,7 +25,7 @@ MADE_FROM_ACTIONS = ""
 COMMANDS = {
     "Run": {
         "init": "workbench.cli.init:init",
-        "import": "workbench.cli.export:import_sweep",
+        "import": "workbench.cli.imports:imports",
         "check": "workbench.cli.check:check",
         "advise": "workbench.cli.advise:advise",
         "sweep": "workbench.cli.run:sweep",

@@ -1,4 +1,4 @@
-"""Commands that write results, or import an experiment: report, trace, export, import."""
+"""Commands that write results: report, trace, export."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from workbench.cli.declarations import takes
 from workbench.cli.options import attach, described, example, named_trial
 from workbench.cli.output import print_json, print_note
-from workbench.cli.parameters import JSON, RUN, STORED, SWEEP_FILE, TO, TRAIN, TRIAL, options_of
+from workbench.cli.parameters import RUN, STORED, TO, TRIAL, options_of
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS
 from workbench.foundation.bundle_manifest import read_configuration
@@ -151,39 +151,3 @@ def _note_missing_stages(run: Run, number: int | None, folder: Path) -> None:
             "the model is exported as a whole, without a graph for each early exit. Tiers send each"
             " other one array, but the samples of this model are columns of a table"
         )
-
-
-@click.command("import")
-@takes(SWEEP_FILE, TRAIN, TO, JSON)
-@example("workbench import sweep.yaml --to experiment.yaml")
-def import_sweep(sweep: Path, train: str | None, to: Path | None, as_json: bool) -> None:
-    """Convert a W&B sweep or an NNI search space to an experiment."""
-    from workbench.experiment.nni_search import from_nni, is_nni
-    from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep
-    from workbench.experiment.yaml_file import read_yaml_file
-    from workbench.foundation.errors import ArgumentError
-
-    document = read_yaml_file(
-        sweep, holds="a W&B sweep (method, metric, parameters, ...) or an NNI search space"
-    )
-    if is_nni(document):
-        experiment = from_nni(document, folder=sweep.parent, train=train, note=print_note)
-    else:
-        for key in [key for key in document if key in HOMELESS]:
-            click.echo(f"skipped {key}: {document.pop(key)!r}", err=True)
-        experiment = from_wandb_sweep(document, train=train, note=print_note)
-    text = experiment.to_yaml()
-    if to is None:
-        if as_json:
-            print_json(experiment.model_dump(mode="json"))
-        else:
-            click.echo(text, nl=False)
-        return
-    try:
-        to.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError(f"cannot write {to}: {error.strerror}", field="--to") from error
-    if as_json:
-        print_json({"path": str(to)})
-    else:
-        click.echo(f"wrote {to}. Check it with: {shlex.join(['workbench', 'check', str(to)])}")

@@ -17,10 +17,9 @@ def next_commands(
     """Return possible next commands, each with its purpose."""
     offers = next_steps(run_id, state, history)
     if history.best() is not None and not has_report:
-        offers += [
-            suggest("report", run_id, lead="write the report"),
-            suggest("export", run_id, lead="export the best", to="best"),
-        ]
+        offers.append(suggest("report", run_id, lead="write the report"))
+        if not history.is_imported:
+            offers.append(suggest("export", run_id, lead="export the best", to="best"))
     width = max((len(offer.lead) for offer in offers), default=0)
     return [f"{offer.lead:<{width}}  {_command(offer)}" for offer in offers]
 

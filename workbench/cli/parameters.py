@@ -142,6 +142,7 @@ CANDIDATE_TRIAL = _operand("candidate_trial", "CANDIDATE")
 EXPERIMENT = _operand("file", "FILE")
 TABLE = _operand("table", "TABLE")
 SWEEP_FILE = _operand("sweep", "SWEEP", _PATH)
+HISTORY_PLACE = _operand("place", "PLACE", _PATH)
 SCRIPT = _operand("script", "SCRIPT", _PATH)
 TIERS_FILE = _operand("file", "TIERS", _PATH)
 BUNDLE = _operand("bundle", "BUNDLE", _PATH)
@@ -379,6 +380,14 @@ THREADS = of_argument(arguments.THREADS)
 DEVICE = of_argument(arguments.DEVICE)
 PYTHON = of_argument(arguments.PYTHON)
 BATCH = _option("--batch", "Give each call this many samples.", _COUNT)
+
+MAP = _option(
+    "--map",
+    "Give a parameter or a metric of the old runs this name, such as learning_rate=lr.",
+    _TEXT,
+    "OLD=NEW",
+    name="renamed",
+)
 
 # Servers.
 HOST = _option("--host", "Listen on this address.", _TEXT, "ADDRESS")
@@ -712,8 +721,16 @@ PARAMETERS: dict[str, Declaration] = {
 }
 """The whole table, by option, or by placeholder for operands."""
 
-# The only name with two meanings. People say "a limit of 1 ms" for a model, and "a limit of 20" for
-# a list.
+# The only names with two meanings. People say "a limit of 1 ms" for a model, and "a limit of 20"
+# for a list. The format of old runs is not that of an exported model.
+HISTORY_FORMATS = ("csv", "mlflow", "tensorboard", "wandb", "optuna", "ray", "trackio", "neptune")
+HISTORY_FORMAT = _option(
+    "--format",
+    "Read files of this tool. By default it is recognized by their content.",
+    OneOf(HISTORY_FORMATS),
+    "|".join(HISTORY_FORMATS),
+    name="history_format",
+)
 LATENCY_LIMIT = _option(
     "--limit",
     "Predict one row within this time, such as latency=1ms.",

@@ -27,6 +27,7 @@ from workbench.experiment.changes import (
     values_of,
     with_changes,
 )
+from workbench.experiment.imported import refuse_imported
 from workbench.experiment.space import Space
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled
@@ -77,6 +78,7 @@ def _stop_trial(run: StoredRun, trial: int) -> str | None:
 
 def enqueue(run: StoredRun, params: Mapping[str, JsonValue]) -> str | None:
     """Let a given configuration be tried next."""
+    refuse_imported(run.experiment, "continued")
     payload = stored_payload("enqueue", {"params": params})
     checked = _checked(run.history.in_force.search, params)
     return command(run, "enqueue", payload | {"params": checked})
@@ -88,6 +90,7 @@ def clone(
     """Continue a trial in a second one with other values."""
     from workbench.sweeps.clones import check_clone  # reading a run needs none of it
 
+    refuse_imported(run.experiment, "cloned")
     given = {"trial": trial, "set": changes, "from_": begins_from}
     payload = stored_payload("clone", given)
     if run.state not in FINISHED_RUN_STATES:
@@ -102,6 +105,7 @@ def set_limits(run: StoredRun, limits: Mapping[str, Any]) -> str | None:
         run: The run.
         limits: The arguments of `Run.set`. None leaves a limit as it is.
     """
+    refuse_imported(run.experiment, "changed")
     settings = stored_payload("set", _with_units(limits))
     changes = _check_search(run, settings.pop(SEARCH, None))
     if settings or not changes:
@@ -121,6 +125,7 @@ def extend(
         launcher: As in `sweep`. Used if the run has ended.
         address: As in `sweep`. Used if the run has ended.
     """
+    refuse_imported(run.experiment, "extended")
     added = stored_payload("extend", _with_units(more))
     for path in DURATIONS & added.keys():
         added[path] = duration_argument_s(added[path], field=path.removeprefix("budget."))
@@ -163,6 +168,7 @@ def use_code(run: StoredRun, code: str) -> str | None:
 
 def drive_again(run: StoredRun, *, launcher: str, address: str | None, code: str | None) -> None:
     """Give a run that has ended early a new driver."""
+    refuse_imported(run.experiment, "resumed")
     code = stored_payload("resume", {"code": code}).get("code")
     run.await_leaving()
     if (problem := why_not_resumed(run.state, run.history)) is not None:

@@ -16,6 +16,7 @@ from typing_extensions import Self
 from workbench.experiment import Experiment
 from workbench.experiment.actions import action_of, check_arguments, suggest
 from workbench.experiment.automl import HELD_OUT, is_automl
+from workbench.experiment.imported import refuse_imported
 from workbench.experiment.setting_types import Auto
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import AttachmentSaved, Event, RunState
@@ -944,6 +945,7 @@ class Run:
         """
         from workbench.sweeps.warm_start import recorded_proposals
 
+        refuse_imported(self.experiment, "replayed")
         recorded_proposals(self.store, self.run_id)
         return type(self)(self.store, self.store.create_run(self.experiment))
 

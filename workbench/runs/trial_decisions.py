@@ -176,7 +176,12 @@ class _Side:
             notes.append(
                 f"{self.label}: {self.name} was chosen as the best of"
                 f" {format_count(history.num_configurations(), 'configuration')}, so its own result"
-                " was also lucky and does not count. Train it again with confirm.best=1"
+                " was also lucky and does not count."
+                + (
+                    " Train it again"
+                    if history.is_imported
+                    else " Train it again with confirm.best=1"
+                )
             )
         return later, notes
 

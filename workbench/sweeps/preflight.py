@@ -24,6 +24,7 @@ from workbench.data.options import existing_path
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
 from workbench.experiment.command import arguments_of
+from workbench.experiment.imported import importing_tool, refuse_imported
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
 from workbench.experiment.searched_fields import is_setting
@@ -106,6 +107,9 @@ def find_problems(
 
 def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
     """Yield the checks. Each raises an error if it finds a problem."""
+    if importing_tool(experiment) is not None:
+        yield partial(refuse_imported, experiment, "started")
+        return
     resources = experiment.resources
     conditional = (
         (bool(experiment.alerts) and on_this_machine, _check_alerts),

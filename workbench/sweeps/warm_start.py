@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from workbench.experiment import Experiment
+from workbench.experiment.space import Params
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
 from workbench.foundation.errors import ExperimentError, RunError, StoreError
 from workbench.foundation.events import (
@@ -19,7 +20,7 @@ from workbench.foundation.events import (
     TrialReported,
 )
 from workbench.store.database import Store
-from workbench.store.history import History
+from workbench.store.history import History, Trial
 
 # Fewer complete trials teach a sampler nothing. Only the latest runs are read, to save time.
 _MIN_TRIALS = 4
@@ -74,7 +75,7 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
         if not (_are_finite(trial.values, metrics) and _are_finite(read_values, metrics)):
             continue
         try:
-            params = experiment.search.check(trial.params)
+            params = experiment.search.check(_searched(history, trial, experiment))
         except ExperimentError:
             continue
         assert trial.state in ("complete", "pruned")
@@ -95,6 +96,16 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             next_step="Warm-start from a run with the same parameters.",
         )
     return priors
+
+
+def _searched(history: History, trial: Trial, experiment: Experiment) -> Params:
+    """Return the parameters of an earlier trial that may be those of an experiment.
+
+    Another tool also records what was never searched, such as a path, so the others are left out.
+    """
+    if not history.is_imported:
+        return trial.params
+    return {name: value for name, value in trial.params.items() if name in experiment.search.root}
 
 
 def _are_finite(values: Mapping[str, float], metrics: Iterable[str]) -> bool:

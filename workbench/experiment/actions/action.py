@@ -229,6 +229,8 @@ class Standing:
 
     state: RunState
     is_advice: bool = False
+    is_imported: bool = False
+    """Whether another tool has run it, so that nothing can be started."""
     is_replay: bool = False
     num_trials: int = 0
     has_best: bool = False
@@ -253,7 +255,7 @@ class Standing:
     @property
     def is_sweep(self) -> bool:
         """Whether the run tries configurations."""
-        return not self.is_advice
+        return not self.is_advice and not self.is_imported
 
     @property
     def is_trial_unfinished(self) -> bool:

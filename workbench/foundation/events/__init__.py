@@ -55,6 +55,7 @@ from workbench.foundation.events.runs import (
     ModelChosen,
     Noted,
     ProgramKept,
+    RunsImported,
     RunStateChanged,
     SettingsChanged,
 )
@@ -67,6 +68,7 @@ from workbench.foundation.events.trials import (
     ResizeMeasured,
     TokenCounts,
     TrialEnded,
+    TrialImported,
     TrialPlanned,
     TrialReported,
     TrialResized,
@@ -110,6 +112,7 @@ __all__ = [
     "ResizeMeasured",
     "RunState",
     "RunStateChanged",
+    "RunsImported",
     "Segment",
     "SettingsChanged",
     "SharingMeasured",
@@ -117,6 +120,7 @@ __all__ = [
     "TokenCounts",
     "TrialEnded",
     "TrialEnqueued",
+    "TrialImported",
     "TrialPlanned",
     "TrialProposed",
     "TrialReported",
@@ -138,10 +142,12 @@ Event = (
     | PriorTrialAdded
     | MemoryPredicted
     | SettingsChanged
+    | RunsImported
     | ProgramKept
     | EnergyMetered
     | ReplayPlanned
     | TrialProposed
+    | TrialImported
     | TrialStarted
     | TrialPlanned
     | TrialReported

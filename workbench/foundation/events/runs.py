@@ -48,6 +48,15 @@ class RunStateChanged(EventHeader):
     message: OutsideText | None = None
 
 
+class RunsImported(EventHeader):
+    """Trials of another tool were added to the run."""
+
+    type: Literal["runs_imported"] = "runs_imported"
+    tool: str = Field(description="The tool that ran them.")
+    place: OutsideText = Field(description="Where they were read.")
+    source: OutsideText = Field(description="The name of the project or study in the tool.")
+
+
 class SettingsChanged(EventHeader):
     """Settings of the experiment have new values in this run from here on."""
 

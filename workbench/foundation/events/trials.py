@@ -21,6 +21,17 @@ _MIN_DATA_S = 1e-3
 """Below this loading time per step, passing batches between processes costs more than it saves."""
 
 
+class TrialImported(TrialEventHeader):
+    """A trial was trained by another tool. Its next events repeat what that tool has recorded."""
+
+    type: Literal["trial_imported"] = "trial_imported"
+    key: str = Field(description="What identifies it in the tool, wherever its files are.")
+    name: OutsideText = Field(description="Its name in the tool.")
+    message: OutsideText | None = Field(
+        default=None, description="What was decided about it, such as how it counts."
+    )
+
+
 class TrialStarted(TrialEventHeader):
     """An attempt at a trial has its workers and starts."""
 

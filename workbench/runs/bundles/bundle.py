@@ -45,6 +45,7 @@ from workbench.cluster.remote.kept_code import package_requirements
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.actions import suggest
 from workbench.experiment.command import arguments_of
+from workbench.experiment.imported import refuse_imported
 from workbench.experiment.trainings import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.foundation.artifacts import is_url, open_artifacts
@@ -122,6 +123,7 @@ def write_bundle(
             written in the format, or the folder is not empty or cannot be written.
         ArtifactsError: If its checkpoint cannot be read.
     """
+    refuse_imported(run.experiment, "exported")
     if format is None and weights and is_compression(run.experiment):
         format = "onnx"  # its models have no other format
     check_format(format, has_weights=weights)

@@ -278,6 +278,22 @@ def guessed_goal(metric: str) -> Goal:
     return "minimize"
 
 
+def likely_objectives(names: Iterable[str]) -> list[str]:
+    """Return the names of metrics that a run may be tuned for, the most likely one first.
+
+    Args:
+        names: All names that a run reports.
+
+    Example:
+        >>> from workbench.runs.scripts.script_objective import likely_objectives
+        >>> likely_objectives(["lr", "train_loss", "val_loss", "val_acc"])
+        ['val_acc', 'val_loss', 'train_loss']
+    """
+    reported = [_Reported(name, "", "print", place) for place, name in enumerate(names)]
+    known = [metric for metric in reported if _is_metric(metric, reported)]
+    return [metric.name for metric in sorted(known, key=lambda item: (_rank(item, []), item.place))]
+
+
 def _words(name: str) -> tuple[str, ...]:
     return name_words(re.sub(r"[^\w.-]+", "_", name.replace("R2", "r2").replace("mAP", "map")))
 

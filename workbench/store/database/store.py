@@ -77,6 +77,9 @@ _IS_ADVICE = sa.exists().where(
     events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "advice_requested"
 )
 """A run of advice starts with its request, so only the first events are read."""
+_IS_IMPORTED = sa.exists().where(
+    events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "runs_imported"
+)
 _IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
     events.c.run_key == runs.c.key, events.c.type == "trial_started"
 )
@@ -249,6 +252,11 @@ class Store:
         return frozenset(
             row.run_id for row in self.fetch(sa.select(runs.c.run_id).where(_IS_ADVICE))
         )
+
+    def imported_ids(self) -> list[str]:
+        """Return the ids of all runs that other tools have run, newest first."""
+        query = sa.select(runs.c.run_id).where(_IS_IMPORTED).order_by(runs.c.key.desc())
+        return [row.run_id for row in self.fetch(query)]
 
     def experiment(self, run_id: str) -> Experiment:
         """Return the experiment of a run, with its embedded objects.

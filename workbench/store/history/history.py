@@ -25,6 +25,7 @@ from workbench.experiment.budget_units import Price, parse_price
 from workbench.experiment.changes import SEARCH, change, covering, values_of, with_changes
 from workbench.experiment.federated import ROUNDS_METRIC
 from workbench.experiment.goals import Goal, sign_of
+from workbench.experiment.imported import importing_tool
 from workbench.experiment.metric_declarations import goal_in
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import (
@@ -207,6 +208,8 @@ class History:
         """The run time, which all views use to say when something happened."""
         self._alive_until_unix_s = math.inf
         self._is_automl = is_automl(experiment)
+        self.is_imported = importing_tool(experiment) is not None
+        """Whether another tool has run it."""
         self._unserved_s = 0.0
         self._idle_since_unix_s: float | None = None  # no trial has workers
         self._was_served = False
@@ -572,6 +575,8 @@ class History:
         """
         values = [repeat.values.get(metric, math.nan) for repeat in self.repeats_of(trial)]
         known, times = [value for value in values if math.isfinite(value)], len(values)
+        if self.is_imported:  # nobody has trained its best configurations again to confirm them
+            return 0, math.fsum(known) / len(known)
         doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
         return doubt, math.fsum(known) / len(known)
 

@@ -35,7 +35,7 @@ class WandbFolder:
             folder: The folder in the variable WANDB_DIR.
         """
         self._folder = folder
-        self._logs: dict[Path, _Log | None] = dict.fromkeys(self._find())
+        self._logs: dict[Path, WandbLog | None] = dict.fromkeys(self._find())
         self._searched_s = -1.0
 
     def poll(self, *, at_end: bool = False) -> Iterator[Found]:
@@ -44,7 +44,7 @@ class WandbFolder:
             return
         self._searched_s = time.monotonic()
         for path in self._find():
-            log = self._logs.setdefault(path, _Log(path))
+            log = self._logs.setdefault(path, WandbLog(path))
             for record in log.records() if log is not None else ():
                 values = _history(record)
                 if not values.is_empty:
@@ -55,10 +55,11 @@ class WandbFolder:
         return sorted(self._folder.glob("wandb/*run-*/*.wandb"))
 
 
-class _Log:
+class WandbLog:
     """One growing file of records."""
 
     def __init__(self, path: Path) -> None:
+        """Start at the beginning of a file."""
         self._path = path
         self._offset = _HEADER
         self._begun = b""

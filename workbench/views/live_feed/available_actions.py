@@ -27,6 +27,7 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
     standing = Standing(
         state=row.state,
         is_advice=is_advice,
+        is_imported=history.is_imported,
         is_replay=history.replay_of is not None,
         num_trials=len(history.trials),
         has_best=best is not None,
@@ -54,6 +55,7 @@ def offers_of_trial(
     """Return what can be done with a trial in its present state."""
     standing = Standing(
         state=state,
+        is_imported=history.is_imported,
         trial_state=trial.state,
         trains_model=_trains_models(history),
         has_choice=chosen_by_hand(history) is trial,

@@ -1,0 +1,253 @@
+"""Old runs are stored once, with their names, and serve as knowledge."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.runs.histories.conftest import WRITTEN, database
+from workbench.experiment import Experiment
+from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
+from workbench.runs.comparison import compare_table
+from workbench.runs.histories.import_runs import Imported, import_runs
+from workbench.runs.run import Run
+from workbench.runs.trial_decisions import decide
+from workbench.store.database import Store
+from workbench.sweeps.preflight import check
+from workbench.sweeps.warm_start import prior_trials, similar_runs
+
+_HEADS = ("run", "step", "val_loss", "train_loss", "learning_rate", "optimizer", "seed", "out")
+
+
+def _write(path: Path, rows: list[tuple[object, ...]], heads: tuple[str, ...] = _HEADS) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(heads)
+        writer.writerows(rows)
+    return path
+
+
+def _rows(numbers: range, *, num_steps: int = 3) -> list[tuple[object, ...]]:
+    """Return runs of two configurations in turn, each with its own seed and output folder."""
+    noise = random.Random(0)
+    return [
+        (
+            f"run-{number}",
+            step,
+            (1.0 if number % 2 else 2.0) / (step + 1) + noise.uniform(0, 0.01),
+            0.1,
+            (0.1, 0.01)[number % 2],
+            ("sgd", "adam")[number % 2],
+            number,
+            f"out/{number}",
+        )
+        for number in numbers
+        for step in range(num_steps)
+    ]
+
+
+def _import(path: Path, store: Store, **options: object) -> Imported:
+    names = {"learning_rate": "lr"}
+    return import_runs(path, store=store, names=names, metric="val_loss", **options)  # type: ignore[arg-type]
+
+
+def test_runs_become_trials_with_their_curves_and_repeats(tmp_path: Path, store: Store) -> None:
+    path = _write(tmp_path / "old.csv", _rows(range(8)))
+
+    (run,) = _import(path, store).runs
+
+    history = run.history
+    assert run.state == "complete"
+    assert run.tags == ("imported",)
+    assert len(history.trials) == 8
+    assert history.num_configurations() == 2
+    assert history.trials[2].params["lr"] == 0.1
+    assert (history.trials[2].repeat, history.trials[2].seed) == (1, 2)
+    assert history.trials[2].reports == 3
+    best = run.best
+    assert best is not None
+    assert best.params["optimizer"] == "adam"
+    search = run.experiment.search.model_dump(mode="json")
+    assert sorted(search) == ["lr", "optimizer"]
+
+
+def test_a_second_import_adds_only_what_is_new(tmp_path: Path, store: Store) -> None:
+    path = _write(tmp_path / "old.csv", _rows(range(4)))
+    first = _import(path, store)
+    num_events = len(first.runs[0].events())
+
+    again = _import(path, store)
+
+    assert [(source.num_added, source.num_known) for source in again.sources] == [(0, 4)]
+    assert len(again.runs[0].events()) == num_events
+    _write(path, _rows(range(6)))
+    more = import_runs(path, store=store)  # the names are those of the first import
+    assert [(source.num_added, source.num_known) for source in more.sources] == [(2, 4)]
+    assert [run.run_id for run in more.runs] == [run.run_id for run in first.runs]
+    history = more.runs[0].history
+    assert history.trials[5].params["lr"] == 0.01
+    assert history.num_configurations() == 2
+
+
+def test_the_same_files_at_another_place_add_nothing(tmp_path: Path, store: Store) -> None:
+    import_runs(WRITTEN / "wandb", store=store)
+    elsewhere = tmp_path / "elsewhere" / "wandb"
+    elsewhere.parent.mkdir()
+    for path in (WRITTEN / "wandb").rglob("*.wandb"):
+        target = elsewhere / path.relative_to(WRITTEN / "wandb")
+        target.parent.mkdir(parents=True)
+        target.write_bytes(path.read_bytes())
+
+    again = import_runs(elsewhere, store=store)
+
+    assert [source.num_added for source in again.sources] == [0]
+    assert len(store.runs()) == 1
+
+
+def test_other_names_than_those_of_the_first_import_are_refused(
+    tmp_path: Path, store: Store
+) -> None:
+    path = _write(tmp_path / "old.csv", _rows(range(4)))
+    _import(path, store)
+    with pytest.raises(ArgumentError, match="was imported with other names"):
+        import_runs(path, store=store, metric="train_loss")
+    with pytest.raises(ArgumentError, match="was imported with other names"):
+        import_runs(path, store=store, names={"learning_rate": "rate"})
+
+
+def test_a_name_that_no_run_has_is_refused(tmp_path: Path, store: Store) -> None:
+    path = _write(tmp_path / "old.csv", _rows(range(4)))
+    with pytest.raises(ArgumentError, match="no run has 'learningrate'"):
+        import_runs(path, store=store, names={"learningrate": "lr"})
+    with pytest.raises(ArgumentError, match="no run has the metric 'val_acc'"):
+        import_runs(path, store=store, metric="val_acc")
+
+
+def test_nothing_is_dropped_without_a_word(tmp_path: Path, store: Store) -> None:
+    imported = import_runs(database(tmp_path, "mlflow"), store=store)
+
+    (source,) = imported.sources
+    assert source.left_out == {
+        "deleted": 1,
+        "still running, so import it again when it has ended": 1,
+        "without val_accuracy": 1,
+    }
+    assert any("the objective is val_accuracy, to maximize" in note for note in source.notes)
+    (run,) = imported.runs
+    states = {trial.number: (trial.state, trial.reason) for trial in run.history.trials.values()}
+    assert states[5] == ("failed", "diverged")
+    assert states[6] == ("failed", "error")
+    assert [number for number, (state, _) in states.items() if state == "complete"] == [*range(5)]
+
+
+def test_an_imported_run_cannot_be_driven_and_says_why(tmp_path: Path, store: Store) -> None:
+    (run,) = _import(_write(tmp_path / "old.csv", _rows(range(4))), store).runs
+    attempts = {
+        "resumed": lambda: run.resume(),
+        "extended": lambda: run.extend(trials=1),
+        "cloned": lambda: run.clone(0),
+        "replayed": lambda: run.replay(),
+        "exported": lambda: run.export(tmp_path / "bundle"),
+    }
+    for what, attempt in attempts.items():
+        with pytest.raises(RunError, match=f"imported from csv cannot be {what}"):
+            attempt()
+    with pytest.raises(RunError, match="cannot be started"):
+        check(run.experiment)
+
+
+def test_imported_runs_are_compared_reported_and_decided(tmp_path: Path, store: Store) -> None:
+    (run,) = _import(_write(tmp_path / "old.csv", _rows(range(8))), store).runs
+    (other,) = _import(_write(tmp_path / "other.csv", _rows(range(8, 16))), store).runs
+
+    rows = {row["name"]: row for row in compare_table(run, other, store=store)}
+    assert (rows["optimizer"]["old"], rows["optimizer"]["other"]) == ("adam", "adam")
+    assert run.report(tmp_path / "report.html").stat().st_size > 1000
+    judgement = decide(run, f"{other.run_id}/0", store=store)
+    assert judgement.decision == "not better"
+    assert judgement.floor is not None
+
+
+def _target(**fields: object) -> Experiment:
+    search = {
+        "lr": {"low": 1e-3, "high": 1.0, "log": True},
+        "optimizer": {"choices": ["sgd", "adam"]},
+    }
+    given = {"train": "json:dumps", "search": search} | fields
+    return Experiment(objectives=[{"metric": "val_loss", "goal": "minimize"}], **given)
+
+
+def test_a_sampler_learns_from_imported_trials(tmp_path: Path, store: Store) -> None:
+    (run,) = _import(_write(tmp_path / "old.csv", _rows(range(8))), store).runs
+
+    priors = prior_trials(store, run.run_id, _target())
+
+    assert len(priors) == 8
+    assert priors[1].params == {"lr": 0.01, "optimizer": "adam"}
+    assert priors[1].values["val_loss"] == run.history.trials[1].values["val_loss"]
+    assert [step for step, _ in priors[1].reports] == [0, 1, 2]
+    assert similar_runs(store, _target()) == [run.run_id]
+    with pytest.raises(ExperimentError, match="no finished trial"):
+        prior_trials(store, run.run_id, _target(search={"depth": {"low": 1, "high": 9}}))
+
+
+def test_a_large_import_is_also_stored_as_blocks(tmp_path: Path, store: Store) -> None:
+    path = _write(tmp_path / "old.csv", _rows(range(90), num_steps=500))
+
+    (run,) = _import(path, store).runs
+
+    assert len(run.history.trials) == 90
+    assert all(trial.last_step == 499 for trial in run.history.trials.values())
+
+
+def test_a_table_with_one_row_for_each_run_has_parameters_and_results(
+    tmp_path: Path, store: Store
+) -> None:
+    # The forms of Optuna's trials_dataframe, and of MLflow's search_runs.
+    optuna_heads = ("number", "value", "params_lr", "params_layers", "state")
+    rows: list[tuple[object, ...]] = [
+        (0, 0.5, 0.1, 2, "COMPLETE"),
+        (1, 0.4, 0.01, 3, "COMPLETE"),
+        (2, "", 0.02, 3, "FAIL"),
+    ]
+    path = _write(tmp_path / "trials.csv", rows, optuna_heads)
+    (run,) = import_runs(path, store=store, metric="value", goal="maximize").runs
+    assert run.best is not None
+    assert run.best.params == {"lr": 0.1, "layers": 2}
+    assert [trial.state for trial in run.history.trials.values()] == [
+        "complete",
+        "complete",
+        "failed",
+    ]
+
+    heads = ("run_id", "experiment_id", "status", "metrics.val_acc", "params.lr", "tags.user")
+    path = _write(tmp_path / "runs.csv", [("a", 1, "FINISHED", 0.9, 0.1, "me")], heads)
+    imported = import_runs(path, store=store)
+    assert imported.runs[0].experiment.objectives[0].metric == "val_acc"
+    assert imported.runs[0].history.trials[0].params == {"lr": 0.1}
+    assert imported.sources[0].left_out == {"columns: tags.user": 1}
+
+
+def test_several_projects_in_one_table_become_several_runs(tmp_path: Path, store: Store) -> None:
+    heads = ("task", "run", "step", "val_loss", "lr")
+    rows: list[tuple[object, ...]] = [
+        (task, run, step, 1.0 / (step + 1), 0.1)
+        for task in "ab"
+        for run in (0, 1)
+        for step in (0, 1)
+    ]
+    imported = import_runs(_write(tmp_path / "tasks.csv", rows, heads), store=store)
+    assert [source.source for source in imported.sources] == ["a", "b"]
+    assert [len(run.history.trials) for run in imported.runs] == [2, 2]
+
+
+def test_hostile_names_stay_inside_the_store(tmp_path: Path, store: Store) -> None:
+    heads = ("task", "run", "step", "val_loss", "../../lr")
+    rows: list[tuple[object, ...]] = [("../../etc\u202e", "=cmd()", 0, 0.5, 0.1)]
+    (run,) = import_runs(_write(tmp_path / "odd.csv", rows, heads), store=store).runs
+    assert isinstance(run, Run)
+    assert "/" not in run.experiment.name
+    assert run.folder.resolve().is_relative_to(tmp_path.resolve())

@@ -1,0 +1,158 @@
+"""Reads what neptune-exporter has written: Parquet files with one row for each value.
+
+Its columns say which run and which attribute a row is about, and of what type. A project becomes a
+run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.foundation.errors import DataError
+from workbench.runs.histories.old_runs import OldRun, OldRuns, OldState, Point
+from workbench.runs.scripts.script_objective import likely_objectives
+
+COLUMNS = frozenset({"project_id", "run_id", "attribute_path", "attribute_type", "step"})
+_READ = (
+    *("project_id", "run_id", "attribute_path", "attribute_type", "step", "timestamp"),
+    *("int_value", "float_value", "string_value", "bool_value", "datetime_value"),
+)
+_SERIES = "float_series"
+_VALUES = {
+    "int": "int_value",
+    "float": "float_value",
+    "string": "string_value",
+    "bool": "bool_value",
+    "datetime": "datetime_value",
+}
+_SYSTEM = ("sys/", "monitoring/", "source_code/", "git/")
+_PARAMS = re.compile(
+    r"^(?:.*/)?(?:parameters?|params?|hyperparam\w*|hparams?|config\w*|args?)/(.+)$", re.IGNORECASE
+)
+_NAMES = ("sys/name", "sys/custom_run_id", "sys/id")
+
+
+@dataclass
+class _Run:
+    project: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+
+
+def find_parquet_files(place: Path) -> list[Path]:
+    """Return the Parquet files at a place: itself, or those below it."""
+    if place.is_file():
+        return [place] if place.suffix == ".parquet" else []
+    return sorted(place.rglob("*.parquet"))
+
+
+def is_neptune_export(place: Path) -> bool:
+    """Return whether a place has Parquet files with the columns of neptune-exporter."""
+    paths = find_parquet_files(place)
+    return bool(paths) and set(_parquet(paths[0]).schema_arrow.names) >= COLUMNS
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}", allowed="a Parquet file") from error
+
+
+def read_neptune_export(place: Path) -> list[OldRuns]:
+    """Read the runs of an export.
+
+    Args:
+        place: A Parquet file, or the folder that contains them.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    runs: dict[tuple[str, str], _Run] = {}
+    left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for path in find_parquet_files(place):
+        for row in _rows(path):
+            key = row["project_id"], row["run_id"]
+            run = runs.setdefault(key, _Run(row["project_id"]))
+            _apply(run, row, left_out[row["project_id"]])
+    groups: dict[str, OldRuns] = {}
+    for (project, run_id), run in runs.items():
+        group = groups.setdefault(project, OldRuns("neptune", str(place.absolute()), project, []))
+        group.runs.append(_old_run(project, run_id, run))
+    for project, counts in left_out.items():
+        groups[project].left_out += counts
+    return list(groups.values())
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    file = _parquet(path)
+    missing = COLUMNS - set(file.schema_arrow.names)
+    if missing:
+        raise DataError(
+            f"{path} has no column {sorted(missing)[0]}", allowed="files of neptune-exporter"
+        )
+    columns = [name for name in _READ if name in file.schema_arrow.names]
+    for batch in file.iter_batches(columns=columns):
+        yield from batch.to_pylist()
+
+
+def _apply(run: _Run, row: dict[str, Any], left_out: Counter[str]) -> None:
+    path, kind = row["attribute_path"], row["attribute_type"]
+    if kind == _SERIES:
+        if row.get("float_value") is None or row.get("step") is None:
+            left_out["values of a series without a step or a number"] += 1
+        elif row["step"] % 1:
+            left_out["values at a step that is not whole"] += 1
+        elif not path.startswith(_SYSTEM):
+            time = row.get("timestamp")
+            time_unix_s = None if time is None else time.timestamp()
+            run.points.append(Point(int(row["step"]), path, row["float_value"], time_unix_s))
+    elif kind in _VALUES:
+        run.attributes[path] = row.get(_VALUES[kind])
+    else:
+        left_out[f"attributes of the type {kind}"] += 1
+
+
+def _old_run(project: str, run_id: str, run: _Run) -> OldRun:
+    params: dict[str, JsonValue] = {}
+    results: dict[str, float] = {}
+    for path, value in run.attributes.items():
+        if match := _PARAMS.match(path):
+            params[match[1]] = value
+        elif path.startswith(_SYSTEM):
+            continue
+        elif type(value) in (int, float) and likely_objectives([path]):
+            results[path] = float(value)
+        else:
+            params[path] = value if isinstance(value, int | float | str) else str(value)
+    times = [point.time_unix_s for point in run.points if point.time_unix_s is not None]
+    created = run.attributes.get("sys/creation_time")
+    run.points.sort(key=lambda point: point.step)
+    names = [run.attributes[name] for name in _NAMES if run.attributes.get(name)]
+    return OldRun(
+        f"{project}/{run_id}",
+        str(names[0]) if names else run_id,
+        _state(run.attributes),
+        params,
+        sorted({point.metric for point in run.points} | results.keys()),
+        partial(list, run.points),
+        results,
+        begun_unix_s=created.timestamp() if created is not None else min(times, default=None),
+        ended_unix_s=max(times, default=None),
+    )
+
+
+def _state(attributes: dict[str, Any]) -> OldState:
+    if attributes.get("sys/failed") is True:
+        return "failed"
+    return "running" if attributes.get("sys/state") in ("Active", "running") else "complete"
