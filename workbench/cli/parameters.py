@@ -20,6 +20,7 @@ from workbench.cli.parameter_types import (
     FilePath,
     Number,
     OneOf,
+    Quantity,
     Seconds,
     Size,
     read_settings,
@@ -499,6 +500,15 @@ METHOD = _option(
     "NAME",
 )
 RANK = _option("--rank", "Use adapters of this rank.", _COUNT)
+NUM_PARAMETERS = _option(
+    "--parameters",
+    "Predict a model of this many parameters, such as 1B.",
+    Quantity(),
+    "N",
+)
+NUM_TOKENS = _option(
+    "--tokens", "Predict a training on this many tokens, such as 20B.", Quantity(), "N"
+)
 ALPHA = _option(
     "--alpha",
     "Scale the adapter by this number / rank. By default twice the rank.",

@@ -22,6 +22,7 @@ QUESTIONS = {
     "lr": "workbench.cli.what_if_batch:what_if_lr",
     "fine-tuning": "workbench.cli.what_if_fine_tuning:what_if_fine_tuning",
     "adapter": "workbench.cli.what_if_fine_tuning:what_if_adapter",
+    "ladder": "workbench.cli.what_if_fine_tuning:what_if_ladder",
 }
 
 

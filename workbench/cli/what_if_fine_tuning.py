@@ -20,10 +20,14 @@ from workbench.cli.parameters import (
     MEASURED,
     METHOD,
     MICRO_BATCH,
+    NUM_PARAMETERS,
+    NUM_TOKENS,
     POINTS,
     RANK,
     RECOMPUTE,
+    RUNS,
     SEQUENCE,
+    STORED,
     TARGETS,
 )
 from workbench.foundation.formatting import format_duration, format_number
@@ -255,6 +259,75 @@ def what_if_adapter(
         )
     make_console().print(table)
     print_note("excess loss is in nats per token, above the lowest that the model reaches.")
+
+
+@click.command("ladder")
+@takes(
+    RUNS(is_required=True, is_repeatable=True),
+    NUM_PARAMETERS(is_required=True),
+    NUM_TOKENS(is_required=True),
+    STORED,
+)
+@example("workbench what-if ladder small-1 small-2 --parameters 1B --tokens 20B")
+def what_if_ladder(runs: tuple[str, ...], parameters: float, tokens: float, as_json: bool) -> None:
+    """Predict the loss of a large language model from trainings of small ones.
+
+    The complete trials of the runs count: the best of each size and number of tokens. They need at
+    least two sizes and two numbers of tokens, the same data, and a loss per token as objective.
+    Train each of them to the end of its own schedule, because a loss in the middle of a schedule is
+    too high.
+
+    You also see where the large training begins: batch, learning rate, weight decay and warm-up for
+    AdamW. 90 % of the trainings should end between low and high.
+    """
+    from workbench.advisor.ladder import FAR, fit_ladder, where_to_begin
+    from workbench.cli.options import attach
+    from workbench.runs.what_if import rungs_of
+
+    metric, rungs = rungs_of([attach(run_id) for run_id in runs])
+    law = fit_ladder(rungs)
+    prediction, begins = law.predict(parameters, tokens), where_to_begin(parameters, tokens)
+    reach = law.reach(parameters, tokens)
+    if as_json:
+        print_json(
+            {
+                "metric": metric,
+                "trainings": [dataclasses.asdict(rung) for rung in rungs],
+                **prediction._asdict(),
+                "reach": reach,
+                "begins": begins._asdict(),
+            }
+        )
+        return
+    from workbench.cli.output import make_table
+
+    table = make_table("parameters", "tokens", metric, "law", "")
+    for rung in rungs:
+        fitted = law.predict(rung.parameters, rung.tokens).loss
+        sizes = (_in_short(rung.parameters), _in_short(rung.tokens))
+        table.add_row(*sizes, f"{rung.loss:.3f}", f"{fitted:.3f}", rung.name)
+    make_console().print(table)
+    click.echo(
+        f"\n{_in_short(parameters)} parameters on {_in_short(tokens)} tokens: {metric}"
+        f" {prediction.loss:.3f}  ({prediction.low:.3f} to {prediction.high:.3f})\n"
+        f"begin with AdamW at a batch of {_in_short(begins.batch_tokens)} tokens, lr"
+        f" {begins.learning_rate:.2g}, weight decay {begins.weight_decay:.2g} and"
+        f" {format_number(begins.warmup_steps)} of {format_number(begins.num_steps)} steps of"
+        " warm-up"
+    )
+    if reach > FAR:
+        print_note(
+            f"that is {_in_short(reach)} times the operations of your largest training. Train a"
+            " larger one to rely on this"
+        )
+
+
+def _in_short(number: float) -> str:
+    """Write a large number with three digits: `1.24B`."""
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.3g}"
 
 
 def _show_beginnings(

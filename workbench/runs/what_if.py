@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from workbench.advisor.what_if import WhatIf
 from workbench.experiment.actions import suggest
@@ -12,6 +15,9 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.events import AdviceRequested, PlanMeasured
 from workbench.runs.run import Run
 from workbench.store.database import Store
+
+if TYPE_CHECKING:
+    from workbench.advisor.ladder import Rung
 
 
 def newest_with_advice(store: Store) -> str:
@@ -68,6 +74,61 @@ def chosen_plan_of(run: Run) -> Plan | None:
     from workbench.advisor.variants import read_plan
 
     return read_plan(mapping(mapping(run.advice).get("choice")).get("plan") or {})
+
+
+def rungs_of(runs: Sequence[Run]) -> tuple[str, list[Rung]]:
+    """Return the trainings of language models in some runs: the best of each size and length.
+
+    Args:
+        runs: Runs with the same objective and the same data.
+
+    Returns:
+        The metric of the objective, and the trainings.
+
+    Raises:
+        RunError: If the runs cannot be compared, or have no trainings of language models.
+    """
+    from workbench.advisor.ladder import Rung
+
+    metrics = {run.experiment.objectives[0].metric: run.run_id for run in runs}
+    metric = next(iter(metrics))
+    if len(metrics) > 1 or not metric.endswith("loss"):
+        raise RunError(
+            f"the objectives {', '.join(metrics)} do not measure one loss in nats per token",
+            next_step="Name runs whose first objective is val_loss.",
+        )
+    texts = {_text_of(run): run.run_id for run in runs}
+    if len(texts) > 1:
+        first, second, *_ = texts.values()
+        raise RunError(
+            f"runs {first} and {second} have different data, so their losses cannot be compared",
+            next_step="Name runs with the same data and tokens.",
+        )
+    best: dict[tuple[int, int], Rung] = {}
+    for run in runs:
+        for trial in run.history.in_state("complete"):
+            tokens, seen, loss = trial.tokens, trial.num_tokens, trial.value_of(metric)
+            if tokens is None or tokens.num_parameters is None or not seen or loss is None:
+                continue
+            key = tokens.num_parameters, round(seen)
+            rung = Rung(float(key[0]), float(seen), loss, f"{run.run_id} trial {trial.number}")
+            if math.isfinite(loss) and (key not in best or loss < best[key].loss):
+                best[key] = rung
+    if not best:
+        raise RunError(
+            "no complete trial of these runs counted its tokens and its parameters",
+            next_step="Train language models, such as model: transformer with data: text.",
+        )
+    return metric, sorted(best.values(), key=lambda rung: (rung.parameters, rung.tokens))
+
+
+def _text_of(run: Run) -> str:
+    """Return what decides what a token of a run's data is, and on what it is validated."""
+    data = run.experiment.data
+    if data is None:
+        return ""
+    options = {name: value for name, value in data.options.items() if name != "stride"}
+    return json.dumps([data.name, options], sort_keys=True, default=str)
 
 
 def room_of(run: Run) -> int | None:

@@ -278,7 +278,11 @@ def _token_counts(
     per_sample = datasets.tokens_per_sample
     if per_sample is None:
         return None
-    counts = TokenCounts(per_sample=per_sample, num_samples=len(datasets.train))
+    counts = TokenCounts(
+        per_sample=per_sample,
+        num_samples=len(datasets.train),
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
     if worker.device.type != "cuda":
         return counts
     peak = peak_flops_per_s(worker.device, settings.plan.precision)

@@ -86,6 +86,9 @@ class TokenCounts(BaseModel):
 
     per_sample: float = Field(description="Tokens of a training sample on average.")
     num_samples: int = Field(description="Training samples of an epoch.")
+    num_parameters: int | None = Field(
+        default=None, description="Parameters of the model. Shared ones count once."
+    )
     flops_per_token: float | None = Field(
         default=None, description="Operations of forward and backward. null on CPUs."
     )
