@@ -33,6 +33,7 @@ OTHER_PROGRAMS = {
     "createdb",
     "curl",
     "export",
+    "git",
     "jupyter",
     "kill",
     "ln",
