@@ -824,6 +824,7 @@ export interface RunDetail {
   front: Front | null;
   /** Why there is no best trial, as a sentence. */
   no_best?: string | null;
+  summary?: Summary | null;
   chosen_by_hand?: Chosen | null;
   /** The most frequent first. */
   failures: Failure[];
@@ -1074,6 +1075,15 @@ export interface Subscription {
   compared?: ComparisonQuery | null;
   /** The machines of the run, now and over time. */
   resources?: boolean;
+}
+
+/** A run that has ended, in three to five sentences. */
+export interface Summary {
+  sentences: string[];
+  /** What to do next, such as: extend it. */
+  next_lead?: string | null;
+  /** The action that does it. */
+  next_kind?: string | null;
 }
 
 /** A column of the table of trials. */

@@ -55,6 +55,7 @@ from workbench.runs.event_lines import describe_agents
 from workbench.runs.progress import elapsed_s
 from workbench.runs.run_figures import importance_of
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
+from workbench.runs.summary import summarize
 from workbench.store.history import reasons_of_pruning
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.compression import compressed, is_compression
@@ -131,6 +132,7 @@ def print_run(run: Run, num_trials: int) -> None:
             console.print(Text(line))
     if not is_automl(history.experiment):
         print_best(console, history)
+    _print_summary(console, run)
     if history.trials and num_trials:
         _print_table(console, history, num_trials)
     _print_verdicts(console, history, run.run_id)
@@ -441,8 +443,24 @@ def print_best(console: Any, history: History) -> None:
     if len(parts) > 1:
         unit = "epoch" if history.experiment.trains_model else "step"
         _print_parts(console, parts, unit)
-    for line in certainty_lines(history):
-        console.print(Text(f"  {line}."))
+
+
+def _print_summary(console: Any, run: Run) -> None:
+    """Print a run that has ended in sentences, or how sure the best result is so far."""
+    from rich.text import Text
+
+    history = run.history
+    summary = None
+    if not run.is_advice and history.result is None:
+        row = run.row
+        took_s = elapsed_s(row, history)
+        energy = run.energy.describe()
+        summary = summarize(run.run_id, row.state, history, took_s, energy=energy)
+    lines = list(summary.sentences) if summary else [f"{it}." for it in certainty_lines(history)]
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(Text(line))
 
 
 def _how_trained(history: History, trial: Trial) -> Iterator[tuple[str, str]]:

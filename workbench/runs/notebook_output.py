@@ -29,6 +29,7 @@ from workbench.foundation.formatting import (
 from workbench.runs.descriptions import format_counts, leaders
 from workbench.runs.progress import elapsed_s
 from workbench.runs.run_figures import data_of
+from workbench.runs.summary import summarize
 from workbench.store.history.history import chosen_by_hand, describe_choice
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _page(run: StoredRun, data: RunData | None, rows: list[tuple[str, str]]) -> 
     if run.is_advice:
         advice = run.advice
     if advice is None:
-        return _table(rows) + _picture(run, data)
+        return _sentences(run, data) + _table(rows) + _picture(run, data)
     return _table(rows) + html_of(advice)
 
 
@@ -147,6 +148,17 @@ def _state_of(row: RunRow) -> str:
     if row.state == "lost" or row.state in FINISHED_RUN_STATES:
         return row.state
     return f"{row.state}, as of {time.strftime('%H:%M on %Y-%m-%d')}"
+
+
+def _sentences(run: StoredRun, data: RunData | None) -> str:
+    """Return a run that has ended in sentences. A result of AutoML has its own among the rows."""
+    if data is None or data.history.result is not None:
+        return ""
+    row = run.row
+    summary = summarize(row.run_id, row.state, data.history, elapsed_s(row, data.history))
+    if summary is None:
+        return ""
+    return f"<p>{html.escape(' '.join(summary.sentences))}</p>"
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

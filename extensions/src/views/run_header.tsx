@@ -5,7 +5,7 @@ import type { RunDetail } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
 import { Labels } from "./labels";
-import { Offers } from "./offers";
+import { OfferButton, Offers } from "./offers";
 
 const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
 const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
@@ -85,7 +85,9 @@ export function Head({ controller }: { controller: Controller }) {
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
-      {run.best?.certainty?.length ? (
+      {run.summary ? (
+        <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput} />
+      ) : run.best?.certainty?.length ? (
         <p class="workbench-notice">{run.best.certainty.map((sentence) => `${sentence}. `)}</p>
       ) : null}
       {isOutput
@@ -97,6 +99,42 @@ export function Head({ controller }: { controller: Controller }) {
           ))}
       <Failures controller={controller} run={run} />
     </header>
+  );
+}
+
+interface SummaryProps {
+  controller: Controller;
+  run: RunDetail;
+  summary: NonNullable<RunDetail["summary"]>;
+  isBrief: boolean;
+}
+
+/** The run in sentences, as Python wrote them. In a notebook the first one stands for all until it is clicked. */
+function Summary({ controller, run, summary, isBrief }: SummaryProps) {
+  const { sentences, next_kind, next_lead } = summary;
+  const offer = run.offers.find((one) => one.kind === next_kind);
+  const button = offer ? (
+    <span class="workbench-summary-next">
+      Next: {next_lead} <OfferButton offer={offer} controller={controller} trial={null} />
+    </span>
+  ) : null;
+  if (isBrief) {
+    const [first, ...rest] = sentences;
+    return (
+      <details class="workbench-summary">
+        <summary>{first}</summary>
+        <p>
+          {rest.map((sentence) => `${sentence} `)}
+          {button}
+        </p>
+      </details>
+    );
+  }
+  return (
+    <p class="workbench-summary workbench-notice" role="region" aria-label="Summary">
+      {sentences.map((sentence) => `${sentence} `)}
+      {button}
+    </p>
   );
 }
 

@@ -75,6 +75,7 @@ def test_a_page_with_its_library_takes_little_of_a_mailbox(recorded_page):
 def test_the_page_gives_the_answer_first(recorded_page):
     assert Outline(without_plotly(recorded_page)).headings == [
         "digits-mlp",
+        "Summary",
         "Best result",
         "Notes",
         "How the trials converged",

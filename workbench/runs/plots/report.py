@@ -15,6 +15,7 @@ from importlib.resources import files
 
 from workbench.experiment import Experiment
 from workbench.experiment.automl import is_automl, shown_metric
+from workbench.experiment.budget_units import format_energy
 from workbench.experiment.changes import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
 from workbench.foundation.errors import ExperimentError, Suggestion
@@ -59,7 +60,7 @@ from workbench.runs.plots.report_tables import (
 )
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import STATE_COLOURS
-from workbench.store.history.certainty import describe_luck
+from workbench.runs.summary import summarize
 from workbench.store.history.compression import is_compression
 from workbench.store.history.lineage import describe_continued
 from workbench.store.history.privacy import spent_privacy
@@ -112,6 +113,7 @@ def report_html(
     body = [
         _header(run, run_id),
         _failure(run),
+        *_summary(run, run_id, energy_wh),
         _answer(run, next_steps),
         *choice(run),
         _facts(run, energy_wh),
@@ -226,16 +228,31 @@ def _answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
         f'<div class="value">{format_number(values[objective.metric])}</div>'
         f'<div class="metric">{text(objective.metric)}, {whose}'
-        f"{beside}</div>{_certainty(run)}{_target(run)}</div>"
+        f"{beside}</div>{_target(run)}</div>"
         f"<div><h3>Its configuration</h3>{pairs(best.params)}</div></section>"
     )
 
 
-def _certainty(run: RunData) -> str:
-    luck = describe_luck(run.history)
-    if luck is None:
-        return ""
-    return f"<p>{text(luck)}.</p>"
+def _summary(run: RunData, run_id: str | None, energy_wh: float | None) -> list[str]:
+    """Return the run in sentences, with the command that continues it."""
+    history = run.history
+    if run.advice.requested is not None or history.result is not None:
+        return []
+    energy = None if energy_wh is None else f"energy: {format_energy(energy_wh)}"
+    summary = summarize(
+        run_id or "last", history.state, history, history.active_s(run.last_unix_s), energy=energy
+    )
+    if summary is None:
+        return []
+    step = summary.next_step
+    more = ""
+    if step is not None and run_id is not None:
+        more = f" Next: {text(step.lead)} with <code>{text(_command(step))}</code>."
+    words = text(" ".join(summary.sentences))
+    return [
+        '<section class="summary" aria-labelledby="summary"><h2 id="summary">Summary</h2>'
+        f"<p>{words}{more}</p></section>"
+    ]
 
 
 def _front_answer(run: RunData) -> str:

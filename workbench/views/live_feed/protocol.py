@@ -58,6 +58,14 @@ class Best(_Response):
     )
 
 
+class Summary(_Response):
+    """A run that has ended, in three to five sentences."""
+
+    sentences: tuple[str, ...]
+    next_lead: str | None = Field(default=None, description="What to do next, such as: extend it.")
+    next_kind: str | None = Field(default=None, description="The action that does it.")
+
+
 class Chosen(_Response):
     """The trial that a user chose by hand."""
 
@@ -287,6 +295,7 @@ class RunDetail(_Response):
     no_best: str | None = Field(
         default=None, description="Why there is no best trial, as a sentence."
     )
+    summary: Summary | None = None
     chosen_by_hand: Chosen | None = None
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     verdicts: tuple[str, ...] = Field(

@@ -16,6 +16,7 @@ from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.plots.prepare import model_figures
 from workbench.runs.progress import TimeLeft, driven_until_unix_s, elapsed_s, progress_of
+from workbench.runs.summary import summarize
 from workbench.store.database import RunRow, Store
 from workbench.store.history import History, failure_groups, verdicts_of
 from workbench.store.history.certainty import certainty_lines
@@ -31,6 +32,7 @@ from workbench.views.live_feed.protocol import (
     ObjectiveSummary,
     RunDetail,
     RunItem,
+    Summary,
 )
 from workbench.views.live_feed.run_tail import RunTail
 
@@ -188,6 +190,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         ),
         front=_front(history) if has_front else None,
         no_best=None if tail.is_advice or history.result else history.why_no_best(),
+        summary=_summary(row, history) if not tail.is_advice else None,
         chosen_by_hand=by_hand
         and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
         failures=tuple(
@@ -230,6 +233,20 @@ def _latest(tail: RunTail) -> str | None:
         return None
     # The header shows already that it runs.
     return next((line.text for line in reversed(tail.log) if line.text != "run running"), None)
+
+
+def _summary(row: RunRow, history: History) -> Summary | None:
+    if history.reading is not None:
+        return None
+    summary = summarize(row.run_id, row.state, history, elapsed_s(row, history))
+    if summary is None:
+        return None
+    step = summary.next_step
+    return Summary(
+        sentences=summary.sentences,
+        next_lead=step and step.lead,
+        next_kind=step and step.verb,
+    )
 
 
 def _left(row: RunRow, history: History, now_s: float, *, is_advice: bool) -> TimeLeft | None:

@@ -1,0 +1,111 @@
+"""A run in sentences, against runs whose content is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
+from workbench.experiment import Experiment
+from workbench.foundation.events import Event, TrialEnded, TrialProposed, TrialReported
+from workbench.runs import Run
+from workbench.runs.summary import RunSummary, _chance_of_span, summarize
+from workbench.store.database import Store
+
+SEARCH = {
+    "lr": {"low": 1e-4, "high": 1.0, "log": True},
+    "optimizer": {"choices": ["sgd", "adamw"]},
+    "width": {"choices": [8, 16]},
+}
+
+
+def trial(number: int, accuracy: float, params: dict[str, Any]) -> list[Event]:
+    """A complete trial with a configuration and a value of its own."""
+    changed: list[Event] = []
+    for event in trial_events(number, at_s=number):
+        if isinstance(event, TrialProposed):
+            event = event.model_copy(update={"params": params})
+        if isinstance(event, TrialReported | TrialEnded):
+            event = event.model_copy(update={"values": {"val_accuracy": accuracy}})
+        changed.append(event)
+    return changed
+
+
+def summary_of(
+    tmp_path: Path, trials: list[list[Event]], end: list[Event], **settings: Any
+) -> RunSummary | None:
+    experiment = Experiment(**{**EXPERIMENT, "search": SEARCH, **settings})
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(experiment))
+        append(store, run.run_id, [*begin(), *itertools.chain(*trials), *end])
+        return summarize(run.run_id, run.state, run.history, 75.0)
+
+
+def spread(number: int) -> dict[str, Any]:
+    """A configuration whose optimizer decides, and whose width and rate do not."""
+    rate = 10 ** (-4 + 4 * ((7 * number) % 20) / 20)
+    return {
+        "lr": rate,
+        "optimizer": "adamw" if number % 2 else "sgd",
+        "width": 8 << (number // 2 % 2),
+    }
+
+
+def test_a_summary_says_what_won_by_how_much_what_the_best_share_and_what_it_took(
+    tmp_path: Path,
+) -> None:
+    trials = [
+        trial(number, 0.9 + 0.001 * number if number % 2 else 0.5 - 0.001 * number, spread(number))
+        for number in range(20)
+    ]
+    summary = summary_of(tmp_path, trials, finish(99.0))
+    assert summary is not None
+    won, luck, common, took = summary.sentences
+    assert won.startswith("Trial 19 is the best: val_accuracy 0.919 with lr=")
+    assert "It leads the second best, 0.917, by 0.002" in luck
+    assert common == "The best 6 of 20 trials have optimizer=adamw."
+    assert took.startswith("It took 1 min 15 s for 20 trials")
+    assert summary.next_step is not None
+    assert summary.next_step.verb == "extend"
+
+
+def test_a_summary_claims_nothing_that_chance_would_give(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    trials = [trial(number, rng.random(), spread(number)) for number in range(20)]
+    summary = summary_of(tmp_path, trials, finish(99.0))
+    assert summary is not None
+    assert "No parameter sets the best 6 of 20 trials apart." in summary.sentences
+    few = summary_of(tmp_path, trials[:5], finish(99.0))
+    assert few is not None
+    assert not any(
+        "The best" in sentence or "No parameter" in sentence for sentence in few.sentences
+    )
+
+
+def test_training_that_led_to_no_result_is_counted_and_a_run_without_a_best_says_so(
+    tmp_path: Path,
+) -> None:
+    failed = [trial_events(number, at_s=number, state="failed") for number in range(3)]
+    summary = summary_of(tmp_path, failed, finish(99.0, "failed", "failures"))
+    assert summary is not None
+    assert "100 % failed" in summary.sentences[-1]
+    assert summary.sentences[0].endswith(".")
+
+
+def test_a_run_that_goes_on_or_has_no_trial_has_no_summary(tmp_path: Path) -> None:
+    assert summary_of(tmp_path, [trial(0, 0.9, spread(0))], []) is None
+    assert summary_of(tmp_path, [], finish(9.0)) is None
+
+
+@pytest.mark.parametrize(("span", "num_chosen", "num_all"), [(3, 3, 8), (5, 3, 9), (9, 4, 9)])
+def test_the_chance_of_a_range_is_that_of_counting_all_choices(
+    span: int, num_chosen: int, num_all: int
+) -> None:
+    choices = list(itertools.combinations(range(num_all), num_chosen))
+    within = sum(max(choice) - min(choice) < span for choice in choices)
+    assert math.isclose(_chance_of_span(span, num_chosen, num_all), within / len(choices))

@@ -1,0 +1,196 @@
+"""A run in three to five sentences: what won, whether that is luck, what the best have in common,
+where the time went, and what to do next.
+
+They are computed here once, and the panel, the cell, the report and the terminal show them. How
+certain a result is, is decided in `workbench.store.history.certainty`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.foundation.errors import Suggestion
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    format_params,
+    format_value,
+)
+from workbench.runs.descriptions import describe_cost, next_steps
+from workbench.store.history.certainty import describe_luck
+
+if TYPE_CHECKING:
+    from workbench.foundation.events import RunState
+    from workbench.store.history import History, Trial
+
+_LEAST_TRIALS = 8
+"""With fewer complete trials, whatever the best have in common may be chance."""
+_SHARE_OF_BEST = 0.3
+_LEAST_BEST = 3
+_CHANCE = 0.05
+_FEW_VALUES = 6
+"""A number with so many values in a run is compared by its values, and not by its range."""
+_MOST_IN_COMMON = 2
+_MOST_PARAMS = 4
+_WASTE = 0.2
+"""From which share of the training on trials without a result is worth a sentence."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in sentences.
+
+    Attributes:
+        sentences: Three to five, each with its full stop.
+        next_step: The command that continues it, or None if there is none.
+    """
+
+    sentences: tuple[str, ...]
+    next_step: Suggestion | None
+
+
+def summarize(
+    run_id: str, state: RunState, history: History, took_s: float, *, energy: str | None = None
+) -> RunSummary | None:
+    """Return a run that has ended, or was lost, in sentences.
+
+    Args:
+        run_id: The run.
+        state: Its state. It may be lost, which no history knows.
+        history: Its history.
+        took_s: Its run time, in seconds.
+        energy: What it used, in words.
+
+    Returns:
+        The sentences, or None for a run that goes on or has no trials.
+    """
+    if state in ("waiting", "running", "stopping") or not history.trials:
+        return None
+    sentences = [*_what_won(history), *_luck(history), *_common(history)]
+    sentences.append(_time(history, took_s, energy))
+    steps = next_steps(run_id, state, history)
+    return RunSummary(tuple(sentences), steps[0] if steps else None)
+
+
+def _what_won(history: History) -> list[str]:
+    if history.result is not None:
+        lines: Any = history.result.get("summary") or []
+        return [_sentence(str(line)) for line in lines[:2]]
+    best = history.best()
+    if best is None:
+        return [_sentence(history.why_no_best() or "No trial has a result")]
+    if len(history.objectives) > 1:
+        ends = ", ".join(
+            f"{metric} {format_number(trial.values[metric])} in trial {trial.number}"
+            for metric, trial in history.extremes().items()
+        )
+        front = format_count(len(history.front()), "trial")
+        return [
+            f"{front} of {len(history.trials)} on the front of trade-offs; the best are {ends}."
+        ]
+    metric = history.objectives[0].metric
+    value = history.mean_values(best)[metric]
+    params = dict(list(best.params.items())[:_MOST_PARAMS])
+    written = f" with {format_params(params)}" if params else ""
+    more = len(best.params) - len(params)
+    if more > 0:
+        written += f" and {format_count(more, 'other value')}"
+    return [f"Trial {best.number} is the best: {metric} {format_number(value)}{written}."]
+
+
+def _luck(history: History) -> list[str]:
+    luck = describe_luck(history)
+    return [] if luck is None else [f"{luck}."]
+
+
+def _common(history: History) -> list[str]:
+    """Return what sets the best trials apart, if that is more than chance would give."""
+    if len(history.objectives) > 1 or history.result is not None:
+        return []
+    ranked = history.ranked()
+    if len(ranked) < _LEAST_TRIALS:
+        return []
+    num_best = max(_LEAST_BEST, round(_SHARE_OF_BEST * len(ranked)))
+    names = [
+        name for name in history.searched.root if all(name in trial.params for trial in ranked)
+    ]
+    marks = [mark for name in names if (mark := _mark(name, ranked, num_best)) is not None]
+    # The more parameters are looked at, the sooner one of them seems to matter.
+    marks = sorted(mark for mark in marks if mark[0] * len(names) < _CHANCE)
+    if not marks:
+        return [f"No parameter sets the best {num_best} of {len(ranked)} trials apart."]
+    words = " and ".join(text for _, text in marks[:_MOST_IN_COMMON])
+    return [f"The best {num_best} of {len(ranked)} trials have {words}."]
+
+
+def _mark(name: str, ranked: Sequence[Trial], num_best: int) -> tuple[float, str] | None:
+    """Return how probable it is that so many trials share a value or a range, and what it is."""
+    values = [trial.params[name] for trial in ranked]
+    counts = Counter(format_value(value) for value in values)
+    if len(counts) < 2:
+        return None
+    are_numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    )
+    if not are_numbers or len(counts) <= _FEW_VALUES:
+        best = {format_value(value) for value in values[:num_best]}
+        if len(best) != 1:
+            return None
+        ways = sum(math.comb(count, num_best) for count in counts.values())
+        return ways / math.comb(len(values), num_best), f"{name}={best.pop()}"
+    numbers: list[Any] = values
+    low, high = min(numbers[:num_best]), max(numbers[:num_best])
+    num_within = sum(low <= value <= high for value in numbers)
+    chance = _chance_of_span(num_within, num_best, len(numbers))
+    return chance, f"{name} from {format_value(low)} to {format_value(high)}"
+
+
+def _chance_of_span(span: int, num_chosen: int, num_all: int) -> float:
+    """Return the probability that chosen ranks lie within so many neighbouring ones.
+
+    Args:
+        span: The number of neighbouring ranks, at least `num_chosen`.
+        num_chosen: How many ranks are chosen at random, at least 2.
+        num_all: Of how many.
+
+    Source: Counting: a choice that spans exactly s ranks has its ends fixed, and the others lie on
+    the s - 2 ranks between them.
+    """
+    ways = sum(
+        (num_all - width + 1) * math.comb(width - 2, num_chosen - 2)
+        for width in range(num_chosen, span + 1)
+    )
+    return ways / math.comb(num_all, num_chosen)
+
+
+def _time(history: History, took_s: float, energy: str | None) -> str:
+    """Return where time and money went."""
+    trained_s: dict[str, float] = defaultdict(float)
+    for trial in history.trials.values():
+        trained_s[trial.state] += trial.duration_s or 0.0
+    total_s = math.fsum(trained_s.values())
+    sentence = f"It took {format_duration(took_s)} for {format_count(len(history.trials), 'trial')}"
+    if total_s > 0:
+        lost = [
+            f"{100 * trained_s[state] / total_s:.0f} % {words}"
+            for state, words in (("failed", "failed"), ("pruned", "were pruned"))
+            if trained_s[state] >= _WASTE * total_s
+        ]
+        if lost:
+            sentence += f"; of the training time, {' and '.join(lost)}"
+    for used in (describe_cost(history), energy):
+        if used is not None:
+            sentence += f"; {used}"
+    return f"{sentence}."
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    if not text.endswith((".", "!", "?")):
+        text += "."
+    return text[:1].upper() + text[1:]
