@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -164,41 +166,71 @@ def test_what_trees_cannot_do_is_said(tmp_path, changes, part):
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
+import sklearn.ensemble
 from workbench.foundation.events import TrialReported
 from workbench.training import fitting
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
 fitting._STORED_EVERY_S, fitting._PART_FOR_STORING = 0.0, 1e9
-experiment, family, folder = sys.argv[1:]
-seen = []
 
-def hear(event):
-    seen.append(isinstance(event, TrialReported))
-    if sum(seen) == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
+def fit(experiment, family, folder):
+    seen = []
 
-task = TrialTask("r", 0, 0, experiment, params={"family": family}, seed=7, folder=folder)
-run_trial(task, hear)
+    def hear(event):
+        seen.append(isinstance(event, TrialReported))
+        if sum(seen) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    task = TrialTask("r", 0, 0, experiment, params={"family": family}, seed=7, folder=folder)
+    run_trial(task, hear)
+    os._exit(0)
+
+for arguments in json.loads(sys.argv[1]):
+    pid = os.fork()  # libraries are loaded once
+    if pid == 0:
+        fit(*arguments)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
+GROWN = [
+    family
+    for family in ("boosted_trees", "lightgbm", "tabular_mlp")
+    if family != "lightgbm" or find_spec(family)
+]
 
 
-@pytest.mark.parametrize("family", ["boosted_trees", "lightgbm", "tabular_mlp"])
-def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, family):
-    if family == "lightgbm":
-        pytest.importorskip(family)
-    asked = experiment(
+def asked_of(family: str) -> Experiment:
+    return experiment(
         search={"family": {"choices": [family]}},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
     )
-    arguments = [asked.model_dump_json(), family, str(tmp_path / "killed")]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert [path.name for path in (tmp_path / "killed").rglob("*.pt")] == [LAST]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of folders, each with what is left of a fit that was killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    arguments = [
+        [asked_of(family).model_dump_json(), family, str(folder / family)] for family in GROWN
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, json.dumps(arguments)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(GROWN), done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("family", GROWN)
+def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, killed, family):
+    asked = asked_of(family)
+    assert [path.name for path in (killed / family).rglob("*.pt")] == [LAST]
 
     params = {"family": family}
-    ended, events = run(asked, tmp_path / "killed", params=params, resume=True, attempt=1)
+    ended, events = run(asked, killed / family, params=params, resume=True, attempt=1)
     whole, all_events = run(asked, tmp_path / "whole", params=params)
     assert ended.state == whole.state == "complete"
     assert ended.values == pytest.approx(whole.values, rel=1e-5)
@@ -208,7 +240,7 @@ def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, f
     assert [step for _, step in reports] == [
         each.step for each in all_events if isinstance(each, TrialReported)
     ]
-    assert [path.name for path in (tmp_path / "killed").rglob("*.pt")] == [BEST]
+    assert [path.name for path in (killed / family).rglob("*.pt")] == [BEST]
 
 
 def test_a_short_fit_stores_nothing_before_its_end(tmp_path):

@@ -16,6 +16,7 @@ from tests.builders.recorded_runs import record_run
 from tests.services.shell import Shell
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs import Run
+from workbench.runs.bundles.ensemble import Ensemble
 from workbench.store.database import Store
 
 NUM_TRIALS = 4
@@ -41,11 +42,15 @@ def run(
         yield wb.sweep(experiment, store=store, launcher="inline").wait()
 
 
+@pytest.fixture(scope="module")
+def ensemble(run: Run) -> Ensemble:
+    """The ensemble of all trials. It is made once, because it measures every model."""
+    return run.ensemble()
+
+
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_sweep_is_combined_and_compared_with_its_best_trial(run: Run) -> None:
-    ensemble = run.ensemble()
-
+def test_a_sweep_is_combined_and_compared_with_its_best_trial(run: Run, ensemble: Ensemble) -> None:
     assert run.best is not None
     assert ensemble.single == run.best.number
     assert sorted(ensemble.candidates) == list(range(NUM_TRIALS))
@@ -61,40 +66,40 @@ def test_a_sweep_is_combined_and_compared_with_its_best_trial(run: Run) -> None:
 
 
 @pytest.mark.ray
-def test_a_trial_alone_predicts_what_it_was_measured_with(run: Run) -> None:
+def test_a_trial_alone_predicts_what_it_was_measured_with(run: Run, ensemble: Ensemble) -> None:
     inputs, targets = noisy_classes({}).validation.batch(np.arange(100))
     for number, trial in run.history.trials.items():
-        alone = dataclasses.replace(run.ensemble(), weights={number: 1.0})
+        alone = dataclasses.replace(ensemble, weights={number: 1.0})
         probabilities = alone.predict(inputs)
         loss = -np.log(probabilities[np.arange(100), targets]).mean()
         assert loss == pytest.approx(trial.values["val_loss"], rel=1e-5)
 
 
 @pytest.mark.ray
-def test_the_bundle_answers_as_the_ensemble_does(run: Run, tmp_path: Path) -> None:
+def test_the_bundle_answers_as_the_ensemble_does(ensemble: Ensemble, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    ensemble = dataclasses.replace(run.ensemble(), weights={2: 0.5, 0: 0.3, 3: 0.2})
+    weighted = dataclasses.replace(ensemble, weights={2: 0.5, 0: 0.3, 3: 0.2})
     inputs, _ = noisy_classes({}).validation.batch(np.arange(100))
 
-    bundle = wb.load_bundle(ensemble.export(tmp_path / "ensemble"))
+    bundle = wb.load_bundle(weighted.export(tmp_path / "ensemble"))
 
     found = bundle.predict(inputs).probabilities
-    np.testing.assert_allclose(found, ensemble.predict(inputs), atol=1e-5)
-    assert bundle.values["val_loss"] == ensemble.validation.ensemble
+    np.testing.assert_allclose(found, weighted.predict(inputs), atol=1e-5)
+    assert bundle.values["val_loss"] == weighted.validation.ensemble
     assert {(one.name, one.split) for one in bundle.card.metrics} == {
         ("loss", "validation"),
         ("loss", "test"),
     }
     with pytest.raises(RunError, match="is not empty"):
-        ensemble.export(tmp_path / "ensemble")
+        weighted.export(tmp_path / "ensemble")
     with pytest.raises(RunError, match="one trial has all the weight"):
         dataclasses.replace(ensemble, weights={2: 1.0}).export(tmp_path / "single")
     assert not (tmp_path / "single").exists()
 
 
 @pytest.mark.ray
-def test_the_verdict_recommends_only_what_is_shown_to_be_better(run: Run) -> None:
-    found = dataclasses.replace(run.ensemble(), weights={2: 0.5, 0: 0.5}, single=0)
+def test_the_verdict_recommends_only_what_is_shown_to_be_better(ensemble: Ensemble) -> None:
+    found = dataclasses.replace(ensemble, weights={2: 0.5, 0: 0.5}, single=0)
     for low, high, is_better, words in [
         (0.1, 0.2, True, "the ensemble is better than trial 0: use it where"),
         (-0.1, 0.2, False, "not shown to be better than trial 0: use trial 0 alone"),
@@ -113,7 +118,7 @@ def test_the_verdict_recommends_only_what_is_shown_to_be_better(run: Run) -> Non
 
 @pytest.mark.ray
 def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
-    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    run: Run, ensemble: Ensemble, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     shell = Shell(tmp_path, capsys)
     store = ("--store", run.store.url)
@@ -127,7 +132,7 @@ def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
     )
     assert math.isfinite(document["validation"]["low"])
     code, out, _ = shell("ensemble", run.run_id, *store)
-    assert (code, out.splitlines()[-1]) == (0, str(run.ensemble()).splitlines()[-1])
+    assert (code, out.splitlines()[-1]) == (0, str(ensemble).splitlines()[-1])
     code, _, err = shell("ensemble", run.run_id, "--trial", "17", *store)
     assert (code, "--trial: the run has no trial 17; allowed: 0 to" in err) == (2, True)
     code, _, err = shell("ensemble", run.run_id, "--trial", "1", *store)
@@ -135,19 +140,21 @@ def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
 
 
 @pytest.mark.ray
-def test_a_trial_whose_checkpoint_is_gone_is_left_out_and_named(run: Run) -> None:
+def test_a_trial_whose_checkpoint_is_gone_is_left_out_and_named(
+    run: Run, ensemble: Ensemble
+) -> None:
     assert run.best is not None
     best = run.best.number
-    others = [number for number in run.ensemble().candidates if number != best]
+    others = [number for number in ensemble.candidates if number != best]
     folders = [
         Path(run.history.trials[number].best_checkpoint or "") for number in (best, *others[:2])
     ]
     folders[0].rename(folders[0].with_name("elsewhere"))
     try:
-        ensemble = run.ensemble()
-        assert (ensemble.single, ensemble.candidates) == (others[0], tuple(others))
-        assert f"without trial {best}, whose checkpoint cannot be read: " in str(ensemble)
-        assert list(ensemble.to_json()["left_out"]) == [str(best)]
+        left = run.ensemble()
+        assert (left.single, left.candidates) == (others[0], tuple(others))
+        assert f"without trial {best}, whose checkpoint cannot be read: " in str(left)
+        assert list(left.to_json()["left_out"]) == [str(best)]
         for path in folders[1:]:
             path.rename(path.with_name("elsewhere"))
         with pytest.raises(
