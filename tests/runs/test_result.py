@@ -31,13 +31,13 @@ def of(folder: Path, *events: Event, ended: bool = True, **changes: Any) -> dict
     with Store.open(str(folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**fields | changes))
         append(store, run_id, [*begin(), *events, *(finish(9) if ended else ())])
-        return result_of(Run(store, run_id))
+        return result_of(Run(store, run_id).stored)
 
 
 def test_the_best_stands_first_and_every_configuration_once(tmp_path: Path) -> None:
     run_id = record_run(tmp_path)
     with Store.open(str(tmp_path / "store.sqlite")) as store:
-        told = result_of(Run(store, run_id))
+        told = result_of(Run(store, run_id).stored)
     assert told["state"] == "complete"
     assert [(entry["place"], entry["trial"]) for entry in told["leaderboard"]] == [(1, 1), (2, 0)]
     assert told["best"] == told["leaderboard"][0]

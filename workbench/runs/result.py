@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -17,9 +17,11 @@ from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_number
 from workbench.runs.descriptions import format_counts, format_numbers
-from workbench.runs.run import Run
 from workbench.store.history import History, Trial
 from workbench.store.history.certainty import certainty_lines
+
+if TYPE_CHECKING:
+    from workbench.runs.stored_run import StoredRun
 
 NUM_ROWS = 20
 # Numbers that differ less than this count as equal: a value may have been written with fewer
@@ -27,7 +29,7 @@ NUM_ROWS = 20
 _SAME = 1e-6
 
 
-def result_of(run: Run, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
+def result_of(run: StoredRun, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
     """Return the result of a run, or its result so far.
 
     Args:

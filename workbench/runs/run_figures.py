@@ -96,8 +96,12 @@ def write_report(run: StoredRun, path: Path) -> Path:
         RunError: If it cannot be written there.
     """
     from workbench.runs.plots.report import report_html
+    from workbench.runs.result import compare_with_default
 
     check_folder_of(path, run.folder)
+    baseline = None
+    if run.history.best() is not None and len(run.history.objectives) == 1:
+        baseline = compare_with_default(run.history, run.run_id, run.row.state)["words"]
     events = run.events()
     importance = importance_of(run, events)
     energy = run.energy
@@ -109,6 +113,7 @@ def write_report(run: StoredRun, path: Path) -> Path:
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         how_to_widen=how_to_widen(run.run_id, run.history),
         next_steps=next_steps(run.run_id, run.row.state, run.history),
+        baseline=baseline,
         energy_wh=energy.total_wh,
         energy_of_trials=energy.watt_hours,
         read=run.read_attachment,

@@ -81,7 +81,7 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     assert list(drawn) == [["6 (100%)", "0"], ["2 (100%)", "0"]]
     page = found.report(tmp_path / "report.html").read_text()
     assert "Chosen model" in page
-    assert page.index("<h2>Leaderboard</h2>") < page.index("most frequent class</td>")
+    assert page.index(">Leaderboard</h2>") < page.index("most frequent class</td>")
     forms = found._repr_mimebundle_()
     assert RUN_MIME_TYPE in forms
     assert "no model was ready in time" in found.run._repr_mimebundle_()["text/plain"]

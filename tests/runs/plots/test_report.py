@@ -97,6 +97,24 @@ def test_the_page_gives_the_answer_first(recorded_page):
     assert "workbench export r-7" in recorded_page
 
 
+def test_the_contents_lead_to_every_section_of_the_page(recorded_page):
+    page = without_plotly(recorded_page)
+    (contents,) = re.findall(r'<nav class="contents".*?</nav>', page, re.DOTALL)
+    listed = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
+    assert [title for _, title in listed] == Outline(page).headings[1:]
+    assert len({place for place, _ in listed}) == len(listed)
+    assert all(page.count(f'id="{place}"') == 1 for place, _ in listed)
+
+
+def test_the_page_compares_with_the_default_and_states_cost_and_samples(
+    recorded_experiment, recorded_events
+):
+    priced = recorded_experiment.replace(budget={"price": "3.60 EUR/h"})
+    page = report_html(priced, recorded_events, baseline="the best is 0.1 better")
+    assert "Compared with the default configuration: the best is 0.1 better." in page
+    assert re.search(r"<dt>Cost</dt><dd>[\d.]+ EUR</dd>", page)
+
+
 def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment, recorded_events):
     timed = [
         event.model_copy(update={"choosing_s": 0.02}) if isinstance(event, TrialProposed) else event
@@ -115,7 +133,7 @@ def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment
 def test_the_best_trials_name_those_that_they_continue(
     recorded_page, recorded_experiment, recorded_events
 ):
-    heads = re.search(r"<h2>Best trials</h2>.*?</thead>", recorded_page, re.DOTALL)
+    heads = re.search(r"<h2[^>]*>Best trials</h2>.*?</thead>", recorded_page, re.DOTALL)
     assert heads is not None
     assert "continues" not in heads[0], "no trial continues another"
     ranked = [trial.number for trial in History.of(recorded_experiment, recorded_events).ranked()]
@@ -131,7 +149,7 @@ def test_the_best_trials_name_those_that_they_continue(
         importance={},
         run_id="r-7",
     )
-    found = re.search(r"<h2>Best trials</h2>(.*?)</table>", page, re.DOTALL)
+    found = re.search(r"<h2[^>]*>Best trials</h2>(.*?)</table>", page, re.DOTALL)
     assert found is not None
     assert re.search(r"<th[^>]*>continues</th></tr>", found[1])
     last = {
@@ -231,7 +249,7 @@ def test_a_trial_that_was_chosen_by_hand_is_named_and_marked(two_objectives, mak
     front = History.of(two_objectives, events).front()[0].number
     page = without_plotly(report_html(two_objectives, events, chosen_trial=front))
     Outline(page)
-    assert f"<h2>Chosen by hand: trial {front}</h2><p>error " in page.replace("\n", "")
+    assert f">Chosen by hand: trial {front}</h2><p>error " in page.replace("\n", "")
     assert '"name":"chosen by hand"' in page
     assert "hosen by hand" not in without_plotly(report_html(two_objectives, events))
 

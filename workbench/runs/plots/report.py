@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from workbench.experiment import Experiment
 from workbench.experiment.automl import is_automl, shown_metric
-from workbench.experiment.budget_units import format_energy
+from workbench.experiment.budget_units import describe_money, format_energy
 from workbench.experiment.changes import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
 from workbench.foundation.errors import ExperimentError, Suggestion
@@ -61,6 +61,7 @@ from workbench.runs.plots.report_tables import (
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import STATE_COLOURS
 from workbench.runs.summary import summarize
+from workbench.store.history import cost_of
 from workbench.store.history.compression import is_compression
 from workbench.store.history.lineage import describe_continued
 from workbench.store.history.privacy import spent_privacy
@@ -72,12 +73,16 @@ _POLICY = (
 )
 
 
+_HEADING = re.compile(r'<h2(?: id="(?P<id>[^"]+)")?>(?P<title>.*?)</h2>')
+
+
 def report_html(
     experiment: Experiment,
     events: Iterable[Event],
     *,
     importance: Mapping[str, tuple[float, float, float]] | None = None,
     run_id: str | None = None,
+    baseline: str | None = None,
     energy_wh: float | None = None,
     energy_of_trials: Mapping[int, float | None] | None = None,
     how_to_freeze: Suggestion | None = None,
@@ -93,6 +98,8 @@ def report_html(
         events: Everything that happened in the run, oldest first.
         importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
         run_id: The run id, for the commands that the page shows.
+        baseline: How the best compares with the default configuration, in words without the full
+            stop, if there is a best one.
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
         energy_of_trials: The same for each trial, by its number.
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
@@ -110,11 +117,12 @@ def report_html(
     run.history.chosen_trial = chosen_trial
     run.history.energy_of_trials = energy_of_trials or {}
     figures = ReportFigures(run, importance, how_to_freeze)
-    body = [
+    parts = [
         _header(run, run_id),
         _failure(run),
         *_summary(run, run_id, energy_wh),
         _answer(run, next_steps),
+        *_baseline(run, baseline),
         *choice(run),
         _facts(run, energy_wh),
         *_notices(run, notes, how_to_widen),
@@ -133,6 +141,7 @@ def report_html(
         *environment(run),
         f"<footer>Experiment {experiment.hash()}</footer>",
     ]
+    body = _with_contents("\n".join(parts))
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -141,7 +150,7 @@ def report_html(
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{text(experiment.name)}: run report</title>",
             f"<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n<main>",
-            *body,
+            body,
             "</main>",
             f'<script type="application/json" id="figures">{figures.json()}</script>',
             f'<script type="application/gzip" id="plotly">{packed_javascript()}</script>',
@@ -195,6 +204,28 @@ def _header(run: RunData, run_id: str | None) -> str:
         f"{format_count(len(experiment.search.root), 'parameter')}</p>"
         f"<p>{when}</p>{value}</header>"
     )
+
+
+def _with_contents(body: str) -> str:
+    """Return the body with a list of its sections below its header, each with an address."""
+    titles: dict[str, str] = {}
+
+    def named(found: re.Match[str]) -> str:
+        place = found["id"] or f"part-{len(titles) + 1}"
+        titles[place] = found["title"]
+        return f'<h2 id="{place}">{found["title"]}</h2>'
+
+    named_body = _HEADING.sub(named, body)
+    entries = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in titles.items())
+    contents = f'<nav class="contents" aria-label="Contents"><ol>{entries}</ol></nav>'
+    head, end, rest = named_body.partition("</header>")
+    return f"{head}{end}\n{contents}{rest}"
+
+
+def _baseline(run: RunData, baseline: str | None) -> list[str]:
+    if baseline is None or run.history.result is not None:
+        return []
+    return [f"<p>Compared with the default configuration: {text(baseline)}.</p>"]
 
 
 def _answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
@@ -321,8 +352,15 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     facts = [("Run", history.state), (RUN_TIME, active)]
     if energy_wh is not None:
         facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
+    price, cost = history.in_force.budget.price, cost_of(history, run.last_unix_s)
+    if price is not None and cost is not None:
+        facts.append(("Cost", describe_money(cost, price)))
     if run.advice.requested is None:
         facts.append(("Trials", str(states.total())))
+    best = history.best()
+    if best is not None:
+        samples = (("Validation samples", best.num_validation), ("Test samples", best.num_test))
+        facts += [(name, format_count(count)) for name, count in samples if count is not None]
     parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]
     parts += [
         f'<div><dt><span class="swatch" style="background: {colour}"></span>{state}</dt>'

@@ -360,7 +360,7 @@ def _stop_advice(context: QueryContext, _arguments: Arguments, _report: Report) 
 def _result(context: QueryContext, arguments: Arguments, _report: Report) -> RunResult:
     from workbench.runs.result import result_of
 
-    return RunResult.model_validate(result_of(_run(context, arguments)))
+    return RunResult.model_validate(result_of(_run(context, arguments).stored))
 
 
 def _export(context: QueryContext, arguments: Arguments, _report: Report) -> Confirmation:
