@@ -11,6 +11,9 @@ import math
 import random
 from typing import Any
 
+from workbench.advisor.choices import base_params
+from workbench.advisor.speed_history import setting_of
+from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
     AdviceGiven,
@@ -27,6 +30,7 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
 )
+from workbench.hardware.resources import likely_cluster
 
 GIB = 2**30
 START_UNIX_S = 1.7e9
@@ -301,3 +305,29 @@ def _trial(draw: random.Random, trial: int, workers: int, micro_batch: int) -> l
         TrialEnded(time_unix_s=begin + 90, trial=trial, attempt=0, state="complete", values=values)
     )
     return found
+
+
+def measured_here(experiment: Experiment) -> PlanMeasured:
+    """The plain plan of digits, measured on this machine: 10 ms for a step of 128 samples."""
+    cluster = likely_cluster()
+    setting = setting_of(
+        experiment, base_params(experiment), capacity_of(experiment, cluster).shape, cluster
+    )
+    plan = {
+        "workers": 1,
+        "micro_batch": 128,
+        "accumulation": 1,
+        "global_batch": 128,
+        "precision": "fp32",
+        "strategy": "single",
+        "recompute": "none",
+    }
+    return PlanMeasured(
+        setting=setting,
+        plan=plan,
+        workers_per_node=[1],
+        num_train_samples=1438,
+        step_time_s=0.01,
+        samples_per_s=12800.0,
+        state_bytes=1000,
+    )

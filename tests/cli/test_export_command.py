@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.advice import measured_here
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from tests.services.clusters import ROOT
 from tests.services.disk import Disk
@@ -228,6 +229,27 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     identity = Experiment.from_file(path).hash()
     rest = {"messages": [], "first_steps": []}
     assert checked == {"ok": True, "name": "other", "experiment_hash": identity, **rest}
+
+
+def test_check_tells_what_a_run_should_take_and_cost_if_its_steps_were_measured(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shell.folder / "priced.yaml"
+    path.write_text(FILE + "training: {epochs: 4}\nbudget: {trials: 6, price: 36 EUR/h}\n")
+    store_file = shell.folder / "measured.sqlite"
+    monkeypatch.setenv("WORKBENCH_STORE", str(store_file))
+    code, out, _ = shell("check", str(path), "--no-step")
+    assert code == 0
+    assert "As measured here" not in out
+    assert not store_file.exists()
+
+    experiment = Experiment.from_file(path)
+    with Store.open(str(store_file)) as store:
+        append(store, store.create_run(experiment), [*begin(), measured_here(experiment)])
+    _, out, _ = shell("check", str(path), "--no-step", "--set", "resources.concurrency=1")
+    # 6 trainings x 4 epochs x 12 steps x 10 ms = 2.88 s, for a cent a second
+    assert "6 trials take about 2.88 s" in out
+    assert "which costs about 0.03 EUR" in out
 
 
 def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:

@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.builders.advice import measured_here
 from tests.builders.recorded_runs import append, begin
-from workbench.advisor.choices import base_params
-from workbench.advisor.speed_history import setting_of
-from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
-from workbench.foundation.events import PlanMeasured
 from workbench.hardware.resources import likely_cluster
 from workbench.runs.dry_run import forecast_run
 from workbench.store.database import Store
@@ -94,29 +91,8 @@ def test_an_earlier_run_that_cannot_teach_is_a_problem(store: Store) -> None:
 
 
 def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -> None:
-    experiment, cluster = Experiment(**FIELDS), likely_cluster()
-    setting = setting_of(
-        experiment, base_params(experiment), capacity_of(experiment, cluster).shape, cluster
-    )
-    plan = {
-        "workers": 1,
-        "micro_batch": 128,
-        "accumulation": 1,
-        "global_batch": 128,
-        "precision": "fp32",
-        "strategy": "single",
-        "recompute": "none",
-    }
-    measured = PlanMeasured(
-        setting=setting,
-        plan=plan,
-        workers_per_node=[1],
-        num_train_samples=1438,
-        step_time_s=0.01,
-        samples_per_s=12800.0,
-        state_bytes=1000,
-    )
-    append(store, store.create_run(experiment), [*begin(), measured])
+    experiment = Experiment(**FIELDS)
+    append(store, store.create_run(experiment), [*begin(), measured_here(experiment)])
     forecast = forecast_run(experiment, store=store)["expected"]
     steps = 12 * 4  # 1,438 samples in steps of 128, four times
     assert forecast["trial_s"]["value"] == pytest.approx(steps * 0.01)

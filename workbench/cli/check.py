@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from workbench.advisor.memory import MemoryForecast
     from workbench.data.table_summary import TableSummary
     from workbench.experiment import Experiment
+    from workbench.sweeps.forecast import Forecast
     from workbench.training.probes.first_step import FirstStep
 
 
@@ -84,6 +87,7 @@ def check(
         steps = _try_first_steps(experiment)
     if estimate_memory:
         forecast = _forecast_memory(experiment)
+    run_forecast = _forecast_run(experiment)
     notes = [*describe_priors(experiment), *_notes_of(experiment)]
     if as_json:
         document: dict[str, Any] = {
@@ -93,7 +97,7 @@ def check(
             "messages": notes,
             "first_steps": [asdict(step) for step in steps],
         }
-        documents = {"table": table, "memory": forecast}
+        documents = {"table": table, "memory": forecast, "run": run_forecast}
         print_json(document | {name: part.to_json() for name, part in documents.items() if part})
         return 0
     click.echo(
@@ -106,6 +110,8 @@ def check(
         click.echo(line)
     if forecast is not None:
         click.echo(describe_memory(forecast))
+    if run_forecast is not None:
+        click.echo(f"As measured here, {run_forecast}.")
     return 0
 
 
@@ -185,6 +191,25 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
     from workbench.advisor.memory import forecast_memory
 
     return forecast_memory(experiment)
+
+
+def _forecast_run(experiment: Experiment) -> Forecast | None:
+    """Return what a run should take and cost, or None if its steps were never measured here."""
+    from workbench.hardware.resources import likely_cluster
+    from workbench.store.database import Store
+    from workbench.store.database.urls import resolve_url
+    from workbench.sweeps.forecast import expected
+
+    if not experiment.trains_model:
+        return None
+    # A check neither creates a store nor fails because there is none.
+    with contextlib.suppress(WorkbenchError):
+        url = resolve_url(None)
+        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+            return None
+        with Store.open() as store:
+            return expected(store, experiment, likely_cluster())
+    return None
 
 
 _NOT_MADE = {
