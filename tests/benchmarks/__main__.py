@@ -109,6 +109,10 @@ SUBJECTS = {
     "scripts": Subject(
         "start a script as a trial, beside a plain agent and Ray Tune", ("script_start",)
     ),
+    "old-runs": Subject(
+        "search with and without 200 imported trials of other public tasks (an hour)",
+        ("old_runs",),
+    ),
     "search": Subject(
         "search public trainings beside Optuna, Ray Tune, SMAC3 and DEHB (hours)",
         ("search", "pruning", "fronts", "fidelity"),

@@ -597,3 +597,34 @@ def test_trials_share_a_gpu_only_where_nothing_else_decides(
     experiment = Experiment(**(GOOD | change))
     problems = [error for error in find_problems(experiment) if error.field == "resources.per_gpu"]
     assert [part in str(problem) for problem in problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "is_refused"),
+    [
+        ("", {}, True),
+        ("--out runs/{trial}", {}, True),
+        ("--out {folder}", {}, False),
+        ("--config {config}", {}, False),
+        ("", {"workdir": "fresh"}, False),
+    ],
+)
+def test_a_command_that_continues_from_a_file_must_know_its_folder(
+    options: str,
+    fields: dict[str, Any],
+    is_refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('val_loss: 1')\n")
+    experiment = Experiment(
+        command=f"python train.py --lr {{lr}} --resume {{resume_from:last.pt}} {options}",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"lr": {"low": 0.1, "high": 1.0}},
+        **fields,
+    )
+    problems = [str(problem) for problem in find_problems(experiment)]
+    assert any("does not know this folder" in problem for problem in problems) == is_refused
+    (tmp_path / "train.py").write_text("import os; os.environ['WORKBENCH_FOLDER']\n")
+    assert not list(find_problems(experiment))

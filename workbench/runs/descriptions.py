@@ -291,6 +291,8 @@ def next_steps(run_id: str, state: str, history: History) -> list[Suggestion]:
         state: The state of the run. It may be lost, which no history knows.
         history: The history of the run.
     """
+    if history.is_imported:
+        return [suggest("sweep", "FILE", lead="learn from it", warm_start=[run_id])]
     offers: list[Suggestion] = []
     # A run keeps the experiment with which it was started, whatever its file says now.
     corrected = suggest("sweep", "FILE", lead="run a corrected file")

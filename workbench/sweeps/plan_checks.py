@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from workbench.experiment import Experiment
-from workbench.experiment.command import arguments_of
+from workbench.experiment.command import arguments_of, files_to_resume_from
 from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.plan import Plan
 from workbench.experiment.space import Params
@@ -24,6 +24,8 @@ from workbench.training.strategies.capabilities import capabilities_of
 _NUM_SAMPLED = 64
 _MAX_WORKERS = 1024
 _CONTINUING = ("folder", "resume")
+_OF_FOLDER = ("{folder}", "{config}", "WORKBENCH_FOLDER")
+"""What tells a program the folder of its trial."""
 _WITHOUT_STEPS = ("auto", "stdout", "pattern")
 _FOLDER_VARIABLE = b"WORKBENCH_FOLDER"
 _LARGEST_SCRIPT_BYTES = 10_000_000
@@ -177,6 +179,33 @@ def _check_command_continues(experiment: Experiment, name: str, other_way: str) 
             field="step",
             allowed="the name of a value that the program prints with its metrics, such as epoch",
             next_step="Write step: epoch, or another name.",
+        )
+
+
+def check_resumed_files(experiment: Experiment) -> None:
+    """Raise an error if a command continues from a file that it has no folder to save in.
+
+    Args:
+        experiment: The experiment.
+
+    Raises:
+        ExperimentError: If the command has `{resume_from:FILE}` but does not know its folder.
+    """
+    command = experiment.command or ""
+    files = files_to_resume_from(command)
+    if not files or experiment.workdir is not None:
+        return
+    is_told = any(name in command for name in _OF_FOLDER) or _reads_folder(command)
+    if not is_told and any(Path(argument).is_file() for argument in arguments_of(command)):
+        raise ExperimentError(
+            f"the command continues from {files[0]} in the folder of its trial, but does not know"
+            " this folder, so it cannot save the file there",
+            field="command",
+            allowed="{folder} in the command, or workdir: fresh",
+            next_step=(
+                "Pass {folder} to the option for the output. If the program saves in the folder in"
+                " which it starts, write workdir: fresh."
+            ),
         )
 
 

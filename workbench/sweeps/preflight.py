@@ -56,6 +56,7 @@ from workbench.sweeps.plan_checks import (
     check_continuable,
     check_elastic,
     check_exchange,
+    check_resumed_files,
     check_sharing,
     check_turns,
 )
@@ -146,6 +147,7 @@ def _checks_of_command(
     experiment: Experiment, on_this_machine: bool
 ) -> Iterator[Callable[[], None]]:
     yield partial(check_paths, experiment)
+    yield partial(check_resumed_files, experiment)
     if on_this_machine:
         yield partial(check_program, experiment)
 

@@ -196,3 +196,14 @@ def test_scalars_in_a_dict_and_metric_objects_of_keras_are_objectives(tmp_path: 
         "m = tf.keras.metrics.Accuracy('eval/top_1_accuracy')\nlogging.info('%s = %f', m.name, x)\n"
     )
     assert objective(tmp_path, kept) == ("eval/top_1_accuracy", "maximize", None)
+
+
+def test_a_line_that_is_only_printed_on_improvement_comes_last(tmp_path: Path) -> None:
+    source = """
+for epoch in range(9):
+    if vloss < best:
+        print(f"Validation loss decreased ({best:.6f} --> {vloss:.6f}).  Saving model ...")
+        best = vloss
+    print(f"Epoch {epoch} train loss {train_loss:.3f} eval loss {vloss:.3f}")
+"""
+    assert objective(tmp_path, source)[:2] == ("eval_loss", "minimize")

@@ -256,6 +256,12 @@ def test_anything_can_be_printed(data: bytes) -> None:
         assert all(isinstance(value, float) for value in read_line(line).values())
 
 
+@pytest.mark.parametrize("opened", ["a=(", "{a: ", "Config(x={b=", "A(loss="])
+def test_a_line_of_very_many_open_brackets_is_read(opened: str) -> None:
+    # Each bracket was followed to the end of the line. That would take an hour.
+    read_line((opened * 20_000).encode())
+
+
 def test_noise_is_not_a_metric() -> None:
     noise = random.Random(0).randbytes(100_000)
     lines = Lines(may_have_metrics)

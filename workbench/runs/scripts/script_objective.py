@@ -98,6 +98,9 @@ _TABULAR = (
 _REPORTED = ("log", "log_dict", "log_metrics", "log_metric", "add_scalar", "add_scalars", "scalar")
 _ERRORS = ("warning", "warn", "error", "exception", "debug", "critical", "exit")
 _TRAINS = re.compile(r"^\s*def \w*(?:train|eval|valid|fit|test)\w*\(", re.MULTILINE)
+_IMPROVED = re.compile(
+    r"\b(?:improved|decreased|increased|reduced|dropped)\b.*?(?:-+>|=>|\u2192|\bto\b)", re.DOTALL
+)
 _MONITORS = ("EarlyStopping", "ModelCheckpoint", "ReduceLROnPlateau")
 _SAME = {
     "accuracy": "acc",
@@ -156,6 +159,8 @@ class _Reported:
     is_number: bool = True
     file: str = ""
     module: str = ""
+    is_of_best: bool = False
+    """Whether it is only printed when it has improved, so that its last value is its best one."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -394,7 +399,7 @@ def _rank(
     is_plain_loss = not is_measure and any(_LOSS.match(word) for word in words)
     split = {"validation": 0, "test": 2, "": 3 if is_measure else 4, "train": 5}[metric.split]
     agrees = any(_agrees(metric, criterion) for criterion in criteria)
-    of_best = bool(set(words) & _OF_BEST)
+    of_best = metric.is_of_best or bool(set(words) & _OF_BEST)
     is_criterion = any(
         _agrees(metric, criterion) and not criterion.words & _SPLITS for criterion in criteria
     )
@@ -444,9 +449,17 @@ def _in_module(module: Module) -> Iterator[_Reported]:
     for name, body in _parts(_WithoutErrors().visit(ast.parse(module.text))):
         printed = printed_names(ast.unparse(ast.Module(body, [])))
         printed |= dict.fromkeys(_meters(body), True)
+        of_best = _only_improved(body)
         for metric, is_number in printed.items():
             place += 1
-            yield _Reported(metric, name, "print", place, is_number=is_number)
+            yield _Reported(
+                metric,
+                name,
+                "print",
+                place,
+                is_number=is_number,
+                is_of_best=metric in of_best,
+            )
         for metric, way in _logged(body):
             place += 1
             yield _Reported(metric, name, way, place)
@@ -457,6 +470,18 @@ def _in_module(module: Module) -> Iterator[_Reported]:
     for metric in _of_keras(module.tree):
         place += 1
         yield _Reported(metric, "", "print", place)
+
+
+def _only_improved(body: list[ast.stmt]) -> set[str]:
+    """Return the names that are only printed as a change: `loss decreased (0.5 --> 0.4)`."""
+    changes: dict[bool, set[str]] = {True: set(), False: set()}
+    if not any(_IMPROVED.search(ast.unparse(statement)) for statement in body):
+        return set()
+    for node in (inner for statement in body for inner in ast.walk(statement)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            text = ast.unparse(node)
+            changes[_IMPROVED.search(text) is not None].update(printed_names(text))
+    return changes[True] - changes[False]
 
 
 def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:

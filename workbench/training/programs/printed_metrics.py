@@ -156,6 +156,9 @@ _NUM_RECENT, _NUM_KINDS, _MAX_HEAD = 20, 2, 60
 _ROUNDED = 5e-3
 """Values that are as close as this may be the same, printed with different precision."""
 _CLOSING = {"(": ")", "{": "}"}
+_GIVEN = re.compile(r"([\w./-]+)['\"]?\s*[=:]")
+_MAX_CALL = 4000
+"""How many characters of a call are looked at. A line may have very many brackets."""
 
 
 def may_have_metrics(data: bytes) -> bool:
@@ -696,11 +699,12 @@ def _without_options(text: str) -> str:
     if "(" not in text and "{" not in text:
         return text
     place, parts = 0, []
+    ends = _ends_of_brackets(text)
     while (match := _OPENED.search(text, place)) is not None:
         title = _TITLE_OF_CALL.search(text, max(place, match.start() - _MAX_TITLE), match.start())
-        end = _end_of(text, match.end(), match[0])
+        end = ends.get(match.start(), len(text))
         is_dropped = title is not None and _is_call_of_options(
-            title[0], text[match.end() - 1 : end]
+            title[0], text[match.start() : min(end, match.start() + _MAX_CALL)]
         )
         stop = end if is_dropped else match.end()
         parts.append(text[place : match.start() if is_dropped else stop])
@@ -712,23 +716,25 @@ def _is_call_of_options(title: str, call: str) -> bool:
     """Return whether a bracket holds options: those of a title, or of an object."""
     if _is_of_options(title):
         return True
-    names = re.findall(r"([\w./-]+)['\"]?\s*[=:]", call)
-    is_object = call.startswith("(") and title.strip()[:1].isupper()
-    return is_object and not any(is_metric(name) for name in names)
+    if not call.startswith("(") or not title.strip()[:1].isupper():
+        return False
+    return not any(is_metric(match[1]) for match in _GIVEN.finditer(call))
 
 
 def _is_of_options(title: str) -> bool:
     return echoes_options(" ".join(title.split()[-2:]))
 
 
-def _end_of(text: str, place: int, opened: str) -> int:
-    """Return where a bracket that was opened before a place closes, or the end of the line."""
-    depth = 1
-    for index in range(place, len(text)):
-        depth += (text[index] == opened) - (text[index] == _CLOSING[opened])
-        if depth == 0:
-            return index
-    return len(text)
+def _ends_of_brackets(text: str) -> dict[int, int]:
+    """Return where each bracket closes, by where it opens. One that stays open has no end."""
+    ends: dict[int, int] = {}
+    opened: dict[str, list[int]] = {closing: [] for closing in _CLOSING.values()}
+    for place, character in enumerate(text):
+        if character in _CLOSING:
+            opened[_CLOSING[character]].append(place)
+        elif opened.get(character):
+            ends[opened[character].pop()] = place
+    return ends
 
 
 def _progress_of(text: str) -> dict[str, float]:
