@@ -35,7 +35,8 @@ def predict(
     BUNDLE is a folder that `workbench export RUN --to BUNDLE` wrote. A run that is not an AutoML
     run needs `--format onnx`. ROWS is a table with the columns of the training data (.csv, .tsv,
     .parquet, .xlsx, .jsonl, .json, .feather or .sqlite). A model that takes arrays reads .npy
-    files. A model that was trained on images reads image files, and folders of them.
+    files. If it takes several, give it a .npz file, or a folder with a .npy file for each. A model
+    that was trained on images reads image files, and folders of them.
 
     You get the prediction of each row, and the probability of each class.
     """

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from workbench.data import Datasets, check_options
+from workbench.data.collating import TARGET_NAMES
 from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
 from workbench.deploy.card import MODEL, Card, Input, Metric, Output
@@ -31,7 +32,7 @@ from workbench.deploy.stage_export import add_stages, exits_of
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, RunError
 from workbench.foundation.files import sha256_of
-from workbench.models.calls import call_model, map_tensors, output_in
+from workbench.models.calls import call_model, map_tensors, needed_inputs, output_in
 from workbench.models.found_boxes import NUM_EDGES
 from workbench.models.pairing import Pairing
 from workbench.training.loaders import as_tensors
@@ -127,6 +128,7 @@ def add_mean(
         indices = reading.indices
     tensors = as_tensors(data.train.batch(indices)[0])
     with torch.inference_mode():
+        tensors = needed_inputs(model, tensors, TARGET_NAMES)
         outputs = output_in(call_model(model, _first(tensors, 2)))
     pairing = _pairing_of(model, data, experiment)
     task = "other"

@@ -40,6 +40,14 @@ from workbench.training.loaders import as_tensors
 _FLOAT = np.dtype("float32")
 _MAX_LOGARITHM = 80.0
 """A larger logarithm has no number in float32."""
+_WHOLE = {
+    torch.bool: onnx.TensorProto.BOOL,
+    torch.uint8: onnx.TensorProto.UINT8,
+    torch.int8: onnx.TensorProto.INT8,
+    torch.int16: onnx.TensorProto.INT16,
+    torch.int32: onnx.TensorProto.INT32,
+}
+"""Types of whole numbers that users give as int64."""
 _COUNTS = "\0counts"
 """The key of the counts of terms among the values of inputs. No column has this name."""
 _LEAST_CALIBRATED = 1e-7
@@ -400,7 +408,16 @@ def _outputs_of(graph: Graph, member: Member, values: Sequence[str], example: An
         path = Path(folder) / "model.onnx"
         module, arguments = _positional(member.model, example)
         write_onnx(module, arguments, path)
-        return graph.inline(onnx.load(str(path)), tuple(values))
+        return graph.inline(onnx.load(str(path)), _as_trained(graph, values, arguments))
+
+
+def _as_trained(graph: Graph, values: Sequence[str], arguments: Any) -> tuple[str, ...]:
+    """Return values in the types that the model was trained with, such as the masks of tokens."""
+    given = arguments if isinstance(arguments, tuple) else (arguments,)
+    return tuple(
+        graph.add("Cast", value, to=_WHOLE[tensor.dtype]) if tensor.dtype in _WHOLE else value
+        for value, tensor in zip(values, given, strict=True)
+    )
 
 
 def encode_inputs(

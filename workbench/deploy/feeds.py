@@ -100,6 +100,8 @@ def _array(column: Input, values: Any) -> np.ndarray:
             array = ids_of(column, list(values))
         else:
             array = np.asarray(values)
+            if array.dtype == object:  # a column of a table whose cells are lists
+                array = np.array([np.asarray(value) for value in values])
         if array.dtype.kind not in "biuf":
             raise ValueError(f"numbers are needed, but these are of type {array.dtype}")
         if (

@@ -87,6 +87,8 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
         DataError: If there are none in a folder, a file does not exist, or the model takes no image
             files.
     """
+    if _is_folder_of_arrays(card, samples):
+        return None
     several = not isinstance(samples, str | Path)
     paths = _paths_in(card, samples) if several else [Path(samples)]
     if not paths or not (several or paths[0].is_dir() or paths[0].suffix.lower() in ENDINGS):
@@ -104,6 +106,12 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
             next_step="If it was trained on image files, export the model again.",
         )
     return [file for path in paths for file in _files_at(path)]
+
+
+def _is_folder_of_arrays(card: Card, samples: Any) -> bool:
+    """Return whether samples are a folder with a file for each of several arrays."""
+    num_arrays = sum(taken.kind == "array" for taken in card.inputs)
+    return num_arrays > 1 and isinstance(samples, str | Path) and Path(samples).is_dir()
 
 
 def _paths_in(card: Card, samples: Any) -> list[Path]:

@@ -66,7 +66,7 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
                 dynamo=True,
                 external_data=False,
                 opset_version=OPSET,
-                dynamic_shapes=tuple({0: batch} for _ in arguments),
+                dynamic_shapes=_as_parameters(model, [{0: batch} for _ in arguments]),
                 verbose=False,
                 input_names=_names(model, len(arguments)),
                 output_names=["outputs"],
@@ -231,6 +231,18 @@ def _names(model: nn.Module, number: int) -> list[str]:
     return (
         names[:number] if len(names) >= number else [f"inputs_{index}" for index in range(number)]
     )
+
+
+def _as_parameters(model: nn.Module, values: list[Any]) -> tuple[Any, ...]:
+    """Return a value for each argument as the parameters of `forward` take them.
+
+    Arguments that a parameter such as `*given` collects are one value, as torch counts them.
+    """
+    kinds = [item.kind for item in inspect.signature(model.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return tuple(values)
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*values[:first], tuple(values[first:]))
 
 
 def _reason(error: Exception) -> str:

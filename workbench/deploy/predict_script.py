@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import math
+import pathlib
 import re
 import sys
 import unicodedata
@@ -204,6 +205,8 @@ def _reading(inputs: Sequence[Input]) -> str:
         return _source(*of_table) + no_text + _source(terms, counts_of, read_counts)
     if taken.is_image:
         return _source(eight_bits, pixels, read_images)
+    if taken.kind == "array" and len(inputs) > 1:
+        return _source(read_several)
     if taken.kind == "array":
         return _source(read_arrays)
     missing = (
@@ -328,6 +331,21 @@ def read_arrays(path):
     taken = CARD["inputs"][0]
     rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
     return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
+
+
+def read_several(path):
+    """Return the samples of rows.npz, or of a folder with a .npy file for each input."""
+    if pathlib.Path(path).is_dir():
+        given = {file.stem: np.load(file) for file in pathlib.Path(path).glob("*.npy")}
+    else:
+        given = dict(np.load(path))
+    if missing := [taken["name"] for taken in CARD["inputs"] if taken["name"] not in given]:
+        raise ValueError(f"there is no array {missing[0]!r}. The file has: {', '.join(given)}")
+    samples = {}
+    for taken in CARD["inputs"]:
+        rows = given[taken["name"]]
+        samples[taken["name"]] = rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])
+    return samples
 
 
 def pixels(path, channels, height, width):

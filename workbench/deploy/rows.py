@@ -50,9 +50,9 @@ def read_samples(card: Card, samples: Any) -> tuple[Mapping[str, Any], list[str]
 
     Args:
         card: The card of the model.
-        samples: The path of a table or of a .npy file, a data frame, a mapping of columns, or a
-            list of rows that are mappings. A model of arrays takes an array, and a model of texts
-            takes texts.
+        samples: The path of a table, of a .npy or .npz file, or of a folder with a .npy file for
+            each input; a data frame, a mapping of columns, or a list of rows that are mappings. A
+            model of arrays takes an array, and a model of texts takes texts.
 
     Raises:
         DataError: If it cannot be read, or is something else.
@@ -150,6 +150,8 @@ def _from_file(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
             f"the file {file} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
         )
     try:
+        if file.is_dir() or ending == ".npz":
+            return _from_arrays(card, file), []
         if ending == ".npy":
             return _from_values(card, np.load(file, allow_pickle=False)), []
         if ending in (*PARQUET_ENDINGS, *FORMATS, ".zip"):
@@ -158,11 +160,7 @@ def _from_file(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
 
             table, notes = without_total(read_source(path).table)
             return _from_values(card, table), notes
-        if not is_text_table(file):
-            allowed = [*SIGNS, *PARQUET_ENDINGS, *FORMATS, ".zip", ".npy"]
-            if card.inputs[0].is_image:
-                allowed += sorted(ENDINGS)
-            raise DataError(f"{file.name} has an unknown file extension", allowed=allowed)
+        _check_ending(card, file)
         if _takes_array(card):
             layout = layout_of(file, field=None)
             if not _has_header(card, layout.names):
@@ -174,6 +172,34 @@ def _from_file(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
         if isinstance(error, DataError):
             raise
         raise _unreadable(card, file, error) from error
+
+
+def _check_ending(card: Card, file: Path) -> None:
+    if is_text_table(file):
+        return
+    allowed = [*SIGNS, *PARQUET_ENDINGS, *FORMATS, ".zip", ".npy", ".npz"]
+    if card.inputs[0].is_image:
+        allowed += sorted(ENDINGS)
+    raise DataError(f"{file.name} has an unknown file extension", allowed=allowed)
+
+
+def _from_arrays(card: Card, path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a .npz file, or of a folder with a .npy file for each input."""
+    names = [taken.name for taken in card.inputs]
+    if path.is_dir():
+        files = {name: path / f"{name}.npy" for name in names}
+        if missing := [file.name for file in files.values() if not file.exists()]:
+            raise DataError(
+                f"the folder {path} has no {missing[0]}",
+                allowed=[file.name for file in files.values()],
+            )
+        return {name: np.load(file, allow_pickle=False) for name, file in files.items()}
+    with np.load(path, allow_pickle=False) as stored:
+        if missing := [name for name in names if name not in stored]:
+            raise DataError(
+                f"{path.name} has no array {missing[0]!r}", allowed=f"the arrays {', '.join(names)}"
+            )
+        return {name: stored[name] for name in names}
 
 
 def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:

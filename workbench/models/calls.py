@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -63,6 +63,37 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
     elif isinstance(inputs, tuple | list):
         return model(*inputs)
     return model(inputs)
+
+
+def needed_inputs(model: nn.Module, inputs: Inputs, targets: Collection[str]) -> Inputs:
+    """Return the inputs that a model needs to answer, without those that only training has.
+
+    Args:
+        model: The model, in evaluation mode.
+        inputs: A batch as training has it.
+        targets: Names under which a mapping may hold what is to be predicted.
+
+    Returns:
+        The entries of a mapping that `forward` takes, without targets that change no output.
+        Anything else is returned unchanged.
+    """
+    if not isinstance(inputs, Mapping):
+        return inputs
+    needed = dict(_named_arguments(model, inputs) or inputs)
+    for name in [name for name in targets if name in needed and len(needed) > 1]:
+        others = {other: part for other, part in needed.items() if other != name}
+        try:
+            known = output_in(call_model(model, needed))
+            changed = output_in(call_model(model, others))
+        except Exception:  # the model cannot do without it
+            continue
+        if (
+            isinstance(known, Tensor)
+            and isinstance(changed, Tensor)
+            and torch.equal(known, changed)
+        ):
+            needed = others
+    return needed
 
 
 def loss_in(outputs: Any) -> Tensor | None:
