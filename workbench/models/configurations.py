@@ -61,6 +61,13 @@ class ModelConfiguration(BaseModel, ABC):
         """Return the arguments of the module, without the options for early exits."""
         return self.model_dump(exclude={"exits", "exit_weight"})
 
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factors of the learning rate, by patterns for names of parameters.
+
+        Empty unless the model scales its rates with its width. See `widths`.
+        """
+        return {}
+
     @abstractmethod
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
@@ -139,6 +146,19 @@ class SequenceConfiguration(ModelConfiguration):
 
     exits: NumExits = 0
     exit_weight: float = Field(0.3, ge=0.0, description="Factor of the loss of each early exit.")
+
+    def refuse_exits(self) -> None:
+        """Raise an error if the model has early exits, whose outputs do not scale with the width.
+
+        Raises:
+            ExperimentError: If it has some.
+        """
+        if self.exits:
+            raise ExperimentError(
+                "a model that scales with its width has no early exits",
+                field="base_width",
+                next_step="Remove base_width, or set exits to 0.",
+            )
 
     def with_exits(
         self,

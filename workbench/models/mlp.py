@@ -33,8 +33,22 @@ class MLP(nn.Module):
         num_layers: int,
         activation: str,
         dropout: float = 0.0,
+        base_width: int | None = None,
     ) -> None:
-        """Build the network with PyTorch's default initialisation."""
+        """Build the network with PyTorch's default initialisation.
+
+        Args:
+            input_shape: Shape of a sample.
+            num_outputs: Number of outputs.
+            hidden_width: Units of each hidden layer.
+            num_layers: Number of hidden layers.
+            activation: A name in `ACTIVATIONS`.
+            dropout: Probability that a hidden unit is dropped in training.
+            base_width: With a width, outputs begin as small at other widths as they would be with
+                random signs, as muP needs. See `rate_factors` of the configuration.
+
+        Source: Yang et al. 2022, "Tensor Programs V", table 3.
+        """
         super().__init__()
         layers: list[nn.Module] = [nn.Flatten()]
         width = math.prod(input_shape)
@@ -43,8 +57,12 @@ class MLP(nn.Module):
             if dropout:
                 layers.append(nn.Dropout(dropout))
             width = hidden_width
-        layers.append(nn.Linear(width, num_outputs))
-        self.layers = nn.Sequential(*layers)
+        output = nn.Linear(width, num_outputs)
+        if base_width is not None and num_layers:
+            # By default, the deviation falls with the root of the width. muP needs the width.
+            with torch.no_grad():
+                output.weight *= math.sqrt(base_width / hidden_width)
+        self.layers = nn.Sequential(*layers, output)
 
     def pieces(self) -> list[nn.Module]:
         """Return the layers. The model can be cut into stages between them."""

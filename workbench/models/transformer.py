@@ -24,13 +24,24 @@ class Block(nn.Module):
     """Self-attention and a feed-forward network, each added to the residual stream."""
 
     def __init__(
-        self, *, width: int, num_heads: int, feedforward_ratio: int, dropout: float
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        feedforward_ratio: int,
+        dropout: float,
+        base_width: int | None = None,
     ) -> None:
         """Build the block with PyTorch's default initialisation. The transformer changes it."""
         super().__init__()
         hidden = width * feedforward_ratio
         self.num_heads = num_heads
         self.head_width = width // num_heads
+        self.attention_scale: float | None = None
+        if base_width is not None:
+            # Keys and queries that have learned from each other are correlated, so their product
+            # grows with the width of a head, not with its root. At the base width, this is usual.
+            self.attention_scale = math.sqrt(base_width / num_heads) / self.head_width
         self.attention_norm = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.attention_output = nn.Linear(width, width)
@@ -58,7 +69,13 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         dropout = self.dropout.p if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=is_read, dropout_p=dropout, is_causal=is_read is None
+            query,
+            key,
+            value,
+            attn_mask=is_read,
+            dropout_p=dropout,
+            is_causal=is_read is None,
+            scale=self.attention_scale,
         )
         return mixed.transpose(1, 2).reshape(batch, time, -1)
 
@@ -79,9 +96,15 @@ class Transformer(nn.Module):
         width: int,
         num_layers: int,
         dropout: float,
+        base_width: int | None = None,
         **block: Any,
     ) -> None:
         """Build the model. Weights have a standard deviation of 0.02, or less if they add up.
+
+        With `base_width`, that is their deviation at this width. Matrices of wider models begin
+        smaller, so that outputs neither grow nor shrink with the width (muP).
+
+        Source: Yang et al. 2022, "Tensor Programs V", tables 3 and 8.
 
         Args:
             context: Maximum number of tokens of a sample.
@@ -90,6 +113,7 @@ class Transformer(nn.Module):
             width: Size of the residual stream.
             num_layers: Number of blocks.
             dropout: Probability that a unit is dropped in training.
+            base_width: The width for which the learning rate was chosen, or None.
             **block: The other options of `Block`.
         """
         super().__init__()
@@ -97,13 +121,16 @@ class Transformer(nn.Module):
         self.position_embedding = nn.Embedding(context, width)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            Block(width=width, dropout=dropout, **block) for _ in range(num_layers)
+            Block(width=width, dropout=dropout, base_width=base_width, **block)
+            for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(width)
+        growth = 1.0 if base_width is None else width / base_width
         self.at_every_position = num_outputs == vocabulary_size
         self.output = nn.Linear(width, num_outputs, bias=not self.at_every_position)
         if self.at_every_position:
             self.output.weight = self.token_embedding.weight
+        self.output_divisor = growth if self.at_every_position else 1.0
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -113,6 +140,10 @@ class Transformer(nn.Module):
                 deviation = 0.02
                 if name.endswith(("attention_output.weight", "feedforward_output.weight")):
                     deviation /= math.sqrt(2 * num_layers)
+                if name.startswith("blocks."):
+                    deviation /= math.sqrt(growth)
+                elif name == "output.weight":
+                    deviation /= growth
                 nn.init.normal_(parameter, std=deviation)
 
     def pieces(self) -> list[Any]:
@@ -175,6 +206,8 @@ class Transformer(nn.Module):
         stream = self.norm(stream)
         if not self.at_every_position:
             stream = stream[:, -1]
+        if self.output_divisor != 1.0:
+            stream = stream / self.output_divisor
         return self.output(stream)
 
 

@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from typing_extensions import Self
@@ -41,6 +41,20 @@ _NUM_BOX_VALUES = 5
 """Values of a true box: its class, and its left, top, right and bottom edge."""
 
 
+BaseWidth = Annotated[
+    int | None,
+    Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description=(
+            "The width for which the learning rate was chosen. It then also suits other widths "
+            "(muP). null keeps the usual initial weights and rates. Needs Adam."
+        ),
+    ),
+]
+
+
 class MLPConfiguration(SequenceConfiguration):
     """A multi-layer perceptron on the flattened input."""
 
@@ -54,6 +68,21 @@ class MLPConfiguration(SequenceConfiguration):
         0.0, description="Probability that a hidden unit is dropped in training."
     )
     activation: Activation = Field("relu", description="Function after each hidden layer.")
+    base_width: BaseWidth = None
+
+    @model_validator(mode="after")
+    def _check_base_width(self) -> Self:
+        if self.base_width is not None:
+            self.refuse_exits()
+        return self
+
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factors of muP: the rate of matrices falls as their inputs become more."""
+        if self.base_width is None or not self.num_layers:
+            return {}
+        step = 2 + bool(self.dropout)
+        later = "|".join(str(1 + step * number) for number in range(1, self.num_layers + 1))
+        return {rf"^layers\.({later})\.weight$": self.base_width / self.hidden_width}
 
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
@@ -325,6 +354,26 @@ class TransformerConfiguration(SequenceConfiguration):
     dropout: Dropout = Field(
         0.0, description="Probability that a unit is dropped in embeddings, attention and blocks."
     )
+    base_width: BaseWidth = None
+
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factors of muP: the rate of matrices falls as their inputs become more.
+
+        The output of a language model is the token embedding, whose rate stays. Its scores are
+        divided instead. Any other output layer is a matrix like those of the blocks.
+        """
+        if self.base_width is None:
+            return {}
+        return {
+            r"^blocks\..*(query_key_value|_output|_input)\.weight$": self.base_width / self.width,
+            r"^output\.weight$": self.base_width / self.width,
+        }
+
+    @model_validator(mode="after")
+    def _check_base_width(self) -> Self:
+        if self.base_width is not None:
+            self.refuse_exits()
+        return self
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -366,6 +415,23 @@ class TextEncoderConfiguration(TransformerConfiguration):
     """
 
     name = "text_encoder"
+
+    def module_settings(self) -> dict[str, Any]:
+        """Return the arguments of the module."""
+        return {
+            name: value for name, value in super().module_settings().items() if name != "base_width"
+        }
+
+    @model_validator(mode="after")
+    def _has_no_base_width(self) -> Self:
+        if self.base_width is not None:
+            raise ExperimentError(
+                "text_encoder does not scale with its width",
+                field="base_width",
+                allowed="null",
+                next_step="Use the models transformer or mlp, or remove base_width.",
+            )
+        return self
 
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None

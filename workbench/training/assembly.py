@@ -58,7 +58,13 @@ from workbench.training.loss_and_metrics import (
     metrics_of,
     pairing_of,
 )
-from workbench.training.optimizers import freeze, gradient_hook_of, grouped, optimizer_factory
+from workbench.training.optimizers import (
+    freeze,
+    gradient_hook_of,
+    grouped,
+    groups_of,
+    optimizer_factory,
+)
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
@@ -242,7 +248,7 @@ def step_settings(
         pairing: How outputs meet targets, or None to derive it from the experiment and the data.
         **others: Further fields of the result.
     """
-    training, groups = settings.training, settings.training.parameter_groups
+    training, groups = settings.training, groups_of(experiment, settings)
     steps_per_epoch = _steps_per_epoch(settings, datasets)
     divide = functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch)
     return StepSettings(

@@ -23,10 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from workbench.experiment import Training
+from workbench.experiment import Experiment, Training
 from workbench.experiment.training_section import UNUSABLE_OPTIMIZERS, ParameterGroup
 from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.foundation.registry import load_object
+from workbench.models.configurations import configure
+from workbench.training.planning.settings import TrialSettings
 from workbench.training.strategies.shards import is_cut
 
 _HYPERPARAMETERS = (
@@ -172,6 +174,49 @@ def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
             "all parameters are frozen, so there is nothing to train",
             field="training.parameter_groups",
         )
+
+
+def groups_of(experiment: Experiment, settings: TrialSettings) -> dict[str, ParameterGroup]:
+    """Return the groups of an experiment, and those of a model that scales rates with its width.
+
+    Args:
+        experiment: The experiment.
+        settings: The settings of the trial.
+
+    Raises:
+        ExperimentError: If the training does not allow a model to scale its rates.
+    """
+    training, groups = settings.training, dict(settings.training.parameter_groups)
+    name = None if experiment.model is None else experiment.model.name
+    if name is None or not settings.model.get("base_width") or ":" in name:
+        return groups
+    factors = configure(name, settings.model).rate_factors()
+    problem = None
+    if "adam" not in training.optimizer.lower():
+        problem = f"a model that scales with its width needs Adam, not {training.optimizer}"
+    elif groups:
+        problem = "a model that scales with its width has its own parameter groups"
+    elif training.initialisation != "default":
+        problem = "a model that scales with its width has its own initial weights"
+    elif training.adapter is not None:
+        problem = "an adapter does not scale with the width of its model"
+    if problem is not None:
+        raise ExperimentError(
+            problem,
+            field="model.base_width",
+            next_step="Remove base_width, or what it cannot be combined with.",
+        )
+    usual = 0.01 if training.optimizer.lower() == "adamw" else 0.0
+    decay = training.optimizer_options.get("weight_decay", usual)
+    assert isinstance(decay, int | float)
+    # AdamW decays by the rate times the decay, which must not fall with the rate.
+    is_decoupled = training.optimizer.lower() == "adamw"
+    return {
+        pattern: ParameterGroup(
+            lr_factor=factor, weight_decay=decay / factor if is_decoupled else None
+        )
+        for pattern, factor in factors.items()
+    }
 
 
 def grouped(

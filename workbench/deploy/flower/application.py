@@ -47,7 +47,7 @@ from workbench.training.federated.clients import clients_of
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
 from workbench.training.loss_and_metrics import learned_pairing, loss_of, pairing_of
-from workbench.training.optimizers import grouped, optimizer_factory
+from workbench.training.optimizers import grouped, groups_of, optimizer_factory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.strategies.client_steps import ClientSteps
 from workbench.training.strategies.strategy import Worker
@@ -186,7 +186,7 @@ def _settings(
         "clip_norm": training.clip_norm,
         "rates": rates,
         "seed": seed,
-        "optimizer": _optimizer(settings, trained),
+        "optimizer": _optimizer(experiment, settings, trained),
         "server": {
             "rule": federated.server,
             "lr": server_lr,
@@ -214,10 +214,12 @@ def _has_classes(experiment: Experiment, datasets: Datasets, model: nn.Module) -
         model.train(was_training)
 
 
-def _optimizer(settings: TrialSettings, trained: Mapping[str, nn.Parameter]) -> dict[str, Any]:
+def _optimizer(
+    experiment: Experiment, settings: TrialSettings, trained: Mapping[str, nn.Parameter]
+) -> dict[str, Any]:
     """Return the class and, for each group of parameters, their names and all options."""
     names = {id(item): name for name, item in trained.items()}
-    groups = settings.training.parameter_groups
+    groups = groups_of(experiment, settings)
     given = grouped(trained.items(), groups, 1) if groups else list(trained.values())
     made = optimizer_factory(settings.training, settings.lr)(given)
     return {
