@@ -35,6 +35,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "training": {
         "epochs": st.integers(5, 30),
         "samples": st.sampled_from([1.0, 0.25]),
+        "tokens": st.sampled_from([None, 5000, "20M"]),
         "global_batch": st.sampled_from(["auto", 1, 96]),
         "reference_batch": st.integers(1, 512),
         "lr": st.sampled_from(["auto", 0.01]),
@@ -58,6 +59,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "initialisation": st.sampled_from(["default", "he", "orthogonal"]),
         "augment": st.sampled_from([None, {"mixup": 0.2}, {"noise": 0.1, "crop": 0.25}]),
         "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
+        "base_weights": st.sampled_from(["fp32", "bf16", "nf4"]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "private": st.sampled_from(
             [None, {"epsilon": 8.0}, {"epsilon": 1.0, "delta": 1e-6, "max_norm": 0.5}]
@@ -189,6 +191,7 @@ _NOT_FEDERATED = {
         "measure_noise",
         "augment",
         "samples",
+        "tokens",
     },
     "plan": {
         "strategy",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from workbench.data.batches import Groups
+from workbench.data.batches import Groups, epoch_indices
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.chat_records import Conversation, read_conversations
 from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens
@@ -170,7 +170,9 @@ class ConversationsOptions(DatasetOptions):
             made = _arrays(documents, self.sequence if self.packing else None)
             arrays |= {f"{part}_{name}": array for name, array in made.items()}
             num_tokens, num_rows = len(made["tokens"]), len(made["row_firsts"]) - 1
-            facts[part] = {"tokens": num_tokens, "counted": int(made["is_counted"].sum())}
+            # Nothing predicts the first token of a conversation.
+            num_counted = made["is_counted"].sum() - made["is_counted"][made["firsts"][:-1]].sum()
+            facts[part] = {"tokens": num_tokens, "counted": int(num_counted)}
             notes.append(
                 f"{part}: {format_count(len(documents))} conversations in {format_count(num_rows)}"
                 f" rows, {format_count(num_tokens)} tokens, of which"
@@ -442,3 +444,48 @@ class ConversationSplit:
         if len(shown) > _MAX_SHOWN_CHARACTERS:
             shown = shown[:_MAX_SHOWN_CHARACTERS] + "..."
         return shown
+
+
+class RepeatedRows:
+    """Rows in random order, pass after pass, of which each epoch takes the next ones.
+
+    Every pass has each row once. Where it is cut into epochs does not change the order.
+    """
+
+    draws_samples = False
+
+    def __init__(self, split: Any, num_rows: int) -> None:
+        """Let epochs have another length than a pass.
+
+        Args:
+            split: The rows: conversations, or some of them.
+            num_rows: Rows of an epoch.
+        """
+        self._split = split
+        self._num_rows = num_rows
+        self._order = np.arange(num_rows) % len(split)
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    @property
+    def num_tokens(self) -> float:
+        """Tokens of an epoch on average, without padding."""
+        return self._split.num_tokens / len(self._split) * self._num_rows
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Take the next rows. See OrderedSplit.begin."""
+        first, size = epoch * self._num_rows, len(self._split)
+        passes = range(first // size, (first + self._num_rows - 1) // size + 1)
+        order = [
+            epoch_indices(
+                size, epoch=number, seed=seed, shuffle=True, groups=self._split.shuffle_groups
+            )
+            for number in passes
+        ]
+        skipped = first - passes[0] * size
+        self._order = np.concatenate(order)[skipped : skipped + self._num_rows]
+
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return inputs and targets of rows of this epoch. See ConversationSplit.batch."""
+        return self._split.batch(self._order[indices])

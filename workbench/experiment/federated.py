@@ -67,6 +67,7 @@ _OF_OPTIMIZER_STEPS = {
     "checkpoint_after": "in federated training, checkpoints are written between rounds",
     "augment": "clients cannot change their samples at random",
     "samples": "clients train on all their samples",
+    "tokens": "clients train on all their samples",
 }
 # For each dimension: the values that federated training allows, and why no others.
 _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from workbench.experiment.budget_units import parse_energy_wh, parse_money, price_text
 from workbench.experiment.domain import MAX_EXACT
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.formatting import parse_bytes, parse_duration_s
+from workbench.foundation.formatting import parse_bytes, parse_count, parse_duration_s
 from workbench.foundation.refusals import Checked
 
 Auto = Literal["auto"]
@@ -50,6 +50,7 @@ OptionalMoney = Annotated[
 ]
 Epochs = Annotated[PositiveInt, unit("epochs")]
 Samples = Annotated[PositiveInt, unit("samples")]
+OptionalTokens = Annotated[PositiveInt | None, BeforeValidator(parse_count), unit("tokens")]
 OpenSamples = Annotated[PositiveInt | Auto, unit("samples")]
 
 

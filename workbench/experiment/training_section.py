@@ -30,6 +30,7 @@ from workbench.experiment.setting_types import (
     GradientHook,
     OpenSamples,
     OptionalSeconds,
+    OptionalTokens,
     PositiveInt,
     Samples,
     Section,
@@ -304,6 +305,13 @@ class Training(Section):
         default=1.0,
         description="Share of the training samples to use. A seed always picks the same ones.",
     )
+    tokens: OptionalTokens = Field(
+        default=None,
+        description=(
+            "Train a language model on this many tokens, such as 20M. epochs then says in how many"
+            " equal parts. An evaluation may follow each part."
+        ),
+    )
     global_batch: OpenSamples = Field(
         default="auto", description="Samples per optimizer step, over all workers."
     )
@@ -359,6 +367,13 @@ class Training(Section):
         default=None,
         description=(
             "Train low-rank additions to frozen weights: {method: lora, rank: 8}. Needs peft."
+        ),
+    )
+    base_weights: Literal["fp32", "bf16", "nf4"] = Field(
+        default="fp32",
+        description=(
+            "How the weights below an adapter are stored. nf4 takes 4 bits for each, and needs"
+            " bitsandbytes."
         ),
     )
     augment: Augmentation | None = Field(

@@ -48,6 +48,7 @@ _PREFIXES = {
     "G": 1e9,
     "T": 1e12,
 }
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmbt]?)", re.IGNORECASE)
 _PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _EVENT_RATE = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*/\s*(s|min|h|d)")
 _DURATION = re.compile(
@@ -384,6 +385,28 @@ def parse_bytes(given: str | Given) -> int | Given:
             f"{given[:40]!r}... is too large", allowed="a size that a disk can have"
         )
     return round(size)
+
+
+def parse_count(given: str | Given) -> int | Given:
+    """Return a number of things such as 20000000 for `20M`. k, M, B and T are powers of 1000.
+
+    Args:
+        given: Text with a number and perhaps a letter, or a value of another type.
+
+    Returns:
+        The number, or `given` itself if it is not text.
+
+    Raises:
+        ExperimentError: If the text is not such a number.
+    """
+    if not isinstance(given, str):
+        return given
+    match = _COUNT.fullmatch(given.strip())
+    if not match:
+        raise ExperimentError(
+            f"{given[:40]!r} is not a number", allowed="such as 500k, 20M or 1.5B"
+        )
+    return round(float(match[1]) * 1000.0 ** " kmbt".index(match[2].lower() or " "))
 
 
 def parse_quantity(given: str | Given, units: Collection[str], *, allowed: str) -> float | Given:

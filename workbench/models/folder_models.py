@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from workbench.models.low_rank import merge_adapter, write_adapter
 from workbench.models.pairing import IGNORED
 
 FIELD = "model.path"
+StoredWeights = Literal["fp32", "bf16", "nf4"]
 _SCORES_AT_ONCE = 2**26
 """Number of scores in memory at a time: 256 MB in single precision."""
 _NUM_TRIED = 8
@@ -82,11 +83,11 @@ class LanguageModel(nn.Module):
         """The configuration of transformers."""
         return self._config
 
-    def load(self, dtype: torch.dtype | None = None, *, is_pretrained: bool = True) -> str:
+    def load(self, stored: StoredWeights = "fp32", *, is_pretrained: bool = True) -> str:
         """Give the model its weights. A model whose tensors are fake keeps them.
 
         Args:
-            dtype: The type of the weights. None for single precision.
+            stored: How the weights are stored.
             is_pretrained: Whether to read the weights in the folder, or draw new ones.
 
         Returns:
@@ -95,13 +96,18 @@ class LanguageModel(nn.Module):
         Raises:
             ExperimentError: If the weights cannot be read.
         """
-        dtype = dtype or torch.float32
+        dtype = torch.bfloat16 if stored == "bf16" else torch.float32
         if detect_fake_mode() is not None:
             self.inner.to(dtype)
             return "weights: none, because only shapes are computed"
         if is_pretrained:
-            self.inner = _pretrained(self._folder, dtype=dtype, **self._how)
+            how = {**self._how, "dtype": dtype}
+            if stored == "nf4":
+                how["quantization_config"] = _in_four_bits()
+            self.inner = _pretrained(self._folder, **how)
             note = f"weights: {self._folder}"
+            if stored != "fp32":
+                note += f" in {stored}"
         else:
             self.inner = _from_config(self._config, self._folder, **self._how).to(dtype)
             note = "weights: new values"
@@ -109,6 +115,15 @@ class LanguageModel(nn.Module):
             self.computes_losses = False
             note += "; the loss keeps all scores at once, as this model has its own rule for them"
         return note
+
+    def train_in_single_precision(self) -> None:
+        """Keep trained weights in single precision, whatever those below an adapter are stored in.
+
+        Small updates would be lost to rounding otherwise.
+        """
+        for item in self.parameters():
+            if item.requires_grad:
+                item.data = item.data.float()
 
     def store_only_trained(self) -> None:
         """Leave the weights that are not trained out of checkpoints, as they are in the folder."""
@@ -267,18 +282,34 @@ def _from_config(config: Any, folder: Path, *, runs_code: bool, attention: str) 
         ).float()
 
 
-def _pretrained(folder: Path, *, dtype: torch.dtype, runs_code: bool, attention: str) -> Any:
+def _in_four_bits() -> Any:
+    """Return how transformers stores weights in 4 bits.
+
+    Source: Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs (2023).
+    """
+    from transformers import BitsAndBytesConfig
+
+    has_bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if has_bf16 else torch.float32,
+    )
+
+
+def _pretrained(folder: Path, *, runs_code: bool, attention: str, **how: Any) -> Any:
     with _explained(folder, runs_code=runs_code):
         from transformers import AutoModelForCausalLM
 
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             str(folder),
-            dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=runs_code,
             output_loading_info=True,
             **_attention(attention),
+            **how,
         )
     model, loading = loaded
     if missing := sorted(loading["missing_keys"]):

@@ -494,6 +494,7 @@ def check_beginning(experiment: Experiment) -> None:
     ]
     if "default" in wanted:
         check_compiler(field_of("plan", "compile", experiment.search.root))
+    _check_four_bits(experiment)
     for path in weights_of(experiment):
         existing_path(Path(path), field=field_of("training", "weights", experiment.search.root))
     if uses_adapter(experiment) and find_source("peft") is None:
@@ -501,6 +502,24 @@ def check_beginning(experiment: Experiment) -> None:
             "LoRA needs the package peft, which is not installed",
             field=field_of("training", "adapter", experiment.search.root),
             next_step=f"Install it: {install_command('lora')}",
+        )
+
+
+def _check_four_bits(experiment: Experiment) -> None:
+    """Raise an error for 4-bit weights without the libraries that store them.
+
+    Raises:
+        ExperimentError: If one is missing.
+    """
+    searched = experiment.search.root.get("base_weights")
+    wanted = [experiment.training.base_weights, *((searched.values() or []) if searched else [])]
+    missing = [name for name in ("bitsandbytes", "accelerate") if find_source(name) is None]
+    if "nf4" in wanted and missing:
+        raise ExperimentError(
+            f"weights in 4 bits need {' and '.join(missing)}, which is not installed",
+            field=field_of("training", "base_weights", experiment.search.root),
+            allowed="fp32, bf16",
+            next_step=f"Install it: pip install {' '.join(missing)}",
         )
 
 

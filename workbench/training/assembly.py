@@ -140,6 +140,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     if settings.plan.compile == "default":
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
+    _check_four_bits(settings.training, device)
     exchange = exchange_of(settings.plan, worker.num_replicas)
     steps_per_epoch = _steps_per_epoch(settings, datasets)
     privacy = privacy_budget(
@@ -353,12 +354,15 @@ def build_trial_model(
     model = _with_shapes(experiment, params, settings, datasets)
     training = settings.training
     is_new = False
+    _check_base_weights(training, model)
     if isinstance(model, LanguageModel):
         model.computes_losses = measures_tokens_only(experiment)
         is_new = bool(settings.model.get("from_scratch", False))
         # The weights under an adapter are not in checkpoints, so they always come from the folder.
         is_read = pretrained or training.adapter is not None
-        note(model.load(is_pretrained=is_read and not is_new))
+        # An export adds an adapter to exact weights, whatever it was trained on.
+        stored = training.base_weights if pretrained else "fp32"
+        note(model.load(stored, is_pretrained=is_read and not is_new))
     check_task(model, datasets.task, datasets.target_shape)
     initialise(model, training.initialisation)
     if pretrained and training.weights is not None:
@@ -372,9 +376,49 @@ def build_trial_model(
         adapted = model.inner if isinstance(model, LanguageModel) else model
         add_adapter(adapted, training.adapter, field=field_of("training", "adapter", params))
         if isinstance(model, LanguageModel) and not is_new and training.weights is None:
+            model.train_in_single_precision()
             model.store_only_trained()
     freeze(model, training.parameter_groups)
     return model
+
+
+def _check_four_bits(training: Training, device: torch.device) -> None:
+    """Check that the device can train on weights in 4 bits.
+
+    On a CPU, bitsandbytes changes the weights at the first evaluation, and trains on others then.
+
+    Raises:
+        ExperimentError: If it cannot.
+    """
+    if training.base_weights == "nf4" and device.type != "cuda":
+        raise ExperimentError(
+            "weights in 4 bits are trained on NVIDIA GPUs only",
+            field="training.base_weights",
+            allowed="fp32, bf16",
+            next_step="Use bf16, or a GPU.",
+        )
+
+
+def _check_base_weights(training: Training, model: nn.Module) -> None:
+    """Check that weights which are stored in fewer bits are not trained themselves.
+
+    Raises:
+        ExperimentError: If they would be.
+    """
+    if training.base_weights == "fp32":
+        return
+    problem = None
+    if not isinstance(model, LanguageModel):
+        problem = "only language models in folders can store them in fewer bits"
+    elif training.adapter is None:
+        problem = "without an adapter, these weights are trained themselves, in single precision"
+    if problem is not None:
+        raise ExperimentError(
+            problem,
+            field="training.base_weights",
+            allowed="fp32",
+            next_step="Add training.adapter, or remove base_weights.",
+        )
 
 
 def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:

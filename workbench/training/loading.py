@@ -13,12 +13,14 @@ from pydantic import JsonValue
 
 from workbench.data import Datasets, Split, load
 from workbench.data.batches import Groups
+from workbench.data.conversations import RepeatedRows
 from workbench.data.ordered import OrderedSplit
 from workbench.data.own import takes_training_seed
 from workbench.data.splits import ArraySplit
 from workbench.data.targets import with_targets_as_inputs
 from workbench.experiment import Component, Experiment
 from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import parse_count
 
 _last_loaded: tuple[tuple[str, str, int, int | None, bool], Datasets] | None = None
 _last_read: tuple[str, Callable[..., Any]] | None = None
@@ -55,7 +57,12 @@ def load_trial_data(
         _last_loaded = (key, with_targets_as_inputs(loaded) if feeds_targets else loaded)
     share = params.get("samples", experiment.training.samples)
     assert isinstance(share, int | float)
-    return with_share(_last_loaded[1], share, seed=experiment.seed)
+    datasets = with_share(_last_loaded[1], share, seed=experiment.seed)
+    tokens: Any = parse_count(params.get("tokens", experiment.training.tokens))
+    if tokens is None:
+        return datasets
+    num_parts: Any = params.get("epochs", experiment.training.epochs)
+    return with_tokens(datasets, tokens, num_parts)
 
 
 def _read(component: Component) -> Callable[..., Any]:
@@ -100,6 +107,32 @@ def with_share(datasets: Datasets, share: float, *, seed: int) -> Datasets:
     return dataclasses.replace(datasets, train=_chosen(split, indices))
 
 
+def with_tokens(datasets: Datasets, num_tokens: int, num_parts: int) -> Datasets:
+    """Return data whose epochs are equal parts of a number of tokens.
+
+    A part ends within a pass over the samples, or holds several passes.
+
+    Args:
+        datasets: The data. Validation and test stay as they are.
+        num_tokens: Tokens of all parts together, without padding.
+        num_parts: Number of parts.
+
+    Raises:
+        ExperimentError: If the samples are not conversations, whose tokens are known.
+    """
+    split = datasets.train
+    in_all = getattr(split, "num_tokens", None)
+    if in_all is None:
+        raise ExperimentError(
+            f"{datasets.name} does not count the tokens of its samples",
+            field="training.tokens",
+            next_step="Set training.epochs instead, or use data: {name: conversations}.",
+        )
+    per_row = in_all / len(split)
+    num_rows = max(1, round(num_tokens / num_parts / per_row))
+    return dataclasses.replace(datasets, train=RepeatedRows(split, num_rows))
+
+
 def _chosen(split: Split, indices: np.ndarray) -> Split:
     if isinstance(split, ArraySplit) and not isinstance(split.inputs, np.memmap):
         return ArraySplit(split.inputs[indices], split.targets[indices])
@@ -117,6 +150,13 @@ class _ChosenSplit:
     @property
     def draws_samples(self) -> bool:
         return getattr(self.split, "draws_samples", False)
+
+    @property
+    def num_tokens(self) -> float | None:
+        num = getattr(self.split, "num_tokens", None)
+        if num is None:
+            return None
+        return num * len(self) / len(self.split)
 
     @property
     def shuffle_groups(self) -> Groups | None:
