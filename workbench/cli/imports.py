@@ -66,7 +66,7 @@ def imports() -> None:
 )
 def import_old_runs(
     *,
-    place: Path,
+    place: str,
     history_format: str | None,
     metric: str | None,
     goal: Goal | None,
@@ -75,9 +75,9 @@ def import_old_runs(
 ) -> None:
     """Import runs of another tool, to list, compare, report and learn from them.
 
-    PLACE is a CSV file, a store of MLflow, Optuna or Trackio, or a folder of TensorBoard, Weights &
-    Biases, Ray Tune, neptune-exporter or CSV files. Each project, study or experiment becomes a
-    run, and each of its runs a trial.
+    PLACE is a table (CSV, lines of JSON or Parquet), a store of MLflow, Optuna or Trackio, or a
+    folder of TensorBoard, Weights & Biases, Ray Tune, neptune-exporter or tables. Each project,
+    study or experiment becomes a run, and each of its runs a trial.
 
     Nothing is executed or unpickled. A second import only adds new trials.
     """

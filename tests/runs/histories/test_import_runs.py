@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.runs.histories.conftest import WRITTEN, database
 from workbench.experiment import Experiment
-from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
+from workbench.foundation.errors import ArgumentError, DataError, ExperimentError, RunError
 from workbench.runs.comparison import compare_table
 from workbench.runs.histories.import_runs import Imported, import_runs
 from workbench.runs.run import Run
@@ -242,6 +243,70 @@ def test_several_projects_in_one_table_become_several_runs(tmp_path: Path, store
     imported = import_runs(_write(tmp_path / "tasks.csv", rows, heads), store=store)
     assert [source.source for source in imported.sources] == ["a", "b"]
     assert [len(run.history.trials) for run in imported.runs] == [2, 2]
+
+
+def test_histories_that_wandb_has_exported_are_runs_named_after_their_files(
+    tmp_path: Path, store: Store
+) -> None:
+    folder = tmp_path / "exported"
+    for name, lr in (("first", 0.1), ("second", 0.01)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").write_text(json.dumps({"optimizer": {"lr": lr}}))
+        rows = [
+            {"_step": step, "_runtime": 1.5, "val_loss": lr / (step + 1), "image": None}
+            for step in range(3)
+        ]
+        lines = "\n".join(json.dumps(row) for row in [*rows, {"_step": 3, "val_loss": "NaN"}])
+        (folder / name / "history.jsonl").write_text(lines if name == "first" else lines[:-50])
+    with pytest.raises(DataError, match=r"second/history\.jsonl cannot be read"):
+        import_runs(folder, store=store)
+    text = (folder / "second" / "history.jsonl").read_text()
+    (folder / "second" / "history.jsonl").write_text(text.rpartition("\n")[0])
+
+    (run,) = import_runs(folder, store=store).runs
+
+    trials = run.history.trials
+    assert [trial.params for trial in trials.values()] == [
+        {"optimizer.lr": 0.1},
+        {"optimizer.lr": 0.01},
+    ]
+    assert [(trial.state, trial.reason) for trial in trials.values()] == [
+        ("failed", "diverged"),
+        ("complete", None),
+    ]
+
+
+def test_a_logger_of_lightning_leaves_a_table_and_its_hyper_parameters(
+    tmp_path: Path, store: Store
+) -> None:
+    for version, lr in enumerate((0.1, 0.01)):
+        folder = tmp_path / "lightning_logs" / f"version_{version}"
+        folder.mkdir(parents=True)
+        (folder / "hparams.yaml").write_text(f"lr: {lr}\nlayers: 2\n")
+        heads = ("epoch", "step", "train_loss", "val_loss")
+        rows: list[tuple[object, ...]] = [(0, 9, 0.9, ""), (0, 10, "", lr), (1, 20, "", lr / 2)]
+        _write(folder / "metrics.csv", rows, heads)
+
+    (run,) = import_runs(tmp_path / "lightning_logs", store=store).runs
+
+    best = run.best
+    assert best is not None
+    assert best.params == {"lr": 0.01, "layers": 2}
+    assert best.values["val_loss"] == 0.005
+    assert best.last_step == 20
+
+
+def test_a_folder_of_several_databases_and_an_address_are_places(
+    tmp_path: Path, store: Store
+) -> None:
+    folder = tmp_path / "trackio"
+    folder.mkdir()
+    database(folder, "trackio").rename(folder / "faces.db")
+    database(folder, "trackio")
+    imported = import_runs(folder, store=store)
+    assert [source.source for source in imported.sources] == ["faces", "trackio"]
+    path = database(tmp_path, "mlflow")
+    assert import_runs(f"sqlite:///{path}", store=store).sources[0].num_added == 7
 
 
 def test_hostile_names_stay_inside_the_store(tmp_path: Path, store: Store) -> None:

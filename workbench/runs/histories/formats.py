@@ -21,9 +21,8 @@ from workbench.runs.histories.sqlite_file import is_sqlite, tables_of
 
 Reader = Callable[[Path], list[OldRuns]]
 FORMATS = ("csv", "mlflow", "tensorboard", "wandb", "optuna", "ray", "trackio", "neptune")
-_MLFLOW_FOLDERS = ("mlruns", "mlflow")
 _ALLOWED = (
-    "a CSV file, a store of MLflow, Optuna or Trackio, or a folder of TensorBoard, wandb, Ray Tune"
+    "a table, a store of MLflow, Optuna or Trackio, or a folder of TensorBoard, wandb, Ray Tune"
     " or neptune-exporter"
 )
 
@@ -76,9 +75,8 @@ def recognize(place: Path) -> list[str]:
     """
     if place.is_file():
         return _tools_of_file(place)
-    found = [tool for tool, has_runs in _IN_FOLDERS.items() if has_runs(place)]
-    if len(_databases(place)) == 1:
-        found = [*_tools_of_file(_databases(place)[0]), *found]
+    found = [tool for path in _databases(place) for tool in _tools_of_file(path)]
+    found += [tool for tool, has_runs in _IN_FOLDERS.items() if has_runs(place)]
     return list(dict.fromkeys(found))
 
 
@@ -94,8 +92,8 @@ def _tools_of_file(path: Path) -> list[str]:
         return ["wandb"]
     if "tfevents" in path.name:
         return ["tensorboard"]
-    if path.suffix == ".parquet":
-        return ["neptune"] if neptune_export.is_neptune_export(path) else []
+    if path.suffix == ".parquet" and neptune_export.is_neptune_export(path):
+        return ["neptune"]
     if optuna_storage.is_journal(path):
         return ["optuna"]
     return ["csv"] if tables.find_tables(path) else []
@@ -103,6 +101,13 @@ def _tools_of_file(path: Path) -> list[str]:
 
 def _databases(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.is_file() and is_sqlite(path)]
+
+
+def _databases_of(place: Path, tool: str) -> list[Path]:
+    """Return the databases of a tool at a place: itself, or those in it."""
+    if place.is_file():
+        return [place]
+    return [path for path in _databases(place) if tool in _tools_of_file(path)]
 
 
 _IN_FOLDERS: dict[str, Callable[[Path], object]] = {
@@ -116,24 +121,23 @@ _IN_FOLDERS: dict[str, Callable[[Path], object]] = {
 
 
 def _read_mlflow(place: Path) -> list[OldRuns]:
-    if place.is_file():
-        return mlflow_store.read_mlflow_database(place)
-    databases = _databases(place)
-    if databases and not mlflow_store.is_mlflow_folder(place):
-        return mlflow_store.read_mlflow_database(databases[0])
-    return mlflow_store.read_mlflow_folder(place)
+    databases = _databases_of(place, "mlflow")
+    groups = [group for path in databases for group in mlflow_store.read_mlflow_database(path)]
+    if place.is_dir() and mlflow_store.is_mlflow_folder(place):
+        groups += mlflow_store.read_mlflow_folder(place)
+    return groups
 
 
 def _read_optuna(place: Path) -> list[OldRuns]:
-    path = place if place.is_file() else _databases(place)[0]
-    if is_sqlite(path):
-        return optuna_storage.read_optuna_database(path)
-    return optuna_storage.read_optuna_journal(path)
+    if place.is_file() and not is_sqlite(place):
+        return optuna_storage.read_optuna_journal(place)
+    databases = _databases_of(place, "optuna")
+    return [group for path in databases for group in optuna_storage.read_optuna_database(path)]
 
 
 def _read_trackio(place: Path) -> list[OldRuns]:
-    path = place if place.is_file() else _databases(place)[0]
-    return trackio_store.read_trackio_database(path)
+    databases = _databases_of(place, "trackio")
+    return [group for path in databases for group in trackio_store.read_trackio_database(path)]
 
 
 def _folder_of(place: Path) -> Path:

@@ -127,8 +127,8 @@ def import_runs(
     Nothing in the files is executed or unpickled. A second import only adds new trials.
 
     Args:
-        place: A CSV file, a store of MLflow, Optuna or Trackio, or a folder of TensorBoard, W&B,
-            Ray Tune, neptune-exporter or CSV files.
+        place: A table (CSV, lines of JSON or Parquet), a store of MLflow, Optuna or Trackio, or a
+            folder of TensorBoard, W&B, Ray Tune, neptune-exporter or tables.
         format: `csv`, `mlflow`, `tensorboard`, `wandb`, `optuna`, `ray`, `trackio` or `neptune`. By
             default it is recognized by the content.
         metric: The objective. By default that of the tool, or else the most likely one.
@@ -154,7 +154,7 @@ def import_runs(
     mapping = dict(names or {})
     if goal not in (None, "minimize", "maximize"):
         raise ArgumentError(f"{goal!r} is not a goal", field="goal", allowed="minimize, maximize")
-    groups = read_old_runs(Path(place).expanduser(), format, mapping, metric)
+    groups = read_old_runs(_path_of(place), format, mapping, metric)
     mapping = resolve_mapping(groups, mapping)
     opened = open_store(store)
     sources = []
@@ -172,6 +172,14 @@ def import_runs(
     if problems and not any(source.run_id for source in sources):
         raise problems[0]
     return Imported(tuple(sources), opened)
+
+
+def _path_of(place: str | Path) -> Path:
+    """Return the path of a place, which may be the address of a file, as MLflow and Optuna use."""
+    text = str(place)
+    for prefix in ("sqlite:///", "file://"):
+        text = text.removeprefix(prefix)
+    return Path(text).expanduser()
 
 
 _Given = tuple[Mapping[str, str], str | None, Goal | None]

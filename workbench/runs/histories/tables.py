@@ -1,4 +1,6 @@
-"""Reads tables with runs: CSV files with a row for each value, or a row for each run.
+"""Reads tables with runs: a row for each value, or a row for each run.
+
+They are CSV files, lines of JSON, or Parquet files, such as histories that wandb has exported.
 
 Columns with a prefix such as `params.` or `metrics.` say what they are. A column without one is a
 hyper-parameter if it has one value in each run, unless its name is that of a metric.
@@ -7,12 +9,14 @@ hyper-parameter if it has one value in each run, unless its name is that of a me
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -22,6 +26,7 @@ from workbench.runs.histories.old_runs import (
     OldRuns,
     OldState,
     Point,
+    flatten,
     key_of,
     parse_number,
     parse_text,
@@ -82,6 +87,8 @@ _STATES: dict[str, OldState] = {
     "waiting": "running",
 }
 _WANDB_CHART = re.compile(r"^(.+) - (.+?)(__MIN|__MAX)?$")
+_OF_JSON, _PARQUET = (".jsonl", ".ndjson"), ".parquet"
+_SUFFIXES = (".csv", ".tsv", *_OF_JSON, _PARQUET)
 _Row = dict[str, str]
 
 
@@ -102,10 +109,10 @@ class _Columns:
 
 
 def find_tables(place: Path) -> list[Path]:
-    """Return the CSV files at a place: itself, or those below it."""
+    """Return the tables at a place: itself, or those below it."""
     if place.is_file():
-        return [place] if place.suffix.lower() in (".csv", ".tsv") else []
-    return sorted(path for path in place.rglob("*") if path.suffix.lower() in (".csv", ".tsv"))
+        return [place] if place.suffix.lower() in _SUFFIXES else []
+    return sorted(path for path in place.rglob("*") if path.suffix.lower() in _SUFFIXES)
 
 
 def read_tables(
@@ -166,20 +173,63 @@ def _groups_of_file(path: Path, mapping: Mapping[str, str], metric: str | None) 
 
 
 def _read(path: Path) -> tuple[list[str], list[_Row]]:
+    """Return the heads and the rows of a table, all values as texts."""
+    if path.suffix.lower() in _OF_JSON:
+        heads, rows = _of_documents(_json_rows(path))
+    elif path.suffix.lower() == _PARQUET:
+        import pyarrow.parquet as pq
+
+        heads, rows = _of_documents(pq.read_table(path).to_pylist())
+    else:
+        heads, rows = _read_csv(path)
+    if twice := [head for head, count in Counter(heads).items() if count > 1 and head]:
+        raise DataError(f"{path} has the column {twice[0]} twice", field=twice[0])
+    if not rows:
+        raise DataError(f"{path} has no rows", allowed="a row of names, and rows of values")
+    return heads, rows
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[_Row]]:
     try:
         with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
             sample = file.read(2**16)
             file.seek(0)
             reader = csv.reader(file, delimiter=_delimiter(sample))
             heads = [head.strip() for head in next(reader, [])]
-            rows = [dict(zip(heads, row, strict=False)) for row in reader if any(row)]
+            return heads, [dict(zip(heads, row, strict=False)) for row in reader if any(row)]
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}", allowed="a CSV file") from error
-    if twice := [head for head, count in Counter(heads).items() if count > 1 and head]:
-        raise DataError(f"{path} has the column {twice[0]} twice", field=twice[0])
-    if not rows:
-        raise DataError(f"{path} has no rows", allowed="a row of names, and rows of values")
-    return heads, rows
+
+
+def _json_rows(path: Path) -> list[Mapping[str, Any]]:
+    """Return the objects of a file with one on each line."""
+    rows: list[Mapping[str, Any]] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is no object")
+            rows.append(row)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}", allowed="lines of JSON") from error
+    return rows
+
+
+def _of_documents(documents: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[_Row]]:
+    rows = [
+        {name: _as_text(value) for name, value in flatten(document).items() if value is not None}
+        for document in documents
+    ]
+    return list(dict.fromkeys(name for row in rows for name in row)), rows
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return repr(value) if isinstance(value, bool | int | float) else json.dumps(value, default=str)
 
 
 def _delimiter(sample: str) -> str:
