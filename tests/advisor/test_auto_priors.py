@@ -100,7 +100,9 @@ def test_the_rate_and_the_rank_are_those_with_the_lowest_prediction(llama: Path)
     experiment = make(llama, {"lr": RATE, "adapter.rank": RANK}, adapter={"alpha": 32})
     rates = [1e-5 * 10 ** (step / 20) for step in range(61)]
     points = [
-        AdapterPoint(1.236, 1.236, True, rate, rank) for rate in rates for rank in (8, 16, 64)
+        AdapterPoint(1.236, 1.236, True, rate, rank, model="Llama-3.2-1B")
+        for rate in rates
+        for rank in (8, 16, 64)
     ]
     predictions = shipped_law().predict(points)
     best = points[min(range(len(points)), key=lambda at: predictions[at].excess_nll)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def leave_out(trained: list[AdapterPoint], model: str) -> LeftOut:
     losses: dict[AdapterPoint, list[float]] = {}
     for point in trained:
         if point.model == model and not point.diverged and point.test_nll is not None:
-            losses.setdefault(replace(point, model=None, test_nll=None), []).append(point.test_nll)
+            losses.setdefault(replace(point, test_nll=None), []).append(point.test_nll)
     excess = np.array([np.mean(values) for values in losses.values()])
     excess -= excess.min()
     others = [point for point in trained if point.model != model]
@@ -101,7 +102,13 @@ def main() -> None:
             "spread": law.spread,
             "stability": law.stability,
         }
-        rounded = {name: _rounded(values).tolist() for name, values in stored.items()}
+        rounded: dict[str, Any] = {
+            name: _rounded(values).tolist() for name, values in stored.items()
+        }
+        rounded["families"] = {
+            family: {"num_models": num, "differences": _rounded(differences).tolist()}
+            for family, (num, differences) in sorted(law.families.items())
+        }
         SHIPPED.write_text(json.dumps(rounded) + "\n", encoding="utf-8")
 
 

@@ -9,14 +9,19 @@ The exponents are those of all models. log a, log b and log c are linear in the 
 number of parameters and in whether the model is a base model, and each model differs from that by
 an amount whose spread is estimated. A model that was never trained gets the linear part with that
 spread as its uncertainty. A model that was trained before also gets its own difference.
+
+Models of one family share their architecture and most of their pretraining, and so half of what
+makes them differ: all models of Qwen3.5 suffer more from a high rate than those of Qwen3 or Llama.
+If a model has a name, the trained models of its family move its prediction.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +68,10 @@ _CONFIDENCE = 0.9
 # The lowest and the highest values in the public trainings.
 _TRAINED = {"learning_rate": (4e-5, 3e-3), "rank": (1.0, 128.0), "parameters_b": (1.0, 1040.0)}
 _RATES = np.geomspace(1e-5, 1e-2, 41)
+_OF_FAMILY = 0.5
+"""The correlation between the differences of two models of one family."""
+_SIZE_IN_NAME = re.compile(r"(?<![a-z0-9.])(a?\d+(\.\d+)?[bmt])(?![a-z])")
+_VERSION_IN_NAME = re.compile(r"[a-z][a-z_-]*?v?\d+(\.\d+)?")
 # The chance of a divergence is logistic in log(rate / 3e-3), log(rank / 16) and log(size / 8).
 _UNSTABLE_RATE = 3e-3
 _STABILITY = np.array([-2.2, 3.0, -0.5, 0.3])
@@ -96,6 +105,16 @@ class AdapterPoint:
     def model_key(self) -> tuple[str | None, float, float, bool]:
         """What identifies its model."""
         return self.model, self.parameters_b, self.active_b, self.base
+
+    @property
+    def family(self) -> str | None:
+        """The family in the name of its model: its words up to a version. None without a name.
+
+        Example:
+            >>> AdapterPoint(9.0, 9.0, True, 1e-4, 16, model="Qwen/Qwen3.5-9B-Base").family
+            'qwen3.5'
+        """
+        return None if self.model is None else _family_of(self.model)
 
     @property
     def diverged(self) -> bool:
@@ -147,6 +166,7 @@ class AdapterLaw:
         spread: The standard deviation of the differences between models, for each term.
         stability: The four coefficients of the chance of a divergence.
         models: The models that were trained.
+        families: For each family, how many of its models were trained, and their mean differences.
     """
 
     means: Array
@@ -154,6 +174,7 @@ class AdapterLaw:
     spread: Array
     stability: Array
     models: tuple[tuple[str | None, float, float, bool], ...] = ()
+    families: Mapping[str, tuple[int, Array]] = field(default_factory=dict)
 
     def predict(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
         """Predict trainings, whether or not their models were trained before.
@@ -204,8 +225,21 @@ class AdapterLaw:
             start = NUM_SHARED + _NUM_TERMS * self.models.index(point.model_key)
             differences = draws[:, start : start + _NUM_TERMS]
         else:
-            differences = random.normal(0.0, self.spread, size=(_NUM_DRAWS, _NUM_TERMS))
+            differences = self._differences(point.family, random)
         return exponents, (terms @ _features([point])[0] + differences).T
+
+    def _differences(self, family: str | None, random: np.random.Generator) -> Array:
+        """Return how a model that was never trained may differ, [draws, 3].
+
+        This is the normal distribution of one more model, given the mean of others with which it is
+        correlated.
+        """
+        own = random.normal(0.0, self.spread, size=(_NUM_DRAWS, _NUM_TERMS))
+        if family is None or family not in self.families:
+            return own
+        num, mean = self.families[family]
+        weight = num * _OF_FAMILY / (1 + (num - 1) * _OF_FAMILY)
+        return weight * mean + own * np.sqrt(1 - weight * _OF_FAMILY)
 
     def _predict_model(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
         random = np.random.default_rng(0)
@@ -301,13 +335,27 @@ def fit_adapter_law(measured: Sequence[AdapterPoint]) -> AdapterLaw:
     differences = at[NUM_SHARED:kept].reshape(len(models), _NUM_TERMS)
     uncertain = np.diag(covariance)[NUM_SHARED:kept].reshape(len(models), _NUM_TERMS)
     spread = np.sqrt((differences**2 + uncertain).mean(axis=0))
+    members: dict[str, list[int]] = {}
+    for index, (name, *_) in enumerate(models):
+        if name is not None:
+            members.setdefault(_family_of(name), []).append(index)
     return AdapterLaw(
         at[:kept],
         covariance[:kept, :kept],
         spread,
         _fit_stability(measured),
         models,
+        {
+            family: (len(indices), differences[indices].mean(axis=0))
+            for family, indices in members.items()
+        },
     )
+
+
+def _family_of(model: str) -> str:
+    own = _SIZE_IN_NAME.sub("", model.replace("\\", "/").rstrip("/").split("/")[-1].lower())
+    found = _VERSION_IN_NAME.match(own)
+    return (own if found is None else found.group(0)).strip("-_ ")
 
 
 def _fit_stability(measured: Sequence[AdapterPoint]) -> Array:
@@ -369,7 +417,11 @@ def shipped_law() -> AdapterLaw:
     means, covariance, spread, stability = (
         np.array(stored[name]) for name in ("means", "covariance", "spread", "stability")
     )
-    return AdapterLaw(means, covariance, spread, stability)
+    families = {
+        family: (known["num_models"], np.array(known["differences"]))
+        for family, known in stored["families"].items()
+    }
+    return AdapterLaw(means, covariance, spread, stability, families=families)
 
 
 def predict_adapters(points: Path, measured: Path | None) -> tuple[list[AdapterPoint], list[Any]]:

@@ -61,11 +61,13 @@ class KnownModel:
         parameters_b: All parameters, in billions.
         active_b: The parameters that one token uses, in billions.
         is_base: Whether it was only pretrained, not tuned to follow instructions.
+        name: Its name, which says its family, or None.
     """
 
     parameters_b: float
     active_b: float
     is_base: bool
+    name: str | None = None
 
     def best(self, ranks: Sequence[int]) -> BestAdapter:
         """Return where an adapter of one of these ranks begins, at alpha 32."""
@@ -82,7 +84,9 @@ class KnownModel:
 
 @lru_cache(maxsize=64)
 def _best(model: KnownModel, ranks: tuple[int, ...]) -> BestAdapter:
-    point = AdapterPoint(model.parameters_b, model.active_b, model.is_base, 1e-3, 1)
+    point = AdapterPoint(
+        model.parameters_b, model.active_b, model.is_base, 1e-3, 1, model=model.name
+    )
     return shipped_law().best(point, ranks)
 
 
@@ -122,7 +126,9 @@ def read_known_model(folder: Path) -> KnownModel:
     is_tuned = bool(_INSTRUCT.search(name))
     if not is_tuned and not re.search(r"base|\bpt\b", name, re.IGNORECASE):
         is_tuned = _has_chat_template(folder)
-    return KnownModel(parameters_b, _active_b(config, parameters_b, plan.hidden), not is_tuned)
+    active_b = _active_b(config, parameters_b, plan.hidden)
+    own_name = str(config.get("_name_or_path") or folder.resolve().name)
+    return KnownModel(parameters_b, active_b, not is_tuned, own_name)
 
 
 def _has_chat_template(folder: Path) -> bool:

@@ -215,8 +215,9 @@ def what_if_adapter(
     with alpha 32.
 
     parameters_b and active_b are billions of parameters: all, and those that one token uses. base
-    is true if the model was only pretrained. Without model, rows with the same parameters_b,
-    active_b and base are one model.
+    is true if the model was only pretrained. A name in model, such as Qwen/Qwen3.5-9B-Base, also
+    says the family, whose other models count as well. Without model, rows with the same
+    parameters_b, active_b and base are one model.
 
     excess_nll is the test loss minus the lowest that the model reaches at any learning rate, at
     ranks up to the highest of its rows. The row with the lowest value is the one to choose. 90 % of
