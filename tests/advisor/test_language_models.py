@@ -93,7 +93,9 @@ def test_parameters_are_counted_from_the_configuration_alone(tmp_path: Path, nam
     ("text", "problem"),
     [
         ('{"model_type": "vit", "hidden_size": 768}', "has no num_hidden_layers"),
-        ('{"hidden_size": true, "num_hidden_layers": 2}', "has no hidden_size"),
+        ('{"num_hidden_layers": 2}', "has no hidden_size"),
+        ('{"hidden_size": true, "num_hidden_layers": 2}', "hidden_size: True in .* is not a size"),
+        ('{"n_embd": "big", "n_layer": 2}', "n_embd: 'big' in .* is not a size"),
         ("[1]", "contains no configuration of a model"),
         ("{", "cannot be read"),
     ],

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from tests.services.served import write_array_bundle, write_table_bundle
-from workbench.deploy.card import Input, read_card
+from workbench.deploy.card import Card, Input, read_card
+from workbench.deploy.feeds import feeds_of
 from workbench.deploy.predictor import Predictor
 from workbench.foundation.bundle_manifest import CARD
-from workbench.foundation.errors import RunError
+from workbench.foundation.errors import DataError, RunError
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,12 @@ def test_what_is_no_card_is_refused_with_a_message(text: str, tmp_path: Path) ->
     (folder / CARD).write_text(text)
     with pytest.raises(RunError):
         read_card(folder)
+
+
+@pytest.mark.parametrize(("example", "allowed"), [(True, "true or false"), (2.5, "a number")])
+def test_a_wrong_value_is_answered_with_what_the_training_data_held(
+    example: Any, allowed: str
+) -> None:
+    column = Input(name="paid", kind="number", dtype="float64", example=example)
+    with pytest.raises(DataError, match=f"'paid', row 0 .* 'maybe'; allowed: {allowed}"):
+        feeds_of(Card.model_construct(inputs=(column,)), {"paid": ["maybe"]})

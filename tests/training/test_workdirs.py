@@ -215,7 +215,7 @@ def test_programs_keep_their_permission_to_run(
 @pytest.mark.parametrize(
     ("workdir", "part"),
     [
-        ("new", "allowed: 'fresh'"),
+        ("new", "workdir: 'new' .* allowed: fresh, or "),
         ({"link": []}, "nothing to link"),
         ({"link": ["../data"]}, "Choose a name in the folder: {data: ../data}"),
         ({"link": ["/data"]}, "would be outside"),

@@ -47,6 +47,13 @@ def read_language_model(folder: Path) -> FineTuningPlan:
         sizes[name] = next((config[key] for key in keys if config.get(key) is not None), None)
     lacking = [name for name in _NEEDED if not _is_size(sizes[name])]
     if lacking:
+        given = sizes[lacking[0]]
+        if given is not None:
+            raise DataError(
+                f"{given!r} in {path} is not a size",
+                field=next(key for key in _NAMES[lacking[0]] if config.get(key) is not None),
+                allowed="a whole number above 0",
+            )
         raise DataError(
             f"{path} has no {_NAMES[lacking[0]][0]}, so it does not describe a language model",
             field=_NAMES[lacking[0]][0],

@@ -185,7 +185,8 @@ def _number(column: Input, row: int, value: Any) -> float:
             number = float(value)
     except (TypeError, ValueError):
         raise DataError(
-            f"column {column.name!r}, row {row} (from 0) contains {value!r}", allowed="a number"
+            f"column {column.name!r}, row {row} (from 0) contains {value!r}",
+            allowed="true or false" if isinstance(column.example, bool) else "a number",
         ) from None
     if np.isinf(number):
         raise DataError(

@@ -159,6 +159,12 @@ _Metrics = Annotated[
 def _workdir_tag(given: object) -> str:
     if isinstance(given, Mapping | Workdir):
         return "workdir-section"
+    if given != "fresh":
+        raise ExperimentError(
+            f"{given!r} is not a working folder",
+            field="workdir",
+            allowed="fresh, or {link: [data]}",
+        )
     return "workdir-name"
 
 
