@@ -128,6 +128,33 @@ def test_the_rate_falls_with_alpha_and_becomes_less_certain(llama: Path, alpha: 
     assert (other.within > usual.within) is (alpha != 32)
 
 
+def test_rslora_counts_the_root_of_the_rank(llama: Path) -> None:
+    scaled = {"rank": 16, "alpha": 8, "kind": "rslora"}
+    assert prior_of(make(llama, {"lr": RATE}, adapter=scaled)).near == pytest.approx(
+        prior_of(make(llama, {"lr": RATE}, adapter={"rank": 16, "alpha": 32})).near
+    )
+
+
+def test_the_law_says_nothing_about_new_weights(llama: Path) -> None:
+    def prior(training: dict[str, Any], **options: Any) -> Prior:
+        return prior_of(
+            Experiment(
+                model={"name": "hf", "path": str(llama), **options},
+                data={"name": "conversations", "path": "train.jsonl"},
+                objectives=[{"metric": "val_loss", "goal": "minimize"}],
+                search={"lr": RATE},
+                training={"optimizer": "adamw", **training},
+            )
+        )
+
+    assert "a tenth of the rate" in str(prior({}).because)
+    assert prior({}, from_scratch=True).near == 1e-3
+    pretraining = prior({"tokens": "20B"}, from_scratch=True)
+    # Step Law: 1.79 N^-0.713 D^0.307.
+    assert pretraining.near == pytest.approx(1.79 * 1.2357e9**-0.713 * 2e10**0.307, rel=1e-3)
+    assert "Step Law" in str(pretraining.because)
+
+
 def test_alpha_is_twice_the_rank_by_default(llama: Path) -> None:
     default = prior_of(make(llama, {"lr": RATE}, adapter={"rank": 64}))
     assert default == prior_of(make(llama, {"lr": RATE}, adapter={"rank": 64, "alpha": 128}))

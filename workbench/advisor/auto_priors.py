@@ -1,7 +1,8 @@
 """Decides what `prior: auto` means, before a run starts: where lr and the rank of an adapter begin.
 
-With a language model in a folder, the law of adapters answers, for the rate and for the rank. Other
-models begin at the default rate of their optimizer. What no rule covers is refused. The sampler
+With a language model in a folder, the law of adapters answers, for the rate and for the rank. With
+new weights and a number of tokens, Step Law answers for the rate (see `ladder`). Other models begin
+at the default rate of their optimizer. What no rule covers is refused. The sampler
 relies on a prior less with every result, so trials may contradict it.
 
 The law was fitted to trainings with alpha 32. Low-rank additions change a weight by
@@ -28,12 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.advisor.adapter_rates import AdapterPoint, BestAdapter, shipped_law
+from workbench.advisor.ladder import where_to_begin
 from workbench.advisor.language_models import read_config, read_language_model
 from workbench.experiment import Experiment
 from workbench.experiment.domain import Choice, Domain, Fixed, Prior
 from workbench.experiment.space import Space
 from workbench.foundation.errors import DataError, ExperimentError
-from workbench.foundation.formatting import format_number
+from workbench.foundation.formatting import format_count, format_number
 from workbench.training.planning.learning_rate import default_lr, scaled_lr
 
 ALPHA_POWER = 0.6
@@ -216,7 +218,7 @@ class _Beginning:
                 next_step="Give a value that is probably good: prior: {near: ...}.",
             )
         folder = language_model_folder(self._experiment)
-        if folder is None:
+        if folder is None or self._is_new():
             return self._of_other_model(name, domain)
         self._check_optimizer(name)
         try:
@@ -265,8 +267,21 @@ class _Beginning:
         if "optimizer" in self._searched:
             raise self._refusal(name, "optimizer", "each optimizer has its own default rate")
         optimizer = self._training.optimizer
+        if (pretraining := self._of_pretraining(domain)) is not None:
+            return pretraining
         why = f"the usual rate of {optimizer}, because no law is known for this kind of model"
         return _prior_near(domain, default_lr(optimizer), _OTHER_WITHIN, why)
+
+    def _of_pretraining(self, domain: Domain) -> Prior | None:
+        """Return the prior of a language model that is trained from new weights, if it is known."""
+        folder, tokens = language_model_folder(self._experiment), self._training.tokens
+        if folder is None or tokens is None or "adam" not in self._training.optimizer.lower():
+            return None
+        parameters_b = read_known_model(folder).parameters_b
+        rate = where_to_begin(parameters_b * 1e9, float(tokens)).learning_rate
+        size = f"{format_number(round(parameters_b, 3))}B parameters"
+        how = f"by Step Law, for a pretraining of {size} on {format_count(tokens)} tokens"
+        return _prior_near(domain, rate, _FULL_WITHIN, how)
 
     def _check_optimizer(self, name: str) -> None:
         if "optimizer" in self._searched:
@@ -278,6 +293,11 @@ class _Beginning:
                 field=f"search.{name}.prior",
                 next_step="Use adamw, or give a value: prior: {near: ...}.",
             )
+
+    def _is_new(self) -> bool:
+        """Return whether the model begins with new weights, about which the law says nothing."""
+        model = self._experiment.model
+        return model is not None and bool(model.options.get("from_scratch"))
 
     def _has_adapter(self) -> bool:
         """Return whether every trial trains an adapter.
@@ -299,12 +319,14 @@ class _Beginning:
         """Return the alpha that scales additions as much as `alpha / rank` does."""
         if "adapter.alpha" in self._searched:
             raise self._refusal(RATE, "adapter.alpha", "the best rate depends on alpha")
+        if "adapter.kind" in self._searched:
+            raise self._refusal(RATE, "adapter.kind", "each kind scales its additions differently")
         for options in self._adapters():
             alpha = options.get("alpha")
             own_rank = options.get("rank", rank)
             alpha = float(2 * own_rank if alpha is None else alpha)
             # rsLoRA divides by the square root of the rank, so its additions are larger.
-            return alpha * math.sqrt(own_rank) if options.get("rslora") else alpha
+            return alpha * math.sqrt(own_rank) if options.get("kind") == "rslora" else alpha
         return 2.0 * rank
 
     def _ranks(self) -> Sequence[int]:
