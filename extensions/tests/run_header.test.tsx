@@ -40,6 +40,32 @@ test("an action without a dialog shows that it is under way until the server has
   assert.equal((await screen.findByRole<HTMLButtonElement>("button", { name: "Resume" })).disabled, false);
 });
 
+test("a run that has ended is summed up, with its next step as a button unless that stands above", () => {
+  const offers = [buildOffer("report", "Report"), buildOffer("extend", "Extend")];
+  const sentences = ["Trial 2 is the best: val_accuracy 0.97.", "It took 9 s for 3 trials."];
+  const summary = { sentences, next_kind: "extend", next_lead: "extend it" };
+  const run = buildRun({ state: "complete", offers, summary });
+  const { controller, state } = buildController({ run });
+  const { rerender } = render(<Head controller={controller} />);
+  const region = screen.getByRole("region", { name: "Summary" });
+  assert.match(region.textContent!, /Trial 2 is the best.*It took 9 s.*Next: extend it.*Extend…/s);
+  state.run = { ...run, no_best: "No trial is complete." };
+  rerender(<Head controller={controller} />);
+  assert.equal(screen.getAllByRole("button", { name: "Extend…" }).length, 1);
+});
+
+test("a notice that was read is put away, and that of another run is not", () => {
+  const verdicts = ["trials waited for data"];
+  const run = buildRun({ run_id: "noticed", verdicts });
+  const { controller, state } = buildController({ run });
+  const { rerender } = render(<Head controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Dismiss this notice" }));
+  assert.equal(screen.queryByText(verdicts[0]), null);
+  state.run = buildRun({ run_id: "another", verdicts });
+  rerender(<Head controller={controller} />);
+  assert.ok(screen.getByText(verdicts[0]));
+});
+
 test("why a run was stopped stands in the header once", () => {
   const run = buildRun({ state: "stopped", reason: "person", message: "by the user" });
   const { controller } = buildController({ run });

@@ -26,7 +26,7 @@ from tests.builders.recorded_runs import (
     record_run,
     trial_events,
 )
-from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, run_all
+from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, run_all, violations
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.experiment.actions import Snippet, snippet_of
@@ -327,6 +327,22 @@ LABELS_ON_EACH_OTHER = """(figure) => {
         && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
     return boxes.some((one, index) => boxes.slice(index + 1).some((other) => cover(one, other)));
 }"""
+
+
+def test_in_a_low_window_the_curves_are_in_sight_at_once_and_the_list_on_request(
+    page, jupyter
+) -> None:
+    run_id = finished_run(jupyter.store_url)
+    page.set_viewport_size({"width": 700, "height": 450})
+    open_page(page, jupyter, run_id)
+    plot = page.locator(".workbench-plot-canvas")
+    plot.wait_for()
+    assert plot.bounding_box()["y"] + 120 < 450
+    assert page.get_by_role("tab", name="Curves").is_visible()
+    assert page.get_by_role("region", name="Runs").count() == 0
+    page.get_by_role("button", name="Runs").click()
+    page.get_by_role("region", name="Runs").wait_for()
+    assert violations(page, ".workbench") == []
 
 
 def test_in_a_narrow_panel_the_reason_of_an_end_wraps(page, jupyter) -> None:

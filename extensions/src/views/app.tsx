@@ -1,5 +1,6 @@
 // How the views are put together: for a side bar, for a main area, for the output of a notebook cell.
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import type { Tab } from "../state";
 import { TAB_NAMES, tabOf, tabsOf } from "../tabs";
@@ -85,11 +86,24 @@ function CurvesOrAdvice({ controller }: ViewProps) {
   );
 }
 
+const LOW = "(max-height: 520px)";
+
 function Wide({ controller }: ViewProps) {
   const { run } = controller.state.view;
+  // In a low window the curves come first, and the list on request.
+  const [isFolded, fold] = useState(() => run !== null && matchMedia(LOW).matches);
   return (
-    <div class="workbench-columns">
-      <Runs controller={controller} />
+    <div class={`workbench-columns${isFolded ? " workbench-columns-folded" : ""}`}>
+      <button
+        type="button"
+        class="workbench-fold"
+        aria-expanded={!isFolded}
+        title={isFolded ? "Show the list of runs" : "Hide the list of runs"}
+        onClick={() => fold(!isFolded)}
+      >
+        <span aria-hidden="true">{isFolded ? "▸" : "◂"}</span> Runs
+      </button>
+      {isFolded ? null : <Runs controller={controller} />}
       <section class="workbench-main" aria-label="Run">
         {run === null && tabOf(controller.state) === "tiers" ? null : run === null ? (
           <Empty title="No run selected">

@@ -4,6 +4,7 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { formatPercent } from "../format";
 import type { Problem, ActionSnippet } from "../types";
 
+/** Reasons of complete trials, as `NO_RESULT` in `workbench/store/history/history.py`. */
 const NO_RESULT = new Set(["infeasible", "target not reached"]);
 
 export function StateMark({ state, reason }: { state: string; reason?: string | null }) {
@@ -15,6 +16,27 @@ export function StateMark({ state, reason }: { state: string; reason?: string | 
       {state}
       {reason && reason !== state ? <span class="workbench-reason">{reason}</span> : null}
     </span>
+  );
+}
+
+/** What a person has read and put away, until the page is loaded again. */
+const dismissed = new Set<string>();
+
+/** A notice that can be put away. Its name tells it from others, also of other runs. */
+export function Notice({ name, children }: { name: string; children: ComponentChildren }) {
+  const [, redraw] = useState(0);
+  if (dismissed.has(name)) return null;
+  const dismiss = () => {
+    dismissed.add(name);
+    redraw((count) => count + 1);
+  };
+  return (
+    <div class="workbench-notice workbench-notice-closable">
+      <span>{children}</span>
+      <button type="button" class="workbench-quiet" aria-label="Dismiss this notice" onClick={dismiss}>
+        ✕
+      </button>
+    </div>
   );
 }
 

@@ -8,12 +8,17 @@ import { Menu } from "./menu";
 /** The first of these that is possible stands beside the menu. */
 const LIKELIEST: Offer["kind"][] = ["stop", "resume", "report"];
 
-export function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
-  const { host, form } = controller;
+/** What can be done by somebody, and what of it stands beside the menu. */
+export function offersOf(run: RunDetail): { done: Offer[]; first: Offer | undefined } {
   const done = run.offers.filter((offer) => offer.done_by !== "nobody");
   // A run that ended too early to have a result needs more time.
   const likeliest: Offer["kind"][] = run.state === "complete" && run.no_best ? ["extend", ...LIKELIEST] : LIKELIEST;
-  const first = likeliest.map((kind) => done.find((offer) => offer.kind === kind)).find(Boolean);
+  return { done, first: likeliest.map((kind) => done.find((offer) => offer.kind === kind)).find(Boolean) };
+}
+
+export function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
+  const { host, form } = controller;
+  const { done, first } = offersOf(run);
   const rest = done.filter((offer) => offer !== first);
   return (
     <div class="workbench-offers" role="group" aria-label="Actions for the run">

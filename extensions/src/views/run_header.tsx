@@ -2,10 +2,10 @@
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatPercent } from "../format";
 import type { RunDetail } from "../types";
-import { Empty, ProgressBar, StateMark } from "./components";
+import { Empty, Notice, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
 import { Labels } from "./labels";
-import { OfferButton, Offers } from "./offers";
+import { OfferButton, Offers, offersOf } from "./offers";
 
 const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
 const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
@@ -76,9 +76,9 @@ export function Head({ controller }: { controller: Controller }) {
         </p>
       ) : null}
       {run.chosen_by_hand ? (
-        <p class="workbench-notice">
+        <Notice name={`${run.run_id} chosen ${run.chosen_by_hand.trial}`}>
           Chosen by hand: trial {run.chosen_by_hand.trial}, <bdi>{run.chosen_by_hand.words}</bdi>
-        </p>
+        </Notice>
       ) : null}
       {isOutput ? null : <Labels controller={controller} run={run} />}
       {run.message && hasNotice ? (
@@ -88,14 +88,14 @@ export function Head({ controller }: { controller: Controller }) {
       {run.summary ? (
         <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput} />
       ) : run.best?.certainty?.length ? (
-        <p class="workbench-notice">{run.best.certainty.map((sentence) => `${sentence}. `)}</p>
+        <Notice name={`${run.run_id} certainty`}>{run.best.certainty.map((sentence) => `${sentence}. `)}</Notice>
       ) : null}
       {isOutput
         ? null
         : (run.verdicts ?? []).map((verdict) => (
-            <p key={verdict} class="workbench-notice">
+            <Notice key={verdict} name={`${run.run_id} ${verdict}`}>
               {verdict}
-            </p>
+            </Notice>
           ))}
       <Failures controller={controller} run={run} />
     </header>
@@ -113,9 +113,12 @@ interface SummaryProps {
 function Summary({ controller, run, summary, isBrief }: SummaryProps) {
   const { sentences, next_kind, next_lead } = summary;
   const offer = run.offers.find((one) => one.kind === next_kind);
+  // What stands beside the menu already needs no second button.
+  const isBeside = offer !== undefined && offersOf(run).first?.kind === offer.kind;
   const button = offer ? (
     <span class="workbench-summary-next">
-      Next: {next_lead} <OfferButton offer={offer} controller={controller} trial={null} />
+      Next: {next_lead}
+      {isBeside ? "." : <OfferButton offer={offer} controller={controller} trial={null} />}
     </span>
   ) : null;
   if (isBrief) {
@@ -164,7 +167,7 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
       {isBrief && !ACTIVE.has(run.state) ? null : (
         <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
       )}
-      {ACTIVE.has(run.state) ? <TimeLeft run={run} isBrief={isBrief} /> : null}
+      {ACTIVE.has(run.state) ? <TimeLeft run={run} /> : null}
       <Fact label="run time" value={formatDuration(run.elapsed_s)} />
       {chosen || run.candidates ? (
         // Each is trained on several folds, which are trials that nobody asked for.
@@ -213,7 +216,7 @@ function FrontFacts({ front }: { front: NonNullable<RunDetail["front"]> }) {
   );
 }
 
-function TimeLeft({ run, isBrief }: { run: RunDetail; isBrief: boolean }) {
+function TimeLeft({ run }: { run: RunDetail }) {
   const left = formatDuration(run.left_s == null ? null : Math.round(run.left_s));
   // The ends of an interval of many minutes need no seconds, for which there is no room.
   const unit_s = (run.left_high_s ?? 0) > 600 ? 60 : 1;
@@ -222,11 +225,11 @@ function TimeLeft({ run, isBrief }: { run: RunDetail; isBrief: boolean }) {
   );
   const range = low === high ? null : `${low} to ${high}`;
   return (
-    <div class="workbench-fact-long" title={range ?? undefined}>
+    <div class="workbench-fact-long workbench-fact-left">
       <dt>time left</dt>
       <dd>
         <span class="workbench-number">{left}</span>
-        {range === null || isBrief ? null : <small>{range}</small>}
+        {range === null ? null : <small>{range}</small>}
       </dd>
     </div>
   );

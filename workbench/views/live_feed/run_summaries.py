@@ -352,4 +352,5 @@ def _message(tail: RunTail) -> str | None:
 
 
 def _owner(row: RunRow) -> str | None:
-    return row.owner and f"{row.owner.pid} on {row.owner.host}"
+    """Return where a run is driven. Nobody who looks for a machine knows its processes."""
+    return row.owner and f"on {row.owner.host}"
