@@ -50,7 +50,7 @@ OWN_MODELS_ONLY = {
 }
 """Optimizers that can only train some custom models, in lower case, with the reason."""
 PLATEAU = "plateau"
-SCHEDULES = ("constant", "cosine", "linear", "one_cycle", PLATEAU)
+SCHEDULES = ("constant", "cosine", "linear", "one_cycle", "wsd", PLATEAU)
 
 
 def _check_name(schedule: str) -> str:
@@ -387,7 +387,7 @@ class Training(Section):
         default="cosine",
         description=(
             "Schedule of the learning rate after warm-up: constant, cosine, linear, one_cycle, "
-            "plateau, or package.module:Class of a torch scheduler."
+            "wsd, plateau, or package.module:Class of a torch scheduler."
         ),
     )
     schedule_options: dict[str, JsonValue] = Field(

@@ -22,7 +22,7 @@ from workbench.training.planning.learning_rate import (
 
 BATCHES = st.integers(1, 2**16)
 RULES: list[Rule] = ["auto", "constant", "linear", "sqrt"]
-SCHEDULES: list[Schedule] = ["constant", "cosine", "linear", "one_cycle"]
+SCHEDULES: list[Schedule] = ["constant", "cosine", "linear", "one_cycle", "wsd"]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,15 @@ def test_rates_follow_the_batch(
         0.1, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch
     )
     assert scaled == pytest.approx(expected)
+
+
+# By hand: 1 - sqrt(k / 20) at the k-th of the last 20 steps.
+@pytest.mark.parametrize(
+    ("step", "expected"), [(0, 0.1), (9, 1.0), (79, 1.0), (80, 1.0), (85, 0.5), (99, 0.0253206)]
+)
+def test_wsd_is_stable_and_decays_in_the_last_fifth(step: int, expected: float) -> None:
+    made = factor("wsd", step, total_steps=100, warmup_steps=10)
+    assert made == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

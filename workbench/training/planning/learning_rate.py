@@ -9,7 +9,7 @@ from typing import Literal
 from workbench.hardware.performance.noise import gain
 
 Rule = Literal["auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb"]
-Schedule = Literal["constant", "cosine", "linear", "one_cycle"]
+Schedule = Literal["constant", "cosine", "linear", "one_cycle", "wsd"]
 
 ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")
 _DECAYS = {**dict.fromkeys(ADAM_TYPES, (0.9, 0.999)), "rmsprop": (0.99,)}
@@ -22,6 +22,8 @@ BASE_WARMUP_FRACTION = 0.01
 """
 LONGEST_WARMUP_FRACTION = 0.5
 ONE_CYCLE_WARMUP_FRACTION = 0.3
+WSD_DECAY_FRACTION = 0.2
+"""The last part of a training, in which wsd decays (Hägele et al. 2024)."""
 _ONE_CYCLE_START = 1 / 25
 _ONE_CYCLE_END = _ONE_CYCLE_START / 1e4
 _DEFAULT_RATES = {"sgd": 0.1, "asgd": 0.01, "adadelta": 1.0, "adagrad": 1e-2, "rprop": 1e-2}
@@ -189,7 +191,11 @@ def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int
     Warm-up rises linearly and reaches 1 at step `warmup_steps - 1`. Cosine and linear then fall,
     and would reach 0 at `total_steps`. One-cycle is the same as
     torch.optim.lr_scheduler.OneCycleLR: it follows half a cosine from 1/25 to 1, then falls to 4e-6
-    at the last step.
+    at the last step. Wsd (warm-up, stable, decay) stays at 1, and falls in the last fifth of all
+    steps as 1 minus a square root.
+
+    Source: Hägele et al., Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations
+    (2024), for wsd.
 
     Args:
         schedule: The schedule after warm-up.
@@ -206,6 +212,10 @@ def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int
         return (step + 1) / warmup_steps
     if schedule == "constant":
         return 1.0
+    if schedule == "wsd":
+        decay_steps = WSD_DECAY_FRACTION * total_steps
+        decayed = (step - (total_steps - decay_steps)) / decay_steps
+        return 1.0 - math.sqrt(min(max(decayed, 0.0), 1.0))
     progress = min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0)
     if schedule == "linear":
         return 1.0 - progress
