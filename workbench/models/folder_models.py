@@ -150,7 +150,8 @@ class LanguageModel(nn.Module):
             (folder / "adapter").mkdir(parents=True)
             write_adapter(self.inner, folder / "adapter", self._folder.absolute())
             merge_adapter(self.inner)
-        self.inner.save_pretrained(str(folder / "model"))
+        with _without_bars():
+            self.inner.save_pretrained(str(folder / "model"))
         for name in _OF_TOKENIZERS:
             for file in self._folder.glob(name):
                 shutil.copy2(file, folder / "model" / file.name)
@@ -340,7 +341,8 @@ def _explained(folder: Path, *, runs_code: bool) -> Iterator[None]:
     if "auto_map" in config and "model_type" not in config and not runs_code:
         raise _needs_code(folder)
     try:
-        yield
+        with _without_bars():
+            yield
     except ImportError as error:
         raise MissingDependencyError(
             f"models in folders need transformers: {first_line_of(error)}",
@@ -358,6 +360,20 @@ def _explained(folder: Path, *, runs_code: bool) -> Iterator[None]:
             field=FIELD,
             next_step=next_step,
         ) from error
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep the progress bars of transformers out of the output of a command."""
+    from transformers.utils import logging
+
+    were_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_shown:
+            logging.enable_progress_bar()
 
 
 def _needs_code(folder: Path) -> ExperimentError:
