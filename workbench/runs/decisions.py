@@ -486,7 +486,8 @@ def _notes_on_spreads(baseline: Sequence[float], candidate: Sequence[float]) -> 
     wider, narrower = ("candidate", "baseline") if share > 0.5 else ("baseline", "candidate")
     return [
         f"the runs of the {wider} differ much more from each other than those of the {narrower}."
-        " The bounds assume the same spread on both sides, so a claim may be wrong more often"
+        " Each side counts with its own spread. With so few runs, a claim may still be wrong more"
+        " often"
     ]
 
 

@@ -186,3 +186,17 @@ def test_the_error_holds_over_all_looks(num_baseline: int) -> None:
     assert true >= 0.945
     _, _, true = Sessions(4, 1.0, num_baseline=num_baseline).rates(1000)
     assert true >= 0.945
+
+
+def test_a_candidate_whose_results_scatter_counts_with_its_own_spread() -> None:
+    floor = NoiseFloor(1e-4, 17.0, 20, 100)
+    baseline, narrow = [0.90, 0.91, 0.89, 0.90], [0.92, 0.93, 0.925, 0.935, 0.93]
+    scattered = [0.88, 0.97, 0.90, 0.99, 0.90]  # the same mean
+    assert decide(baseline, narrow, floor).decision == "better"
+    answer = decide(baseline, scattered, floor)
+    assert answer.decision == "not better"
+    assert answer.low is not None
+    # Welch's interval with the spread of each side is at least as wide as the usual one.
+    own = np.var(scattered, ddof=1) / 5 + np.var(baseline, ddof=1) / 4
+    assert answer.effect is not None
+    assert answer.effect - answer.low > 2 * math.sqrt(own)

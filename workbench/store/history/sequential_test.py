@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import fdtrc, ndtr, ndtri, stdtr, stdtrit
 
 from workbench.foundation.errors import ArgumentError
 from workbench.store.history.noise_floor import NoiseFloor
@@ -38,6 +38,9 @@ _SHARE_OF_LOW = 0.8
 # spread is known least.
 _SPENDING_POWER = 5
 _HOPELESS = 0.05
+# A side has its own spread if chance explains with at most this probability that its runs differ so
+# much more than the other runs and the floor. A larger share would miss more true gains.
+_OWN_SPREAD = 0.02
 _NUM_FUTURES = 2000
 _SEED = 54
 # The density of the statistic is integrated over this many standard deviations, with at least so
@@ -109,14 +112,16 @@ class _Evidence:
     """Degrees of freedom behind them, at least 0."""
     least_variance: float
     """Variance that rounding may hide if there is no floor."""
+    wider: tuple[float, float] = (1.0, 1.0)
+    """By which factor the variance of the baseline and of the candidate is above the common one."""
 
     @property
     def variance(self) -> float:
         return max(self.squares / self.degrees, self.least_variance)
 
     def error_of(self, num_candidate: int) -> float:
-        """Return the standard error of the effect for a variance of 1."""
-        return math.sqrt(1 / self.num_baseline + 1 / num_candidate)
+        """Return the standard error of the effect for a common variance of 1."""
+        return math.sqrt(self.wider[0] / self.num_baseline + self.wider[1] / num_candidate)
 
 
 def check_limits(error: float, max_runs: int) -> None:
@@ -193,7 +198,7 @@ def _evidence_of(
     else:
         squares += floor.variance * floor.num_degrees
         degrees += floor.num_degrees
-    return _Evidence(
+    evidence = _Evidence(
         num_baseline=len(first),
         num_candidate=len(second),
         effect=float(second.mean() - first.mean()),
@@ -201,6 +206,29 @@ def _evidence_of(
         degrees=degrees,
         least_variance=least_variance,
     )
+    return replace(evidence, wider=_wider((first, second), evidence))
+
+
+def _wider(sides: tuple[np.ndarray, np.ndarray], evidence: _Evidence) -> tuple[float, float]:
+    """Return by which factor the variance of each side is above the common one.
+
+    It is 1, unless a side differs more than the other runs and the floor explain. Then its own
+    variance counts, so that a candidate whose results scatter is not accepted for a lucky one.
+
+    Source: the F test; Welch, The generalization of Student's problem, 1947 (a variance per side).
+    """
+    factors = [1.0, 1.0]
+    for place, values in enumerate(sides):
+        own_degrees = len(values) - 1
+        other_degrees = evidence.degrees - own_degrees
+        if min(own_degrees, other_degrees) <= 0 or evidence.variance == 0:
+            continue
+        squares = float(np.sum((values - values.mean()) ** 2))
+        own = squares / own_degrees
+        other = max((evidence.squares - squares) / other_degrees, evidence.least_variance)
+        if other <= 0 or fdtrc(own_degrees, other_degrees, own / other) < _OWN_SPREAD:
+            factors[place] = max(1.0, own / evidence.variance)
+    return factors[0], factors[1]
 
 
 def _rounding_variance(values: np.ndarray) -> float:
@@ -265,6 +293,7 @@ def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
         evidence.variance * evidence.degrees / random.chisquare(evidence.degrees, _NUM_FUTURES)
     )
     deviation = np.sqrt(variance)
+    deviation = deviation * math.sqrt(evidence.wider[1])
     shift = deviation * random.standard_normal(_NUM_FUTURES) / math.sqrt(now)
     drawn = random.standard_normal((_NUM_FUTURES, last - now))
     runs = shift[:, None] + deviation[:, None] * drawn  # relative to the candidate's present mean
@@ -274,7 +303,8 @@ def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
     squares = evidence.squares + np.cumsum(runs**2, axis=1) - counts * means**2
     degrees = evidence.degrees + counts - now
     variances = np.maximum(squares / degrees, evidence.least_variance)
-    errors = np.sqrt(variances * (1 / evidence.num_baseline + 1 / counts))
+    wider = evidence.wider
+    errors = np.sqrt(variances * (wider[0] / evidence.num_baseline + wider[1] / counts))
     statistics = (evidence.effect + means) / errors
     limits = [
         _of_student(quantile, count)
