@@ -361,3 +361,31 @@ def test_a_summary_with_another_value_is_noted_and_one_with_the_same_is_not(
     assert (other.ended.state, same.ended.state) == ("complete", "complete")
     assert [note for note in other.notes if "different numbers as 'loss'" in note]
     assert not [note for note in same.notes if "different numbers" in note]
+
+
+@pytest.mark.parametrize(
+    ("printed", "written", "value", "is_noted"),
+    [
+        ("loss: 0.983", 0.98312, 0.983, False),
+        ("loss: 0.9", 0.5, 0.5, True),
+        ("other: 1", 0.5, 0.5, False),
+    ],
+)
+def test_event_files_in_the_folder_settle_the_final_value(
+    printed: str, written: float, value: float, is_noted: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorboardX")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\n"
+        "from tensorboardX import SummaryWriter\n"
+        "with SummaryWriter(sys.argv[1] + '/runs') as writer:\n"
+        "    writer.add_scalar('loss', 7.0, 100)\n"
+        f"    writer.add_scalar('loss', {written}, 200)\n"
+        f"print('{printed}')\n"
+    )
+    trial = Trial("", tmp_path / "trial", command=["python", str(script), "{folder}"])
+    assert trial.ended.state == "complete"
+    assert trial.ended.values["loss"] == pytest.approx(value, rel=1e-6)
+    assert any("which counts" in note for note in trial.notes) == is_noted
+    assert trial.reports[-1].step == 1

@@ -55,6 +55,7 @@ from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.printed_metrics import Source
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
+from workbench.training.programs.written_metrics import EventFolder, is_rounded
 from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 
@@ -161,6 +162,9 @@ class _Attempt:
         self._scratch, self._reported = scratch, scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
         self._metric_readers = self._readers()
+        self._event_files: EventFolder | None = None
+        if task.rank == 0 and experiment.metric_source.kind in ("auto", "stdout"):
+            self._event_files = EventFolder(self._path)  # skips files of earlier attempts
         self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
         self._ends_turn = False
@@ -196,6 +200,8 @@ class _Attempt:
         grace_s = experiment.resources.stop_grace
         with kept_scripts(arguments, self._workdir) as started:
             end = program.run(started, self._environment(), grace_s, self._workdir)
+        if end.error is None and not self._is_stopped:
+            self._settle()
         self._reports.end()
         self._attachments.close()
         self._refuse_shared_names()
@@ -221,6 +227,29 @@ class _Attempt:
             )
         self._ranks.leave(failed=outcome.state == "failed")
         return outcome
+
+    def _settle(self) -> None:
+        """Let the event files of the program decide the final values of decisive metrics.
+
+        They are in the folder of the trial. Printed values served while it ran, but some metrics
+        are never printed.
+        """
+        if self._event_files is None:
+            return
+        written: dict[str, float] = {}
+        for values, _ in self._event_files.poll(at_end=True):
+            written |= values
+        for name in sorted(self._experiment.decisive_metrics & written.keys()):
+            value, printed = written[name], self._reports.latest(name)
+            if printed is not None and is_rounded(value, printed):
+                continue
+            if printed is not None:
+                self._note(
+                    "warning",
+                    f"the program printed {name} {printed:g} at last, but its event files end with"
+                    f" {value:g}, which counts",
+                )
+            self._reports.take(Values({name: value}), self._reports.step or None)
 
     def _runs_kept_code(self) -> bool:
         return (
@@ -508,6 +537,10 @@ class ProgramReports:
         self._pending |= numbers
         if self._metrics & numbers.keys():
             self._flush()
+
+    def latest(self, name: str) -> float | None:
+        """Return the last value of a metric, or None if there is none."""
+        return self._pending.get(name, self.values.get(name))
 
     def tick(self) -> None:
         """Send reports that are due."""

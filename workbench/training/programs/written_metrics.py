@@ -6,10 +6,12 @@ its old content does not count. Event files are parsed here, without TensorFlow 
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
@@ -170,6 +172,24 @@ class EventFolder:
 
     def _find(self) -> list[Path]:
         return sorted(path for path in self._folder.rglob("*tfevents*") if path.is_file())
+
+
+def is_rounded(value: float, printed: float) -> bool:
+    """Return whether a printed number is a value of a file, rounded to the digits that it has.
+
+    Args:
+        value: The number in the file, which may have the precision of float32.
+        printed: The printed number.
+
+    Example:
+        >>> from workbench.training.programs.written_metrics import is_rounded
+        >>> is_rounded(0.98312, 0.983), is_rounded(0.98312, 0.985), is_rounded(0.1, 0.1)
+        (True, False, True)
+    """
+    if not (math.isfinite(value) and math.isfinite(printed)):
+        return repr(value) == repr(printed)
+    last_digit = 10.0 ** -len(format(Decimal(repr(printed)), "f").partition(".")[2])
+    return math.isclose(value, printed, rel_tol=1e-6, abs_tol=0.5001 * last_digit)
 
 
 def scalars_of(record: bytes) -> tuple[int, Values]:
