@@ -15,7 +15,7 @@ from tests.advisor.test_exchange_forecast import MEASURED_S, measured
 from tests.advisor.test_plans import choose, make_experiment
 from workbench.advisor.advice import StepCost
 from workbench.advisor.advice_lines import describe_exchanges, lines_of
-from workbench.advisor.exchange_offers import exchange_offers, step_costs
+from workbench.advisor.exchange_forecast import exchange_offers, step_costs
 from workbench.advisor.plans import Knowledge, best_plans
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course

@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from workbench.data import Datasets, load
-from workbench.data.decoded import DecodedImages, is_worth_keeping, open_decoded
-from workbench.data.images import FolderSplit
+from workbench.data.images import DecodedImages, FolderSplit, is_worth_keeping, open_decoded
 
 NUM_IMAGES = 40
 SIZE = 16

@@ -26,8 +26,8 @@ from torch.utils.data import (
 
 from tests.builders.structured import Stream, numbers
 from workbench.data import load
-from workbench.data.foreign import as_split
 from workbench.data.loader_arguments import LoaderArguments, notes_on
+from workbench.data.own import as_split
 from workbench.foundation.errors import DataError
 from workbench.training.source import Source, WorkerBatch
 

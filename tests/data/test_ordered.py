@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Seque
 
 from tests.builders.structured import Stream, numbers, weighted
 from workbench.data import Datasets, load
-from workbench.data.foreign import as_split
+from workbench.data.own import as_split
 from workbench.data.preview import preview
 from workbench.foundation.errors import DataError, ExperimentError
 from workbench.training.source import Source, WorkerBatch

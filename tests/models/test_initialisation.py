@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.initialisation import has_lazy, initialise, set_up_lazy
+from workbench.models.pretrained import has_lazy, initialise, set_up_lazy
 
 
 def test_lazy_modules_get_shapes_from_a_batch_that_changes_nothing_else() -> None:

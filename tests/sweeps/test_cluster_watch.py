@@ -201,7 +201,7 @@ def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tm
 def test_a_run_that_gets_no_workers_says_once_who_has_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.sweeps.cluster_watch.HELD_UP_AFTER_S", 0.3)
+    monkeypatch.setattr("workbench.sweeps.monitor.HELD_UP_AFTER_S", 0.3)
     held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
     try:
         sweep = Sweep.create(store, "curve", budget={"trials": 2}, resources={"concurrency": 2})

@@ -10,8 +10,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import MemoryPredicted
 from workbench.store.database import Store
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.memory_prediction import predict_memory
-from workbench.sweeps.trial_plans import TrialPlans
+from workbench.sweeps.trial_plans import TrialPlans, predict_memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 

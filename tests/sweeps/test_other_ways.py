@@ -8,7 +8,7 @@ from typing import Literal
 
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import TrialEnded, TrialPlanned
-from workbench.sweeps.out_of_memory import OtherWays
+from workbench.sweeps.coordinator import OtherWays
 from workbench.training.planning.equivalent_plans import WAYS
 
 PLAN = {"workers": 2, "micro_batch": 1, "accumulation": 8, "strategy": "ddp", "recompute": "none"}

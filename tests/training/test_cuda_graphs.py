@@ -25,7 +25,7 @@ from workbench.training import checkpoint
 from workbench.training.planning.equivalent_plans import WAYS, next_way
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.strategies.cuda_graphs import NUM_AS_THEY_ARE, Recorder
+from workbench.training.strategies.single import NUM_AS_THEY_ARE, Recorder
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 

@@ -23,7 +23,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from tests.services.process_group import NAME
 from tests.services.waiting import wait_until
 from workbench.data import Split
-from workbench.data.foreign import as_split
+from workbench.data.own import as_split
 from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan

@@ -23,7 +23,7 @@ from tests.builders.ways import OF_SEVERAL
 from tests.services.waiting import wait_until
 from workbench.cluster.workers.worker_memory import Baseline
 from workbench.data import load
-from workbench.data.foreign import as_split
+from workbench.data.own import as_split
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured

@@ -27,7 +27,6 @@ from workbench.advisor.choices import (
     with_divided_models,
 )
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
-from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.measuring import Bench
 from workbench.advisor.plans import (
     SAME,
@@ -45,6 +44,7 @@ from workbench.advisor.variants import (
     read_plan,
     variant_of,
 )
+from workbench.advisor.verdict import loader_numbers
 from workbench.cluster.workers.admission import PLACEMENTS, Capacity, Placement
 from workbench.experiment import Experiment
 from workbench.experiment.plan import VARIANT, Hardware, PartialPlan, Plan

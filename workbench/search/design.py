@@ -16,8 +16,8 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
 from workbench.search.encoding import encoding_of
-from workbench.search.knowledge import Knowledge
 from workbench.search.parameters import Parameters
+from workbench.search.records import Knowledge
 
 if TYPE_CHECKING:
     from workbench.search.resource_models import MemoryModel

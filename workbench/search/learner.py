@@ -21,7 +21,7 @@ from workbench.foundation.events import MemoryPredicted, PriorTrialAdded
 from workbench.search.importance import Importance, importance, negligible
 from workbench.search.parameters import Parameters
 from workbench.search.projection import Projection
-from workbench.search.pruning_reasons import DescribeRung
+from workbench.search.pruners import DescribeRung
 from workbench.search.records import ConfigurationRecord, Outcome, outcome_of_prior
 
 Finished = Iterable[tuple[ConfigurationRecord, Outcome]]

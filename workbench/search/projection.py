@@ -21,14 +21,12 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from workbench.experiment import Experiment
 from workbench.experiment.space import Params
 from workbench.search import samplers
-from workbench.search.knowledge import Knowledge, Result
 from workbench.search.limits import keeps_limits, limits_of_new_trial, record_limits
 from workbench.search.optuna_logging import quiet
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import CURVES, is_cut
-from workbench.search.pruners import CurvePruner, can_resume, make_pruner
-from workbench.search.pruning_reasons import DescribeRung, explain
-from workbench.search.records import Outcome, describe_limit
+from workbench.search.pruners import CurvePruner, DescribeRung, can_resume, explain, make_pruner
+from workbench.search.records import Knowledge, Outcome, Result, describe_limit
 
 # Hyperband derives a trial's bracket from the study's name.
 _STUDY_NAME = "study"

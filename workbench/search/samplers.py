@@ -47,11 +47,11 @@ from workbench.foundation.formatting import format_count
 from workbench.foundation.registry import load_object
 from workbench.search.cost_limit import CostLimit
 from workbench.search.design import DesignSampler
-from workbench.search.knowledge import MIN_PROCESS_RESULTS, Knowledge
 from workbench.search.limits import limit_options
 from workbench.search.optuna_logging import quiet
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut
+from workbench.search.records import MIN_PROCESS_RESULTS, Knowledge
 
 if TYPE_CHECKING:
     from workbench.search.proposals import ProcessSampler

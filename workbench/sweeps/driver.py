@@ -41,22 +41,20 @@ from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.clones import Clones
 from workbench.sweeps.cluster import driver_started
-from workbench.sweeps.cluster_watch import Hardware, Waiting
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, prepare_result, result_of
 from workbench.sweeps.coordinator import Order, is_over
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger, RunClock, timely
-from workbench.sweeps.memory_prediction import predict_memory
-from workbench.sweeps.monitor import EnergyLimit, Monitor
+from workbench.sweeps.monitor import EnergyLimit, Hardware, Monitor, Waiting
 from workbench.sweeps.orders import Orders, Turns
 from workbench.sweeps.program import Program
 from workbench.sweeps.resources_used import ResourcesUsed
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.run_notes import DataNotes
-from workbench.sweeps.trial_plans import TrialPlans
+from workbench.sweeps.trial_plans import TrialPlans, predict_memory
 from workbench.sweeps.trial_reports import Referee, RunLoggers, attempt_ended
 from workbench.sweeps.tuner import fit
 

@@ -40,13 +40,18 @@ from workbench.models.calls import call_model
 from workbench.models.construction import construct
 from workbench.models.exits import check_task
 from workbench.models.folder_models import LanguageModel
-from workbench.models.initialisation import has_lazy, initialise, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps, total_loss
 from workbench.models.pairing import Kind, Pairing
 from workbench.models.parts import DividedLoss
-from workbench.models.pretrained import load_pretrained
+from workbench.models.pretrained import (
+    has_lazy,
+    initialise,
+    load_pretrained,
+    make_fake,
+    set_up_lazy,
+)
 from workbench.training.exchanges.exchange import exchange_of
 from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data

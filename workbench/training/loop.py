@@ -29,7 +29,6 @@ from workbench.training.exchanges.capabilities import capabilities_of as exchang
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import branch_at, mark_kept, take_over
-from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import WorkerBatch
@@ -41,7 +40,7 @@ from workbench.training.strategies.strategy import (
     WritableInParts,
 )
 from workbench.training.task import TrialTask
-from workbench.training.window import RankTimes, Window
+from workbench.training.window import NoiseMeter, RankTimes, Window
 
 
 def train(task: TrialTask, report: Report) -> Outcome:

@@ -194,7 +194,7 @@ def _measure(task: TrialTask, report: Report) -> Outcome:
     measurement = task.measurement
     # Imports are here because each probe loads torch or starts a program. None needs the others'.
     if isinstance(measurement, NeighbourProbe):
-        from workbench.training.probes.neighbours import measure_neighbours
+        from workbench.training.probes.plan_probe import measure_neighbours
 
         return measure_neighbours(task, measurement, report)
     if isinstance(measurement, RateTest):

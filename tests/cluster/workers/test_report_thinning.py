@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.cluster.workers.report_thinning import NUM_FREE, ReportThinning
+from workbench.cluster.workers.worker import NUM_FREE, ReportThinning
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.events import (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from workbench.data.splits import ArraySplit
-from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
+from workbench.deploy.compression.compression import Teacher, fine_tune
 from workbench.deploy.compression.quantisers import CALIBRATIONS, quantise
 from workbench.deploy.compression.trained_base import Base
 from workbench.deploy.device_runner import compare, summarise

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.deploy.compression.test_pruning import build
 from workbench.data.splits import ArraySplit
-from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
+from workbench.deploy.compression.compression import Teacher, fine_tune
 from workbench.deploy.compression.pruning import prune, scales_of
 from workbench.training.source import Source
 

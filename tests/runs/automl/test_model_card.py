@@ -14,8 +14,8 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.error_slices import error_slices
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse, partial_dependence
-from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.preparation import prepare
+from workbench.runs.automl.result_summary import model_card
 from workbench.runs.automl.task_detection import read_problem
 
 START = pd.Timestamp("2024-01-01")

@@ -49,7 +49,7 @@ from workbench.views.live_feed.protocol import TableQuery
 from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail
 from workbench.views.live_feed.trial_table import table_of
-from workbench.views.server.log_routes import _narrate
+from workbench.views.server.routes import _narrate
 
 EXPERIMENT = Experiment(train="package:train", objectives=[{"metric": "f1", "goal": "maximize"}])
 CREATED_S, NIGHT_S = 1_700_000_000.0, 8 * 3600.0

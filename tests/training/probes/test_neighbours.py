@@ -10,7 +10,7 @@ from tests.services.process_group import run_together
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured, TrialEnded
-from workbench.training.probes import neighbours
+from workbench.training.probes import plan_probe
 from workbench.training.probes.measurements import NeighbourProbe
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
@@ -60,11 +60,11 @@ def measure(
     )
     with pytest.MonkeyPatch.context() as patch:
         if rank == full:
-            patch.setattr(neighbours, "assemble", run_out)
+            patch.setattr(plan_probe, "assemble", run_out)
         if num_steps is not None:
             seconds = itertools.count()
-            patch.setattr(neighbours, "perf_counter", lambda: float(next(seconds)))
-            patch.setattr(neighbours.TimedSteps, "make", lambda *_: num_steps * (rank + 1))
+            patch.setattr(plan_probe, "perf_counter", lambda: float(next(seconds)))
+            patch.setattr(plan_probe.TimedSteps, "make", lambda *_: num_steps * (rank + 1))
         return run_trial(task, report), events
 
 

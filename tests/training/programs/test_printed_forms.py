@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.programs.printed_forms import with_pairs
 from workbench.training.programs.printed_metrics import read_line
+from workbench.training.programs.printed_numbers import with_pairs
 
 counts = st.integers(1, 10**6)
 losses = st.integers(0, 10**6).map(lambda value: value / 10**4)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench.training.strategies.deferred_weights import Waiting, defer_weights
+from workbench.training.strategies.pipeline import Waiting, defer_weights
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(6, 6), (4, 6)),

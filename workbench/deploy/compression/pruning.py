@@ -3,7 +3,7 @@ both.
 
 The number that stays is rounded to what processors compute at once: a model with 45 channels is no
 faster than one with 48. Channels that are added to others, as between the blocks of a residual
-network, stay whole. Training what is left is done by `fine_tuning`.
+network, stay whole. Training what is left is done by `compression`.
 """
 
 from __future__ import annotations

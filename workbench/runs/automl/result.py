@@ -37,7 +37,6 @@ from workbench.runs.automl.decisions import Decisions, learn_decisions
 from workbench.runs.automl.error_bands import ErrorBands, copies_in, learn_bands, thinned
 from workbench.runs.automl.held_out_analysis import AskedScore, TestAnalysis, analyse
 from workbench.runs.automl.latency import limit_of, row_s
-from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.model_selection import (
     Candidate,
     ChosenModel,
@@ -54,7 +53,13 @@ from workbench.runs.automl.preparation import (
     unpack,
 )
 from workbench.runs.automl.refitting import refit, with_all_rows
-from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
+from workbench.runs.automl.result_summary import (
+    SIMPLEST,
+    columns_of,
+    model_card,
+    summary_lines,
+    table_of,
+)
 from workbench.runs.automl.row_roles import blocks_in, weights_in
 from workbench.runs.automl.score_intervals import LEVEL, Judged
 from workbench.runs.automl.scores import (

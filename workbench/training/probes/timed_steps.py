@@ -1,7 +1,7 @@
 """Measures the steps of one plan: with the other workers, alone, and in an evaluation.
 
 All workers make the same steps in the same order, and rank 0 decides how many. Choosing the plans
-and handling a lack of memory is left to `plan_probe` and `neighbours`.
+and handling a lack of memory is left to `plan_probe`.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ from workbench.training.programs.metric_names import (
     split_word,
     written_scope,
 )
-from workbench.training.programs.printed_forms import with_pairs
 from workbench.training.programs.printed_numbers import (
     COUNT,
     NOT_INSIDE,
@@ -58,6 +57,7 @@ from workbench.training.programs.printed_numbers import (
     has_decimal_comma,
     in_base_unit,
     number_of,
+    with_pairs,
     with_plain_values,
 )
 from workbench.training.programs.printed_tables import Tables

@@ -101,7 +101,7 @@ class StepSettings:
         kept_bytes: Maximum bytes that the forward passes of all unfinished micro batches may keep.
             Only as many blocks are recomputed as that requires. None recomputes all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
-        records: Whether kernels are recorded in CUDA graphs and replayed. See `cuda_graphs`.
+        records: Whether kernels are recorded in CUDA graphs and replayed. See `single`.
         is_channels_last: Whether images and the weights of convolutions have the channels-last
             memory format.
         mark: Called at the end of each part of a step with its name: data, forward, backward,

@@ -15,10 +15,10 @@ from workbench.views.live_feed.feed import Feed
 from workbench.views.server.actions import ActionRunner
 from workbench.views.server.figure_process import FigureRenderer
 from workbench.views.server.live import LiveSocket
-from workbench.views.server.log_routes import AttachmentHandler, RunLogHandler, TrialLogHandler
 from workbench.views.server.page import STATIC, PageHandler
 from workbench.views.server.routes import (
     ActionsHandler,
+    AttachmentHandler,
     DraftHandler,
     EventsHandler,
     ExperimentsHandler,
@@ -27,10 +27,12 @@ from workbench.views.server.routes import (
     MissingHandler,
     ReportHandler,
     RunHandler,
+    RunLogHandler,
     RunsHandler,
     SizeHandler,
     SnippetHandler,
     TrialHandler,
+    TrialLogHandler,
     TrialsHandler,
     UpdateHandler,
 )

@@ -1,6 +1,6 @@
 """What all REST routes share: access to the services, threads, validation and responses.
 
-`routes` and `log_routes` contain the routes themselves.
+`routes` contains the routes themselves.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor import memory
-from workbench.advisor.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
 from workbench.cluster.workers.admission import Capacity, Shape
 from workbench.experiment import Experiment, Resources
 from workbench.hardware.resources import ClusterInventory, Gpu, Inventory
 from workbench.hardware.resources.inventory import CONTEXT_BYTES, allowed_bytes
+from workbench.sweeps.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
 
 GB, GIB = 10**9, 2**30
 RATES = st.lists(st.floats(1.0, 1e6), min_size=MAX_PER_GPU, max_size=MAX_PER_GPU)
