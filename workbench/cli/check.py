@@ -198,12 +198,14 @@ def _forecast_run(experiment: Experiment) -> Forecast | None:
     from workbench.hardware.resources import likely_cluster
     from workbench.store.database import Store
     from workbench.store.database.urls import resolve_url
-    from workbench.sweeps.forecast import expected
 
     if not experiment.trains_model:
         return None
-    # A check neither creates a store nor fails because there is none.
-    with contextlib.suppress(WorkbenchError):
+    # A check neither creates a store nor fails because there is none. Where only the core is
+    # installed, nothing can be forecast.
+    with contextlib.suppress(WorkbenchError, ModuleNotFoundError):
+        from workbench.sweeps.forecast import expected
+
         url = resolve_url(None)
         if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
             return None
