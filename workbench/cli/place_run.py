@@ -54,7 +54,10 @@ def placing(file: Path) -> Iterator[TiersFile]:
             tiers.place.source is not None
             and tiers.place.source not in tiers.models_of_ends().values()
         ):
-            print_note("place.from is not used: place.models lists the models of both tiers")
+            print_note(
+                "place.from is not used: place.models lists the models of the first and the last"
+                " tier"
+            )
         yield placed(tiers, file.parent, Path(temporary), export=_export)
 
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from workbench.tiers.placement.played_queues import (
     Requests,
+    Work,
     draw_requests,
     ends_at_devices,
     ends_at_servers,
+    ends_in_batches,
     first_stages,
 )
 from workbench.tiers.placement.queues import wait_of
@@ -97,3 +99,21 @@ def test_equal_service_equals_a_loop_over_requests(
     assert ends_at_servers(ready, np.full(len(ready), service), servers) == pytest.approx(
         np.array(known)
     )
+
+
+def test_a_full_batch_takes_its_longest_part_and_what_each_request_adds() -> None:
+    random = np.random.default_rng(0)
+    alone_s, row_s = random.uniform(1, 3, 500), np.full(500, 0.25)
+    calls = random.integers(500, size=(200_000, 4))
+    calls_s = (alone_s - row_s)[calls].max(axis=1) + row_s[calls].sum(axis=1)
+    assert Work(alone_s, row_s).mean_full_s(4) == pytest.approx(calls_s.mean() / 4, rel=0.005)
+    assert Work(alone_s, row_s).mean_full_s(1) == pytest.approx(alone_s.mean())
+
+
+def test_a_free_server_takes_all_that_wait_and_never_waits_for_more() -> None:
+    ready = np.array([0.0, 0.5, 0.6, 0.7, 9.0])
+    work = Work(np.full(5, 1.0), np.full(5, 0.25))
+    ends, shares_s = ends_in_batches(ready, work, 1, 2)
+    # One alone, then two of the three that wait, then the third, and the last when it comes.
+    assert ends == pytest.approx([1.0, 2.25, 2.25, 3.25, 10.0])
+    assert shares_s == pytest.approx([1.0, 0.625, 0.625, 1.0, 1.0])

@@ -11,7 +11,7 @@ from tests.deploy.trained import exported
 from workbench.deploy.stages import read_evidence, read_stages
 from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.tiers.placement.assembly import assemble, stages_of
-from workbench.tiers.placement.policies import Cloud, End, EndCloud
+from workbench.tiers.placement.policies import Cloud, End, EndCloud, NextTier
 from workbench.tiers.placement.profile import Profile, StageTiming
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.placing import placed
@@ -56,7 +56,7 @@ def measured(bundle: Path, *, batches: tuple[int, ...]) -> Profile:
     timings = tuple(
         StageTiming(file=name, sha256=sha256, batch=1, mean_s=seconds, p50_s=seconds, p95_s=seconds)
         for (name, sha256), seconds in zip(
-            read_stages(bundle).files.items(), (0.001, 0.004), strict=False
+            read_stages(bundle).files.items(), (0.001, 0.004, 0.016), strict=False
         )
     )
     return Profile(machine="here", runtime="", threads=1, timings=timings)
@@ -101,6 +101,27 @@ def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(
         file, stages, evidence, bundle, folder=folder, scheduler="end-cloud", identity=None
     )
     assert [[one.number for one in tier.stages] for tier in (end, edge, cloud)] == [[0], [], [1]]
+
+
+def test_every_tier_may_have_a_model_of_its_own(folder: Path, tmp_path: Path) -> None:
+    models = {"end": "small", "edge": "small", "cloud": "large"}
+    file = placed(file_of(models=models), folder, tmp_path)
+    bundle = Path(file.place.source or "")
+    stages, evidence = stages_of(file, bundle), read_evidence(bundle)
+    assert len(stages.stages) == 3
+    system, _ = assemble(file, folder, measure=measured, with_frames=False)
+    held = [np.flatnonzero((times_s > 0) & np.isfinite(times_s)) for times_s in system.stage_s]
+    assert [stages.tolist() for stages in held] == [[0], [1], [2]]
+    assert system.parts == [(0,), (1,), (2,)]
+    assert NextTier().expect(system).accuracy == pytest.approx(stages.accuracy)
+    # What the first model is not sure of goes past the second one, to the last.
+    first_sure = evidence.confidence[:, 0] >= stages.stages[0].threshold
+    right = np.where(first_sure, evidence.is_correct[:, 0], evidence.is_correct[:, 2])
+    assert EndCloud().expect(system).accuracy == pytest.approx(right.mean())
+    settings = settings_of(
+        file, stages, evidence, bundle, folder=folder, scheduler="next-tier", identity=None
+    )
+    assert [[one.number for one in tier.stages] for tier in settings] == [[0], [1], [2]]
 
 
 def test_a_model_without_exits_is_placed_as_one_stage(folder: Path, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def _held(file: TiersFile, bundle: Path, stages: Stages) -> list[tuple[int, ...]
     own, a tier holds its model.
 
     Raises:
-        ExperimentError: If the first tier cannot hold the first stage.
+        ExperimentError: If the first tier cannot hold the first stage, or a tier its own model.
     """
     num_bytes = [(bundle / stage.file).stat().st_size for stage in stages.stages]
     held = []
@@ -178,9 +178,10 @@ def _held(file: TiersFile, bundle: Path, stages: Stages) -> list[tuple[int, ...]
         fitting = wanted
         if tier.memory is not None:
             fitting = wanted[: int((sizes <= tier.memory).sum())]
-        if number == 0 and not fitting:
+        if wanted and not fitting and (number == 0 or file.place.models):
+            what = "its model" if file.place.models else "the first stage"
             raise ExperimentError(
-                f"the first stage needs {num_bytes[0]:,} bytes",
+                f"{what} needs {num_bytes[wanted[0]]:,} bytes",
                 field=f"tiers.{name}.memory",
                 next_step="Give the tier more memory, or train a smaller model.",
             )

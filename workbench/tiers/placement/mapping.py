@@ -96,7 +96,7 @@ def places_of(system: System, placing: Placing) -> list[Place]:
                 float(send_s[tier]),
                 float(system.back_s[tier]),
                 float(work.alone_s.mean()),
-                float(work.least_s(system.batch(tier)).mean()),
+                work.mean_full_s(system.batch(tier)),
                 system.counts[tier],
                 tuple(link for link in links if link[0] < tier),
             )

@@ -60,6 +60,19 @@ class Work:
         """Return the time of a server for each request if all batches are full, in seconds."""
         return self.row_s + (self.alone_s - self.row_s) / batch
 
+    def mean_full_s(self, batch: int) -> float:
+        """Return the mean time of a server for a request in full batches of drawn requests.
+
+        Each call takes the longest part of its requests that does not grow with their number.
+
+        Args:
+            batch: Requests in a call.
+        """
+        fixed_s = np.sort(self.alone_s - self.row_s)
+        below = (np.arange(len(fixed_s) + 1) / len(fixed_s)) ** batch
+        longest_s = float(fixed_s @ np.diff(below))
+        return float(self.row_s.mean()) + longest_s / batch
+
 
 def draw_requests(
     num_requests: int, num_devices: int, per_device_s: float, num_samples: int, *, seed: int = 0

@@ -192,7 +192,7 @@ class Threshold:
         # relieves the last tier enough is taken.
         for thresholds in _opened(system):
             exits = exits_at(system.evidence, thresholds)
-            mean_s = float(_work_there(system, exits).least_s(system.batch(-1)).mean())
+            mean_s = _mean_there_s(system, exits)
             if system.total_per_s * mean_s <= system.busy * system.counts[-1]:
                 return thresholds
         return _opened(system)[-1]
@@ -265,7 +265,8 @@ class NextTier:
         ends = ends_at_devices(requests, device_s)
         at_s, back_s = np.array(ends), 0.0
         work_s, link_load = {0: device_s}, {}
-        sent_bytes, joules, is_full = 0.0, 0.0, np.zeros(len(exits), dtype=bool)
+        sent_bytes, joules = 0.0, 0.0
+        is_full = np.full(len(exits), is_endless and system.arrivals_per_s * device_s[0] >= 1.0)
         last_stage = system.parts[0][-1]
         for link, number in enumerate(num_links(system)):
             (going,) = np.nonzero(exits > last_stage)
@@ -293,7 +294,7 @@ class NextTier:
             ends[going] = at_s[going] + back_s
             work_s[tier] = np.zeros(len(exits))
             work_s[tier][going] = shares_s
-            least_s = float(work.least_s(system.batch(tier)).mean())
+            least_s = work.mean_full_s(system.batch(tier))
             load = per_s * least_s / system.counts[tier]
             if is_endless and max(load, link_load[names]) >= 1.0:
                 is_full[going] = True
@@ -393,6 +394,15 @@ def _work_there(system: System, exits: np.ndarray) -> Work:
     return Work(system.rest_s[-1][exits], system.rest_rows_s[-1][exits])
 
 
+def _mean_there_s(system: System, exits: np.ndarray) -> float:
+    """Return the mean time of the last tier for a request in full batches, 0 for what stays."""
+    (going,) = np.nonzero(exits > 0)
+    if not len(going):
+        return 0.0
+    work = _work_there(system, exits[going])
+    return work.mean_full_s(system.batch(-1)) * len(going) / len(exits)
+
+
 def _fits_last(system: System, first: int) -> str | None:
     """Return why the last tier cannot compute the stages from one on, or None if it can."""
     if np.isfinite(system.stage_s[-1, first:]).all():
@@ -403,11 +413,12 @@ def _fits_last(system: System, first: int) -> str | None:
 def _in_the_long_run(outcome: Outcome, system: System, *, is_raw: bool = False) -> Outcome:
     """Return what was played, without steady times where a queue grows without end."""
     seen = system.sending_raw() if is_raw else system.sending()
-    work, share = _work_there(seen, seen.exits), float((seen.exits > 0).mean())
+    mean_s, share = _mean_there_s(seen, seen.exits), float((seen.exits > 0).mean())
     if is_raw:
-        work, share = Work(seen.whole_s[-1][seen.exits], seen.whole_rows_s[-1][seen.exits]), 1.0
+        work = Work(seen.whole_s[-1][seen.exits], seen.whole_rows_s[-1][seen.exits])
+        mean_s, share = work.mean_full_s(system.batch(-1)), 1.0
     name, first = system.names[-1], system.names[0]
-    used = system.total_per_s * float(work.least_s(system.batch(-1)).mean()) / system.counts[-1]
+    used = system.total_per_s * mean_s / system.counts[-1]
     if max([used, outcome.load[first], *outcome.link_load.values()]) < 1.0:
         # Batches grow as more requests wait, so a machine that is always busy may still keep up.
         return replace(outcome, load={**outcome.load, name: min(outcome.load[name], _FULL)})

@@ -218,8 +218,12 @@ class System:
         return replace(self, stage_s=self.stage_s * factors, row_s=self.added_s * factors, cut=cut)
 
     def sending(self) -> Self:
-        """Return it as a scheduler sees it that sends features."""
-        return replace(self, evidence=self.sent_evidence or self.evidence)
+        """Return it as a scheduler sees it that sends features from the first tier to the last."""
+        thresholds = self.thresholds
+        if self.has_own_models:  # those of the tiers between them take no part in it
+            between = (2.0,) * (len(thresholds) - 2)
+            thresholds = (thresholds[0], *between, *thresholds[1:][-1:])
+        return replace(self, evidence=self.sent_evidence or self.evidence, thresholds=thresholds)
 
     def sending_raw(self) -> Self:
         """Return it as a scheduler sees it that sends inputs."""

@@ -172,8 +172,8 @@ class Place(Section):
     models: dict[str, str] = Field(
         default={},
         description=(
-            "A bundle or trial for the first tier, the last tier or both, instead of the one in"
-            " `from`."
+            "A bundle or trial for the first tier, the last tier and any between them. Without one,"
+            " the first and the last tier use the one in `from`."
         ),
     )
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
@@ -296,10 +296,9 @@ class TiersFile(Section):
                 raise ExperimentError(
                     "there is no such tier", field=f"place.models.{name}", allowed=names
                 )
-        wrong = set(self.place.models) - {names[0], names[-1]}
-        if self.place.models and (wrong or len(self.models_of_ends()) < 2):
+        if self.place.models and len(self.models_of_ends()) < 2:
             raise ExperimentError(
-                "requests that the first tier's model is not sure of go to the last tier's model",
+                "the first tier and the last tier need a model",
                 field="place.models",
                 allowed=f"a model for {names[0]} and one for {names[-1]}",
                 next_step="Give both models, or one of them and the other as place.from.",
@@ -317,7 +316,10 @@ class TiersFile(Section):
 
     def tier_models(self) -> dict[str, str]:
         """Return the model of each tier that has its own, in the order of the tiers."""
-        return self.models_of_ends() if self.place.models else {}
+        if not self.place.models:
+            return {}
+        models = self.models_of_ends() | self.place.models
+        return {name: models[name] for name in self.tiers if name in models}
 
     def links_in_order(self) -> list[Link]:
         """Return the links, starting between the first and the second tier."""

@@ -1,8 +1,8 @@
 """Make the bundle that is placed for a file of tiers, if it has no early exits yet.
 
-A model without exits becomes a bundle of one stage, and a model for each of two tiers a cascade:
-requests of which the first is not sure are sent unchanged to the second. Both are calibrated, and
-the threshold chosen, on the validation split.
+A model without exits becomes a bundle of one stage, and a model for each of several tiers a
+cascade: requests of which one is not sure are sent unchanged to a later one. All are calibrated,
+and the thresholds chosen, on the validation split.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def placed(
     place = file.place
     given = {next(iter(file.tiers)): place.source or ""}
     if place.models:
-        given = file.models_of_ends()
+        given = file.tier_models()
     bundles = [
         _bundle(
             model,
