@@ -60,6 +60,8 @@ def test_each_trial_runs_the_version_that_was_copied_when_the_run_started(
     run.export(tmp_path / "bundle")
     assert "scale = 2" in (tmp_path / "bundle" / "code" / "layer.py").read_text()
     assert "code" not in Experiment.from_file(tmp_path / "bundle" / "experiment.yaml").search.root
+    report = run.report(tmp_path / "report.html").read_text()
+    assert "wider.diff compared with current" in report
     (decision,) = decide_versions(run)
     assert decision.judgement is not None
     assert (decision.baseline, decision.candidate) == ("current", "wider.diff")

@@ -12,6 +12,7 @@ from workbench.experiment.experiment import check_installed
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.foundation.events import Event
 from workbench.foundation.files import write_atomically
+from workbench.foundation.registry import Registry
 from workbench.runs.descriptions import find_trial, next_steps
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
 from workbench.store.history.trace import trace_of
@@ -84,6 +85,10 @@ def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
     return data
 
 
+_DECIDERS = Registry("decision", {"versions": "workbench.runs.trial_decisions:describe_decisions"})
+"""What decides about a run. It reads runs as their users do, and their reports come from here."""
+
+
 def write_report(run: StoredRun, path: Path) -> Path:
     """Write the report of a run atomically.
 
@@ -105,6 +110,9 @@ def write_report(run: StoredRun, path: Path) -> Path:
     events = run.events()
     importance = importance_of(run, events)
     energy = run.energy
+    decisions: list[str] = []
+    if run.experiment.search.code_versions:
+        decisions = _DECIDERS.load("versions")(run.store, run.run_id)
     text = report_html(
         run.experiment,
         events,
@@ -118,6 +126,7 @@ def write_report(run: StoredRun, path: Path) -> Path:
         energy_of_trials=energy.watt_hours,
         read=run.read_attachment,
         chosen_trial=run.row.chosen_trial,
+        decisions=decisions,
     )
     return _write(run, path, text)
 

@@ -455,6 +455,16 @@ def decide_versions(run: Run, *, error: float = ERROR) -> list[VersionDecision]:
     return decisions
 
 
+def describe_decisions(store: Store, run_id: str) -> list[str]:
+    """Return a line for the decision about each version of the code of a run.
+
+    Args:
+        store: The store of the run.
+        run_id: The run.
+    """
+    return [decision.describe() for decision in decide_versions(Run(store, run_id))]
+
+
 def _key(side: _Side) -> tuple[str, int, int]:
     return side.run.run_id, side.trial.configuration, side.trial.program
 

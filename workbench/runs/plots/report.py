@@ -90,6 +90,7 @@ def report_html(
     next_steps: Sequence[Suggestion] = (),
     read: Callable[[AttachmentSaved], bytes] | None = None,
     chosen_trial: int | None = None,
+    decisions: Sequence[str] = (),
 ) -> str:
     """Write a run as one self-contained HTML page.
 
@@ -105,6 +106,7 @@ def report_html(
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are
             any.
+        decisions: Whether each version of the code is better than the first one, in words.
         next_steps: Commands by which the run continues. They are shown if it has no result.
         read: Returns the content of an attachment, or None to omit it.
         chosen_trial: The trial that was chosen by hand.
@@ -112,7 +114,7 @@ def report_html(
     Returns:
         An HTML document without references to anything outside itself.
     """
-    notes: list[str] = []
+    notes: list[str] = list(decisions)
     run = RunData.of(experiment, _noting(events, notes))
     run.history.chosen_trial = chosen_trial
     run.history.energy_of_trials = energy_of_trials or {}
