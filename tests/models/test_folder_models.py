@@ -11,6 +11,7 @@ from tests.builders.language_models import OPTIONS, conversations, write_lines, 
 from workbench.data.conversations import ConversationsOptions
 from workbench.foundation.errors import ExperimentError
 from workbench.models import folder_models
+from workbench.models.adapters import build_model
 from workbench.models.calls import TokenLosses, call_model
 from workbench.models.folder_models import LanguageModel
 
@@ -96,6 +97,19 @@ def test_a_head_that_is_not_known_gives_all_scores(tmp_path, monkeypatch):
     assert "keeps all scores at once" in model.load()
     inputs = all_rows(split(tmp_path))
     assert model(**inputs).logits.shape == (*inputs["labels"].shape, 320)
+
+
+@pytest.mark.parametrize(
+    ("length", "num_tokens", "field"),
+    [(513, 320, "data.sequence"), (512, 321, "data.tokenizer")],
+)
+def test_rows_that_a_model_cannot_read_are_refused(length, num_tokens, field, tmp_path):
+    write_model(tmp_path)
+    given = {"name": "hf", "path": str(tmp_path)}
+    shapes = {"num_outputs": num_tokens, "vocabulary_size": num_tokens}
+    with pytest.raises(ExperimentError) as caught:
+        build_model(given.pop("name"), given, input_shape=(length,), **shapes)
+    assert caught.value.field == field
 
 
 def _pickled(folder: Path) -> None:

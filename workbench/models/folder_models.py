@@ -83,6 +83,33 @@ class LanguageModel(nn.Module):
         """The configuration of transformers."""
         return self._config
 
+    def check_data(self, length: int, num_tokens: int) -> None:
+        """Check that the model can read rows of tokens.
+
+        Args:
+            length: The most tokens of a row.
+            num_tokens: Number of token ids of the tokenizer.
+
+        Raises:
+            ExperimentError: If it has too few positions, or no embedding for some token ids.
+        """
+        config = self._config_of_text
+        longest = getattr(config, "max_position_embeddings", None)
+        if longest is not None and length > longest:
+            raise ExperimentError(
+                f"the model reads at most {longest:,} tokens at once, but rows have up to"
+                f" {length:,}",
+                field="data.sequence",
+                allowed=f"at most {longest}",
+            )
+        if num_tokens > config.vocab_size:
+            raise ExperimentError(
+                f"the tokenizer has {num_tokens:,} tokens, but the model knows"
+                f" {config.vocab_size:,}",
+                field="data.tokenizer",
+                next_step="Use the tokenizer that belongs to the model.",
+            )
+
     def load(self, stored: StoredWeights = "fp32", *, is_pretrained: bool = True) -> str:
         """Give the model its weights. A model whose tensors are fake keeps them.
 

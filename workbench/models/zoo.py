@@ -688,9 +688,11 @@ class FolderConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, "token ids: data: {name: conversations}")
         from workbench.models.folder_models import LanguageModel
 
-        return LanguageModel(
+        model = LanguageModel(
             Path(self.path).expanduser(), runs_code=self.runs_code, attention=self.attention
         )
+        model.check_data(input_shape[0], vocabulary_size)
+        return model
 
 
 class TabularMLPConfiguration(FittedConfiguration):
