@@ -389,7 +389,9 @@ def _about_changes(system: System) -> list[str]:
             )
         else:
             slower, faster = system.names[last], system.names[0]
-            lines.append(f"Sending never pays: {slower} is not faster than {faster}.")
+            # A tier between them may still be faster.
+            what = f"Sending to {slower}" if last > 1 else "Sending"
+            lines.append(f"{what} never pays: {slower} is not faster than {faster}.")
     return lines
 
 
