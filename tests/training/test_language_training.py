@@ -317,3 +317,25 @@ def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(folde
     assert not torch.allclose(before, expected, atol=1e-2)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def train_adapter_on_two(
+    rank: int, num_workers: int, meeting: str, folders: tuple[str, str], strategy: str
+) -> None:
+    model, folder = map(Path, folders)
+    plan = {"workers": 2, "strategy": strategy}
+    written = experiment(model, plan=plan, epochs=1, adapter=ADAPTERS["lora"])
+    train(written, folder / strategy, rank=rank, num_workers=num_workers, meeting=meeting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fsdp", "zero1"])
+def test_two_workers_that_divide_the_weights_train_the_adapter_of_one(strategy, folder, tmp_path):
+    train(experiment(folder, epochs=1, adapter=ADAPTERS["lora"]), tmp_path / "one")
+    alone = checkpoint.read(tmp_path / "one" / "checkpoints" / "last.pt")["strategy"]["model"]
+    run_together(train_adapter_on_two, 2, (str(folder), str(tmp_path)), strategy)
+    path = tmp_path / strategy / "checkpoints" / "last.pt"
+    stored = checkpoint.read(path)["strategy"]["model"]
+    assert stored.keys() == alone.keys()
+    for name, value in alone.items():
+        torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
