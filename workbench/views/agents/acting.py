@@ -169,7 +169,11 @@ class ActingTools:
             limits=Limits(session=session.name, store=self._store.url),
             store=self._store,
         )
-        return decided(judgement)
+        answer = decided(judgement)
+        if judgement.decision != "more":
+            return answer
+        step = "Tell the person that it is undecided: more confirm.trainings would decide it."
+        return answer.model_copy(update={"next_step": step})
 
     def _need_session(self) -> GuardedSession:
         if self._session is None:
