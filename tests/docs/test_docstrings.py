@@ -149,7 +149,10 @@ def running(usual_store: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.parametrize("test", _parameters(with_run=False))
-def test_an_example_shows_what_happens(test: doctest.DocTest, folder: Path) -> None:
+def test_an_example_shows_what_happens(
+    test: doctest.DocTest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", str(folder / "store.sqlite"))
     _carry_out(test, {})
 
 

@@ -46,10 +46,8 @@ _GROUP_COLUMNS = (
     *("experiment_id", "experiment_name", "experiment", "project", "study_name", "study"),
     *("task", "dataset"),
 )
-_STEP_COLUMNS = (
-    *("_step", "step", "global_step", "trainer/global_step", "training_iteration"),
-    *("iteration", "iter", "epoch", "epochs_done"),
-)
+_ALWAYS_STEPS = ("_step", "step", "global_step", "trainer/global_step", "training_iteration")
+_STEP_COLUMNS = (*_ALWAYS_STEPS, "iteration", "iter", "epoch", "epochs_done")
 _STATE_COLUMNS = ("state", "status")
 _BEGIN_COLUMNS = ("start_time", "datetime_start", "created", "createdat", "begun")
 _END_COLUMNS = ("end_time", "datetime_complete", "ended")
@@ -275,10 +273,9 @@ def _sort_columns(
 ) -> None:
     """Decide for the other columns whether they are hyper-parameters or metrics."""
     mapping, metric = given
-    if columns.step is not None and all(len(rows) == 1 for rows in by_run.values()):
-        columns.step = (
-            None  # `epochs` of a table with one row for each run is a setting or a result
-        )
+    is_certain = (columns.step or "").lower() in _ALWAYS_STEPS
+    if not is_certain and all(len(rows) == 1 for rows in by_run.values()):
+        columns.step = None  # `epoch` in a table of results is a setting or a result
     taken = {
         *(columns.run, columns.step, columns.state, columns.begin, columns.end, columns.time),
         *columns.groups,
