@@ -334,7 +334,9 @@ def experiments(draw: st.DrawFn) -> Experiment:
                 max_size=2,
             )
         ),
-        "constraints": draw(st.lists(_constraints(), max_size=2)),
+        "constraints": draw(
+            st.lists(_constraints(), max_size=2, unique_by=lambda limit: limit["metric"])
+        ),
         "budget": draw(_budgets()),
         "alerts": draw(st.lists(_rules(), max_size=2)),
     }

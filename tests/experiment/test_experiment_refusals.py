@@ -143,3 +143,14 @@ def test_exponents_are_not_taken_for_a_range() -> None:
         refused(search={"lr": {"distribution": "log_uniform", "min": -9, "max": -2}}).next_step
         is None
     )
+
+
+def test_two_limits_that_no_value_keeps_are_refused() -> None:
+    limits = [{"metric": "size", "at_least": 0.2}, {"metric": "size", "at_most": 0.1}]
+    error = refused(constraints=limits)
+    assert (error.field, error.problem) == (
+        "constraints.1",
+        "no size is at least 0.2 and at most 0.1",
+    )
+    kept = Experiment(**VALID, constraints=[limits[0], {"metric": "size", "at_most": 0.2}])
+    assert len(kept.constraints) == 2

@@ -645,6 +645,7 @@ def _check_objectives(experiment: Experiment) -> None:
             )
     _check_one_checkpoint(experiment)
     _check_resources(experiment)
+    _check_limits(experiment)
     if len(metrics) > 1 and experiment.budget.gain is not None:
         raise ExperimentError(
             "the gain of several objectives is not one number",
@@ -763,6 +764,22 @@ def _check_one_checkpoint(experiment: Experiment) -> None:
             allowed=allowed,
             next_step="Let all objectives use the best checkpoint, or all the last one.",
         )
+
+
+def _check_limits(experiment: Experiment) -> None:
+    """Raise an error for two limits on one metric that no value keeps."""
+    for index, limit in enumerate(experiment.constraints):
+        for other in experiment.constraints[:index]:
+            if other.metric != limit.metric:
+                continue
+            least = [item.at_least for item in (limit, other) if item.at_least is not None]
+            most = [item.at_most for item in (limit, other) if item.at_most is not None]
+            if least and most and min(most) < max(least):
+                raise ExperimentError(
+                    f"no {limit.metric} is at least {max(least):g} and at most {min(most):g}",
+                    field=f"constraints.{index}",
+                    next_step="Change one of the two limits.",
+                )
 
 
 def _check_resources(experiment: Experiment) -> None:

@@ -20,6 +20,7 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.experiment import Experiment
 from workbench.foundation.events import CommandHandled, TrialEnded
 from workbench.store.database import Store
+from workbench.views.agents.reading import ReadingTools
 
 mcp = pytest.importorskip("mcp")
 
@@ -113,6 +114,33 @@ def test_answers_are_short_typed_paged_and_name_the_next_step(address: str, tmp_
         state = (await call("read_sampler", run="digits-1", num_proposals=2)).structured_content
         assert len(state["proposals"]) == 2
         assert all(1e-4 <= params["lr"] <= 0.5 for params in state["proposals"])
+
+    talk(address, work, folder=tmp_path)
+
+
+def test_the_best_of_a_run_with_repeats_is_their_mean_as_everywhere_else(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT, repeats=2))
+        events = begin()
+        for number, accuracy in enumerate([0.7, 0.9, 0.75, 0.75]):
+            proposed, *rest = trial_events(number, at_s=number, accuracy=accuracy)
+            proposed = proposed.model_copy(
+                update={"configuration": number // 2, "repeat": number % 2}
+            )
+            events += [proposed, *rest]
+        append(store, run_id, events)
+        (line,) = ReadingTools(store).list_runs().runs
+    assert line.best == pytest.approx(0.8)  # not 0.9, the lucky one of the first configuration
+
+
+def test_a_state_that_does_not_exist_is_answered_with_those_that_do(
+    address: str, tmp_path: Path
+) -> None:
+    async def work(_client: Any, call: Call) -> None:
+        for tool, arguments in (("list_runs", {}), ("list_trials", {"run": "last"})):
+            refused = await call(tool, state="weird", **arguments)
+            assert refused.is_error
+            assert "'complete'" in refused.content[0].text
 
     talk(address, work, folder=tmp_path)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, StrictInt
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, WorkbenchError
@@ -128,7 +128,7 @@ class ActingTools:
             done = opened.stop(trial)
         return self._acted(opened, done or "the request is sent", "show_run")
 
-    def extend(self, run: str, more_trials: int) -> Acted:
+    def extend(self, run: str, more_trials: StrictInt) -> Acted:
         """Let a run try more configurations than its limit."""
         self._gate.need("control")
         if more_trials < 1:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.foundation.errors import ArgumentError, WorkbenchError
+from workbench.foundation.events import RunState, TrialState
 from workbench.foundation.formatting import without_escapes
 from workbench.runs.descriptions import find_trial
 from workbench.runs.event_lines import describe_agents
@@ -16,7 +17,7 @@ from workbench.runs.run import Run
 from workbench.runs.run_figures import importance_of
 from workbench.runs.trial_decisions import decide_from_runs, decide_versions
 from workbench.store.database import Store
-from workbench.store.history import History, Trial, failure_groups
+from workbench.store.history import Trial, failure_groups
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.programs import describe_versions
 from workbench.views.agents.answers import (
@@ -82,21 +83,21 @@ class ReadingTools:
         """
         return Run(self.store, self.store.run(run).run_id)
 
-    def list_runs(self, page: int = 0, state: str | None = None) -> Runs:
-        """List runs, the newest first. `state` is running, complete, stopped, failed or lost."""
+    def list_runs(self, page: int = 0, state: RunState | None = None) -> Runs:
+        """List runs, the newest first, with the best value of the first objective."""
         rows = [row for row in self.store.runs() if state is None or row.state == state]
         shown, num_pages = page_of(rows, page)
         lines: list[RunLine] = []
         for row in shown:
             history = Run(self.store, row.run_id).history
-            best = history.best()
+            best = history.best_values().get(history.objectives[0].metric)
             lines.append(
                 RunLine(
                     run=row.run_id,
                     name=Data(data=row.name),
                     state=row.state,
                     num_trials=len(history.trials),
-                    best=None if best is None else _number(_first_value(history, best)),
+                    best=_number(best),
                 )
             )
         step = "Call show_run with the id of a run." if lines else "There are no such runs."
@@ -128,12 +129,13 @@ class ReadingTools:
         )
 
     def list_trials(
-        self, run: str, page: int = 0, state: str | None = None, best_first: bool = True
+        self, run: str, page: int = 0, state: TrialState | None = None, best_first: bool = True
     ) -> Trials:
         """List the trials of a run, the best first or in their order."""
         history = self.find(run).history
         ranked = history.ranked() if best_first else []
-        others = [trial for trial in history.trials.values() if trial not in ranked]
+        places = {trial.number for trial in ranked}
+        others = [trial for trial in history.trials.values() if trial.number not in places]
         trials = [trial for trial in (*ranked, *others) if state is None or trial.state == state]
         shown, num_pages = page_of(trials, page)
         step = "Call show_trial or read_curve with the number of a trial."
@@ -352,10 +354,6 @@ def _line(trial: Trial) -> TrialLine:
 
 def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _first_value(history: History, trial: Trial) -> float | None:
-    return trial.values.get(history.objectives[0].metric)
 
 
 def _evenly(steps: Sequence[int]) -> list[int]:
