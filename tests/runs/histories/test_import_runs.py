@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -316,3 +318,107 @@ def test_hostile_names_stay_inside_the_store(tmp_path: Path, store: Store) -> No
     assert isinstance(run, Run)
     assert "/" not in run.experiment.name
     assert run.folder.resolve().is_relative_to(tmp_path.resolve())
+
+
+def _table(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_fractional_epochs_keep_all_rows_in_their_order(tmp_path: Path, store: Store) -> None:
+    lines = ("run,epoch,val_loss,lr", "a,0.5,0.9,0.1", "a,1.0,0.2,0.1", "a,1.5,0.8,0.1")
+    others = ("b,0.5,0.9,0.2", "b,1.5,0.6,0.2", "b,1.0,0.7,0.2")
+    imported = import_runs(_table(tmp_path / "hf.csv", *lines, *others), store=store)
+
+    first, second = imported.runs[0].history.trials.values()
+    assert (first.reports, first.last_step, first.values["val_loss"]) == (3, 2, 0.8)
+    assert (second.last_step, second.values["val_loss"]) == (2, 0.6)
+    assert imported.runs[0].best is not None
+    assert imported.runs[0].best.params == {"lr": 0.2}
+    (source,) = imported.sources
+    assert source.left_out == {}
+    assert any("3 different values in epoch, which are not whole" in it for it in source.notes)
+
+
+def test_whole_steps_are_preferred_to_fractional_ones(tmp_path: Path, store: Store) -> None:
+    lines = ("run,step,iteration,val_loss", "a,0.5,10,0.9", "a,1.0,20,0.2", "a,1.5,30,0.8")
+    (run,) = import_runs(_table(tmp_path / "old.csv", *lines), store=store, metric="val_loss").runs
+    assert run.history.trials[0].last_step == 30
+
+
+def test_tables_that_share_a_row_are_different_experiments(tmp_path: Path, store: Store) -> None:
+    heads = "lr,val_loss"
+    _table(tmp_path / "one.csv", heads, "0.1,0.5", "0.2,0.4")
+    other = _table(tmp_path / "two.csv", heads, "0.1,0.5", "0.3,0.1", "0.4,0.3")
+    import_runs(tmp_path / "one.csv", store=store)
+
+    (source,) = import_runs(other, store=store).sources
+
+    assert (source.num_added, source.num_known, source.left_out) == (3, 0, {})
+    assert len(store.runs()) == 2
+    (tmp_path / "copy.csv").write_bytes(other.read_bytes())
+    (again,) = import_runs(tmp_path / "copy.csv", store=store).sources
+    assert (again.num_added, again.num_known, again.run_id) == (0, 3, source.run_id)
+
+
+def test_a_table_with_a_parameter_of_one_value_can_grow(tmp_path: Path, store: Store) -> None:
+    lines = ("run,step,val_loss,width,act", "a,0,0.5,64,relu", "b,0,0.4,64,relu")
+    path = _table(tmp_path / "old.csv", *lines)
+    import_runs(path, store=store)
+    _table(path, *lines, "c,0,0.3,96,relu")
+
+    (source,) = import_runs(path, store=store).sources
+
+    assert (source.num_added, source.num_known) == (1, 2)
+    (run,) = import_runs(path, store=store).runs
+    assert run.history.trials[2].params == {"width": 96, "act": "relu"}
+
+
+def _mlflow_folder(root: Path, *lines: str) -> Path:
+    run = root / "1" / "ab12"
+    for part in ("metrics", "params"):
+        (run / part).mkdir(parents=True)
+    (root / "1" / "meta.yaml").write_text("experiment_id: '1'\nname: digits\n")
+    (run / "meta.yaml").write_text("run_id: ab12\nrun_name: first\nstatus: 3\n")
+    (run / "params" / "lr").write_text("0.1")
+    _table(run / "metrics" / "val_loss", *lines)
+    return root
+
+
+def test_a_line_of_mlflow_without_a_whole_step_is_counted(tmp_path: Path, store: Store) -> None:
+    lines = ("1700000000000 0.5 0", "1700000001000 0.4 1.0", "1700000002000 0.3 2")
+    root = _mlflow_folder(tmp_path / "mlruns", *lines)
+
+    imported = import_runs(root, store=store)
+
+    assert imported.sources[0].left_out == {"lines of metrics that cannot be read": 1}
+    assert imported.runs[0].history.trials[0].reports == 2
+    assert import_runs(root, store=store).sources[0].num_known == 1
+
+
+def test_an_import_that_fails_leaves_nothing_half_made(tmp_path: Path, store: Store) -> None:
+    path = database(tmp_path, "mlflow")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE metrics RENAME COLUMN is_nan TO nan")
+    with pytest.raises(DataError, match="no such column: is_nan"):
+        import_runs(path, store=store)
+    assert store.runs() == []
+
+
+def test_rows_of_a_database_that_are_no_values_are_counted(tmp_path: Path, store: Store) -> None:
+    path = database(tmp_path, "mlflow")
+    before = import_runs(path, store=store).sources[0]
+    (tmp_path / "other").mkdir()
+    other = database(tmp_path / "other", "mlflow")
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute(
+            "UPDATE metrics SET step = 'x' WHERE rowid IN ("
+            "SELECT metrics.rowid FROM metrics JOIN runs USING (run_uuid)"
+            " WHERE status = 'FINISHED' AND lifecycle_stage = 'active' AND key = 'val_accuracy'"
+            " ORDER BY start_time LIMIT 1)"
+        )
+        connection.commit()
+    with Store.open(str(tmp_path / "second.sqlite"), tmp_path / "second") as second:
+        after = import_runs(other, store=second).sources[0]
+    assert after.left_out == before.left_out | {"values of metrics that cannot be read": 1}
+    assert after.num_added == before.num_added

@@ -248,12 +248,10 @@ def test_an_export_of_neptune_is_read_by_its_columns(tmp_path: Path) -> None:
     (run,) = group.runs
     assert (group.source, run.name) == ("team/digits", "first")
     assert run.params == {"lr": 0.1, "optimizer": "adam"}
-    assert _curve(run, "val/loss") == {0: 1.0, 1: 0.5}
+    assert _curve(run, "val/loss") == {0: 1.0, 1: 0.5, 2: 0.4}  # the places of 0, 1 and 1.5
     assert run.results == {"test/accuracy": 0.8}
-    assert group.left_out == {
-        "values at a step that is not whole": 1,
-        "attributes of the type file": 1,
-    }
+    assert group.left_out == {"attributes of the type file": 1}
+    assert list(group.notes.values()) == [3]
 
 
 def test_a_folder_of_ray_tune_is_read_without_its_pickled_values() -> None:

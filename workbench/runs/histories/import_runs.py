@@ -39,6 +39,7 @@ from workbench.runs.histories.old_runs import RUNNING, OldRun, OldRuns, Point
 from workbench.runs.run import Run, open_store
 from workbench.store.database import Store
 from workbench.store.database.labels import change_tags
+from workbench.store.database.store import delete_run
 from workbench.sweeps.ledger import EventBlocks
 
 _BATCH_EVENTS = 4000
@@ -186,12 +187,12 @@ _Given = tuple[Mapping[str, str], str | None, Goal | None]
 
 
 def _import_group(store: Store, group: OldRuns, given: _Given) -> ImportedSource:
-    known = _find_known(store, group)
     mapping, metric, goal = given
     ended = [run for run in group.runs if run.state != "running"]
     if len(ended) < len(group.runs):
         group.left_out[RUNNING] += len(group.runs) - len(ended)
     group.runs = ended
+    known = _find_known(store, group)
     if not ended:
         return ImportedSource(group.source, group.tool, left_out=dict(group.left_out))
     if known is None:
@@ -219,7 +220,6 @@ def _import_group(store: Store, group: OldRuns, given: _Given) -> ImportedSource
 
 def _find_known(store: Store, group: OldRuns) -> _Known | None:
     """Return the run that an earlier import of the source has made, or None."""
-    keys = {run.key for run in group.runs}
     for run_id in store.imported_ids():
         experiment = store.experiment(run_id)
         if importing_tool(experiment) != group.tool or experiment.train is None:
@@ -227,7 +227,7 @@ def _find_known(store: Store, group: OldRuns) -> _Known | None:
         options = experiment.train.options
         is_same = (options.get("place"), options.get("source")) == (group.place, group.source)
         known = _Known.of(store, group, run_id, experiment)
-        if is_same or keys & known.keys.keys():
+        if is_same or known.holds(group):
             return known
     return None
 
@@ -255,7 +255,7 @@ class _Known:
             dict(options.get("map", {})),
             list(options.get("labels", [])),
             {
-                name: domain.model_dump(mode="json")
+                name: {"type": getattr(domain, "type", None)}
                 for name, domain in experiment.search.root.items()
             },
         )
@@ -269,6 +269,18 @@ class _Known:
                 known._number(names.configuration_of(event.params))
                 known._num_trials = event.trial + 1
         return known
+
+    def holds(self, group: OldRuns) -> bool:
+        """Return whether these are its trials, read at another place.
+
+        The keys of other tools are unique. Rows of different tables may be equal, so a table has to
+        be equal as a whole.
+        """
+        if group.tool != "csv":
+            return any(run.key in self.keys for run in group.runs)
+        return bool(self.keys) and self.keys.keys() == {
+            run.key for run in group.runs if self.names.takes(run)
+        }
 
     def check_given(
         self, mapping: Mapping[str, str], metric: str | None, goal: Goal | None
@@ -308,7 +320,19 @@ class _Known:
         return counts[0], counts[1] - 1
 
     def add(self, runs: Sequence[OldRun]) -> int:
-        """Store runs as trials, and return how many reports they have."""
+        """Store runs as trials, and return how many reports they have.
+
+        If one of them cannot be read, no run is left that has only some of its trials.
+        """
+        is_new = self.run_id is None
+        try:
+            return self._add(runs)
+        except BaseException:
+            if is_new and self.run_id is not None:
+                delete_run(self._store, self.run_id)
+            raise
+
+    def _add(self, runs: Sequence[OldRun]) -> int:
         begun_unix_s = min(
             (run.begun_unix_s for run in runs if run.begun_unix_s is not None),
             default=process_unix_s(),
@@ -334,17 +358,19 @@ class _Known:
                     source=group.source,
                 )
             )
-            for events in _batches(self._events(runs)):
-                num_reports += sum(isinstance(event, TrialReported) for event in events)
-                blocks.note(writer.append(*events))
-            writer.append(
-                RunStateChanged(
-                    state="complete",
-                    time_unix_s=ended_unix_s,
-                    reason=TAG,
-                    message=f"imported from {group.tool}: {group.source}",
+            try:
+                for events in _batches(self._events(runs)):
+                    num_reports += sum(isinstance(event, TrialReported) for event in events)
+                    blocks.note(writer.append(*events))
+            finally:  # whole trials are stored, and importing again adds the others
+                writer.append(
+                    RunStateChanged(
+                        state="complete",
+                        time_unix_s=ended_unix_s,
+                        reason=TAG,
+                        message=f"imported from {group.tool}: {group.source}",
+                    )
                 )
-            )
         return num_reports
 
     def _events(self, runs: Sequence[OldRun]) -> Iterator[list[Event]]:

@@ -26,6 +26,7 @@ from workbench.runs.histories.old_runs import (
     Point,
     parse_number,
     parse_text,
+    whole_step,
 )
 from workbench.runs.histories.sqlite_file import connect, opened, translated
 
@@ -87,7 +88,7 @@ def _experiment_of_database(
         " WHERE experiment_id = ? ORDER BY start_time, run_uuid",
         (experiment[0],),
     )
-    points = _Points(path)
+    points = _Points(path, group.left_out)
     group.close = points.close
     for key, name, status, start_ms, end_ms, stage in rows.fetchall():
         if stage != "active":
@@ -111,8 +112,8 @@ def _experiment_of_database(
 class _Points:
     """Reads the values of one run after the other through one connection."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, left_out: Counter[str]) -> None:
+        self._path, self._left_out = path, left_out
         self._connection: sqlite3.Connection | None = None
 
     def of(self, run: str) -> list[Point]:
@@ -125,10 +126,15 @@ class _Points:
                 " ORDER BY step, timestamp",
                 (run,),
             ).fetchall()
-        return [
-            Point(step, name, _number(value, is_nan=bool(is_nan)), time_ms / 1000.0)
-            for step, name, value, time_ms, is_nan in rows
-        ]
+        points: list[Point] = []
+        for written, name, value, time_ms, is_nan in rows:  # SQLite does not check types
+            step = whole_step(written)
+            if step is None or not isinstance(value, int | float):
+                self._left_out["values of metrics that cannot be read"] += 1
+                continue
+            time_unix_s = time_ms / 1000.0 if isinstance(time_ms, int | float) else None
+            points.append(Point(step, name, _number(value, is_nan=bool(is_nan)), time_unix_s))
+        return points
 
     def close(self) -> None:
         """Close the connection."""
@@ -240,10 +246,10 @@ def _points_of_folder(folder: Path, names: list[str], left_out: Counter[str]) ->
         for line in _text(folder / name).splitlines():
             parts = line.split()
             value = parse_number(parts[1]) if len(parts) > 1 else None
-            if value is None or not parts[0].isdecimal():
+            step = whole_step(parts[2]) if len(parts) > 2 else 0
+            if value is None or step is None or not parts[0].isdecimal():
                 left_out["lines of metrics that cannot be read"] += 1
                 continue
-            step = int(parts[2]) if len(parts) > 2 else 0
             points.append(Point(step, name, value, int(parts[0]) / 1000.0))
     points.sort(key=lambda point: (point.step, point.time_unix_s or 0.0))
     return points

@@ -52,15 +52,15 @@ class Names:
 
     def select(self, group: OldRuns) -> None:
         """Keep the runs that have the objective, or failed before they had one."""
-        metric = self.objectives[0][0]
-        kept = []
-        for run in group.runs:
-            reported = {self.renamed.get(name, name) for name in (*run.metrics, *run.results)}
-            if metric in reported or (run.state == "failed" and run.params):
-                kept.append(run)
-            else:
-                group.left_out[f"without {metric}"] += 1
+        kept = [run for run in group.runs if self.takes(run)]
+        if missing := len(group.runs) - len(kept):
+            group.left_out[f"without {self.objectives[0][0]}"] += missing
         group.runs = kept
+
+    def takes(self, run: OldRun) -> bool:
+        """Return whether a run has the objective, or failed before it had one."""
+        reported = {self.renamed.get(name, name) for name in (*run.metrics, *run.results)}
+        return self.objectives[0][0] in reported or (run.state == "failed" and bool(run.params))
 
     def params_of(self, run: OldRun) -> dict[str, JsonValue]:
         """Return the parameters of a run under their new names, without its seed."""
@@ -70,7 +70,8 @@ class Names:
                 continue
             name = self.renamed.get(old) or _valid(old)
             is_whole = self.search.get(name, {}).get("type") == "int"
-            params[name] = int(value) if is_whole and isinstance(value, float) else value
+            is_whole = is_whole and isinstance(value, float) and value.is_integer()
+            params[name] = int(value) if is_whole else value  # type: ignore[arg-type]
         return params
 
     def configuration_of(self, params: Mapping[str, JsonValue]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.foundation.errors import DataError
-from workbench.runs.histories.old_runs import OldRun, OldRuns, OldState, Point
+from workbench.runs.histories.old_runs import OldRun, OldRuns, OldState, Point, count_steps
 from workbench.runs.scripts.script_objective import likely_objectives
 
 COLUMNS = frozenset({"project_id", "run_id", "attribute_path", "attribute_type", "step"})
@@ -44,7 +44,8 @@ _NAMES = ("sys/name", "sys/custom_run_id", "sys/id")
 class _Run:
     project: str
     attributes: dict[str, Any] = field(default_factory=dict)
-    points: list[Point] = field(default_factory=list)
+    points: list[tuple[float, Point]] = field(default_factory=list)
+    """Each with the step that was written, which may be fractional."""
 
 
 def find_parquet_files(place: Path) -> list[Path]:
@@ -86,9 +87,18 @@ def read_neptune_export(place: Path) -> list[OldRuns]:
             run = runs.setdefault(key, _Run(row["project_id"]))
             _apply(run, row, left_out[row["project_id"]])
     groups: dict[str, OldRuns] = {}
+    written: defaultdict[str, set[float]] = defaultdict(set)
+    for (project, _), run in runs.items():
+        written[project].update(step for step, _ in run.points)
+    steps = {project: count_steps(values) for project, values in written.items()}
     for (project, run_id), run in runs.items():
         group = groups.setdefault(project, OldRuns("neptune", str(place.absolute()), project, []))
-        group.runs.append(_old_run(project, run_id, run))
+        group.runs.append(_old_run(project, run_id, run, steps.get(project, {})))
+    for project, whole in steps.items():
+        if any(not step.is_integer() for step in whole):
+            groups[project].notes[
+                "different steps that are not all whole, so they are counted in their order"
+            ] += len(whole)
     for project, counts in left_out.items():
         groups[project].left_out += counts
     return list(groups.values())
@@ -111,19 +121,18 @@ def _apply(run: _Run, row: dict[str, Any], left_out: Counter[str]) -> None:
     if kind == _SERIES:
         if row.get("float_value") is None or row.get("step") is None:
             left_out["values of a series without a step or a number"] += 1
-        elif row["step"] % 1:
-            left_out["values at a step that is not whole"] += 1
         elif not path.startswith(_SYSTEM):
             time = row.get("timestamp")
             time_unix_s = None if time is None else time.timestamp()
-            run.points.append(Point(int(row["step"]), path, row["float_value"], time_unix_s))
+            point = Point(0, path, row["float_value"], time_unix_s)
+            run.points.append((float(row["step"]), point))
     elif kind in _VALUES:
         run.attributes[path] = row.get(_VALUES[kind])
     else:
         left_out[f"attributes of the type {kind}"] += 1
 
 
-def _old_run(project: str, run_id: str, run: _Run) -> OldRun:
+def _old_run(project: str, run_id: str, run: _Run, steps: dict[float, int]) -> OldRun:
     params: dict[str, JsonValue] = {}
     results: dict[str, float] = {}
     for path, value in run.attributes.items():
@@ -135,17 +144,18 @@ def _old_run(project: str, run_id: str, run: _Run) -> OldRun:
             results[path] = float(value)
         else:
             params[path] = value if isinstance(value, int | float | str) else str(value)
-    times = [point.time_unix_s for point in run.points if point.time_unix_s is not None]
+    points = [point._replace(step=steps[at]) for at, point in run.points if at in steps]
+    times = [point.time_unix_s for point in points if point.time_unix_s is not None]
     created = run.attributes.get("sys/creation_time")
-    run.points.sort(key=lambda point: point.step)
+    points.sort(key=lambda point: point.step)
     names = [run.attributes[name] for name in _NAMES if run.attributes.get(name)]
     return OldRun(
         f"{project}/{run_id}",
         str(names[0]) if names else run_id,
         _state(run.attributes),
         params,
-        sorted({point.metric for point in run.points} | results.keys()),
-        partial(list, run.points),
+        sorted({point.metric for point in points} | results.keys()),
+        partial(list, points),
         results,
         begun_unix_s=created.timestamp() if created is not None else min(times, default=None),
         ended_unix_s=max(times, default=None),

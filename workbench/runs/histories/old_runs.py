@@ -26,6 +26,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _TRUTH = {"true": True, "false": False}
 _MISSING = ("", "null")
 _MAX_DEPTH = 8
+_EXACT = 2**53
+"""From here on, a floating-point number no longer tells steps apart."""
 _WRITTEN_NUMBERS = ("NaN", "Infinity", "-Infinity")
 """How JSON holds what it has no number for."""
 
@@ -142,6 +144,42 @@ def _as_float(number: float) -> float:
         return float(number)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
+
+
+def whole_step(written: object) -> int | None:
+    """Return a step, or None if it is no whole number.
+
+    Args:
+        written: A number, or the text of a whole number.
+
+    Example:
+        >>> from workbench.runs.histories.old_runs import whole_step
+        >>> [whole_step(step) for step in (3, 3.0, "3", 0.5, "1.0", None)]
+        [3, 3, 3, None, None, None]
+    """
+    if isinstance(written, str):
+        return whole_step(int(written)) if _WHOLE.fullmatch(written) else None
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        return None
+    return int(written) if abs(written) < _EXACT and written == int(written) else None
+
+
+def count_steps(steps: Iterable[float]) -> dict[float, int]:
+    """Return the whole step for each step: itself, or its place among all if some are fractional.
+
+    Args:
+        steps: The steps of all runs, such as the epochs 0.5, 1.0 and 1.5. What is not finite is
+            left out.
+
+    Example:
+        >>> from workbench.runs.histories.old_runs import count_steps
+        >>> count_steps([1.5, 0.5, 1.0])
+        {0.5: 0, 1.0: 1, 1.5: 2}
+    """
+    ordered = sorted({step for step in steps if abs(step) < _EXACT})
+    if all(float(step).is_integer() for step in ordered):
+        return {step: int(step) for step in ordered}
+    return {step: place for place, step in enumerate(ordered)}
 
 
 def flatten(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from workbench.runs.histories.old_runs import (
     OldRuns,
     OldState,
     Point,
+    count_steps,
     flatten,
     key_of,
     parse_number,
@@ -97,6 +99,7 @@ class _Columns:
     run: str | None = None
     groups: tuple[str, ...] = ()
     step: str | None = None
+    steps: dict[float, int] = field(default_factory=dict)
     state: str | None = None
     begin: str | None = None
     end: str | None = None
@@ -135,6 +138,7 @@ def read_tables(
                 _name_after_file(run, path, place, num_runs=len(part.runs))
             group.runs += part.runs
             group.left_out += part.left_out
+            group.notes += part.notes
     return [group]
 
 
@@ -152,10 +156,12 @@ def _groups_of_file(path: Path, mapping: Mapping[str, str], metric: str | None) 
     if _is_chart(heads):
         return [_read_chart(path, heads, rows)]
     columns = _named_columns(heads, mapping)
+    columns.step = _step_column(heads, rows)
     by_run: dict[tuple[str, ...], list[_Row]] = {}
     for number, row in enumerate(rows):
         by_run.setdefault(_run_of(row, number, columns), []).append(row)
     _sort_columns(columns, heads, by_run, (mapping, metric))
+    notes = _set_steps(columns, rows)
     groups: dict[tuple[str, ...], OldRuns] = {}
     for identity, own in by_run.items():
         source = identity[:-1]
@@ -164,8 +170,9 @@ def _groups_of_file(path: Path, mapping: Mapping[str, str], metric: str | None) 
             name = "/".join(source) or path.stem
             group = groups[source] = OldRuns("csv", str(path.absolute()), name, [])
         group.runs.append(_run(identity[-1], own, columns, group.left_out))
+    first = next(iter(groups.values()))
+    first.notes += notes
     if columns.others:
-        first = next(iter(groups.values()))
         first.left_out[f"columns: {', '.join(columns.others)}"] += len(columns.others)
     return list(groups.values())
 
@@ -244,7 +251,6 @@ def _named_columns(heads: Sequence[str], mapping: Mapping[str, str]) -> _Columns
     return _Columns(
         run=_first(_RUN_COLUMNS, free),
         groups=tuple(groups[:1]),
-        step=_first(_STEP_COLUMNS, heads),
         state=_first(_STATE_COLUMNS, free),
         begin=_first(_BEGIN_COLUMNS, free),
         end=_first(_END_COLUMNS, free),
@@ -352,9 +358,9 @@ def _time(row: _Row, column: str | None) -> float | None:
 def _points(rows: list[_Row], columns: _Columns, left_out: Counter[str]) -> list[Point]:
     points: list[Point] = []
     for number, row in enumerate(rows):
-        step = _step(row, columns.step, number)
+        step = _step(row, columns, number)
         if step is None:
-            left_out["rows without a whole step"] += 1
+            left_out[f"rows without a number in {columns.step}"] += 1
             continue
         time = _time(row, columns.time)
         for head, metric in columns.metrics.items():
@@ -368,11 +374,47 @@ def _points(rows: list[_Row], columns: _Columns, left_out: Counter[str]) -> list
     return points
 
 
-def _step(row: _Row, column: str | None, number: int) -> int | None:
-    if column is None:
+def _step(row: _Row, columns: _Columns, number: int) -> int | None:
+    if columns.step is None:
         return number
-    value = parse_number(row.get(column, ""))
-    return int(value) if value is not None and value.is_integer() else None
+    value = parse_number(row.get(columns.step, ""))
+    return None if value is None else columns.steps.get(value)
+
+
+def _step_column(heads: Sequence[str], rows: Sequence[_Row]) -> str | None:
+    """Return the column of steps: the first one of whole numbers, or else of numbers."""
+    candidates = [name for name in _STEP_COLUMNS if _first([name], heads)]
+    columns = [column for name in candidates if (column := _first([name], heads)) is not None]
+    numbers = {head: _step_numbers(head, rows) for head in columns}
+    columns = [head for head in columns if numbers[head]]
+    if not columns:
+        return None
+    num_least = len(numbers[columns[0]])
+    whole = [head for head in columns if all(map(float.is_integer, numbers[head]))]
+    return next((head for head in whole if len(numbers[head]) >= num_least), columns[0])
+
+
+def _step_numbers(head: str, rows: Sequence[_Row]) -> list[float]:
+    numbers = [parse_number(row.get(head, "")) for row in rows]
+    return [number for number in numbers if number is not None and math.isfinite(number)]
+
+
+def _set_steps(columns: _Columns, rows: Sequence[_Row]) -> Counter[str]:
+    """Decide which step each row has, and return what was decided."""
+    if columns.step is None:
+        return Counter()
+    numbers = _step_numbers(columns.step, rows)
+    columns.steps = count_steps(numbers)
+    fractional = sorted({number for number in numbers if not number.is_integer()})
+    if not fractional:
+        return Counter()
+    first = columns.steps[fractional[0]]
+    return Counter(
+        {
+            f"different values in {columns.step}, which are not whole, so the steps are their"
+            f" places in order: {fractional[0]:g} is step {first}": len(columns.steps)
+        }
+    )
 
 
 def _is_chart(heads: Sequence[str]) -> bool:
@@ -383,13 +425,15 @@ def _is_chart(heads: Sequence[str]) -> bool:
 def _read_chart(path: Path, heads: Sequence[str], rows: list[_Row]) -> OldRuns:
     """Read a chart: a column of steps, and for each run its value, minimum and maximum."""
     group = OldRuns("csv", str(path.absolute()), path.stem, [])
+    steps = _Columns(step=heads[0])
+    group.notes += _set_steps(steps, rows)
     for head in heads[1:]:
         match = _WANDB_CHART.match(head)
         assert match is not None
         if match[3]:
             group.left_out["columns of minima and maxima"] += 1
             continue
-        columns = _Columns(step=heads[0], metrics={head: match[2]})
+        columns = _Columns(step=heads[0], steps=steps.steps, metrics={head: match[2]})
         own = [row for row in rows if row.get(head)]
         group.runs.append(_run(match[1], own, columns, group.left_out))
     return group

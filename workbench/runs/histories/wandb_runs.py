@@ -22,6 +22,7 @@ from workbench.runs.histories.old_runs import (
     Point,
     flatten,
     numbers_of,
+    whole_step,
 )
 from workbench.training.programs.wandb_files import WandbLog
 from workbench.training.programs.written_metrics import fields_of
@@ -190,8 +191,9 @@ def _points(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[Point]:
     for number, row in enumerate(rows):
         own = _without_own(row)
         numbers = numbers_of(own)
-        step = row.get("_step", number)
-        points += [Point(int(step), name, value, _time(row)) for name, value in numbers.items()]
+        step = whole_step(row.get("_step"))
+        step = number if step is None else step
+        points += [Point(step, name, value, _time(row)) for name, value in numbers.items()]
         if others := len(flatten(own)) - len(numbers):
             left_out["values that are no numbers, such as images and tables"] += others
     return points
