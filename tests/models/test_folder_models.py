@@ -64,6 +64,61 @@ def test_losses_are_those_of_transformers_for_each_conversation_alone(config, tm
         assert float(measured.total / measured.num) == pytest.approx(total / num, abs=1e-5)
 
 
+# OPT and Bloom derive positions from a mask. Mamba reads a row from its beginning to its end.
+@pytest.mark.parametrize(
+    ("config", "options", "can_be_packed"),
+    [
+        ("LlamaConfig", {}, True),
+        ("MistralConfig", {"max_position_embeddings": 6}, True),
+        ("GPT2Config", {"n_positions": 512}, True),
+        ("OPTConfig", {"ffn_dim": 64, "word_embed_proj_dim": 32}, False),
+        ("BloomConfig", {"n_head": 4}, False),
+        ("MambaConfig", {"state_size": 4}, False),
+    ],
+)
+@pytest.mark.parametrize("stored", ["fp32", "bf16"])
+def test_a_model_is_packed_only_if_documents_do_not_see_each_other(
+    config, options, can_be_packed, stored, tmp_path
+):
+    plain = write_model(tmp_path, config, initializer_range=0.3, **options)
+    second = torch.tensor([[7, 8, 9]])
+    rows = torch.tensor([[30, 31, 32, 7, 8, 9], [40, 41, 42, 7, 8, 9]])
+    with torch.no_grad():
+        alone = plain(input_ids=second).logits
+        positions = torch.tensor([[0, 1, 2] * 2] * 2)
+        packed = plain(input_ids=rows, position_ids=positions, use_cache=False).logits
+    assert torch.allclose(packed[:, 3:], alone.expand(2, -1, -1), atol=1e-3) is can_be_packed
+    model = LanguageModel(tmp_path, runs_code=False, attention="auto")
+    model.load(stored)
+    if can_be_packed:
+        model.check_packing()
+        return
+    with pytest.raises(ExperimentError, match="they see each other") as caught:
+        model.check_packing()
+    assert caught.value.field == "data.packing"
+    assert caught.value.next_step == "Set packing: false."
+
+
+def test_flash_attention_gets_all_rows_of_a_packed_batch_as_one(tmp_path, monkeypatch):
+    write_model(tmp_path)
+    model = loaded(tmp_path)
+    inputs = all_rows(split(tmp_path, packing=True))
+    assert len(inputs["labels"]) > 1
+    with torch.no_grad():
+        expected = model(**inputs), model(inputs["input_ids"], inputs["position_ids"]).logits
+        # Without a GPU, the usual attention computes the same.
+        way = property(lambda model: "flash_attention_2")
+        monkeypatch.setattr(LanguageModel, "_attention", way)
+        seen: list[tuple[int, ...]] = []
+        model.inner.get_input_embeddings().register_forward_pre_hook(
+            lambda _, given: seen.append(tuple(given[0].shape))
+        )
+        measured = model(**inputs), model(inputs["input_ids"], inputs["position_ids"]).logits
+    assert {shape[0] for shape in seen} == {1}
+    assert measured[0].total.item() == pytest.approx(expected[0].total.item(), rel=1e-5)
+    torch.testing.assert_close(measured[1], expected[1], rtol=1e-4, atol=1e-4)
+
+
 def test_scores_in_parts_give_the_same_loss_and_gradients(tmp_path, monkeypatch):
     write_model(tmp_path)
     model = loaded(tmp_path)

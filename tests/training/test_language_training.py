@@ -143,6 +143,14 @@ def test_a_training_follows_a_plain_loop(way, folder, tmp_path):
         torch.testing.assert_close(stored[f"inner.{name}"], value, rtol=1e-3, atol=1e-4)
 
 
+def test_a_model_that_cannot_be_packed_is_trained_in_single_rows_only(tmp_path):
+    write_model(tmp_path, "OPTConfig", ffn_dim=64, word_embed_proj_dim=32)
+    write_lines(tmp_path / "train.jsonl", conversations(80))
+    with pytest.raises(AssertionError, match="Set packing: false"):
+        train(experiment(tmp_path, data={"packing": True}, epochs=1), tmp_path / "packed")
+    assert train(experiment(tmp_path, epochs=1), tmp_path / "single")["val_loss"] > 0
+
+
 def train_on_two(
     rank: int, num_workers: int, meeting: str, folders: tuple[str, str], strategies: list[str]
 ) -> None:

@@ -37,6 +37,10 @@ _SCORES_AT_ONCE = 2**26
 """Number of scores in memory at a time: 256 MB in single precision."""
 _NUM_TRIED = 8
 _TOLERANCE = 1e-3
+_SAME_EXACT = 5e-5
+"""Hidden states in single precision with at most this relative difference count as equal."""
+_SAME_ROUNDED = 0.05
+"""The same for weights in lower precision."""
 _OF_TOKENIZERS = (
     "tokenizer*",
     "special_tokens_map.json",
@@ -143,6 +147,73 @@ class LanguageModel(nn.Module):
             note += "; the loss keeps all scores at once, as this model has its own rule for them"
         return note
 
+    def check_packing(self) -> None:
+        """Check with a few tokens that documents in a row do not see each other.
+
+        Many models cannot begin positions again, such as recurrent ones, and those that derive
+        positions from a mask. They read a row as a single document.
+
+        Raises:
+            ExperimentError: If the outputs of the second document of a row depend on the first, or
+                are not those of the same document alone.
+        """
+        if detect_fake_mode() is not None:
+            return
+        was_training = self.inner.training
+        self.inner.eval()
+        problem = "they see each other"
+        try:
+            with torch.no_grad(), self._attention_of_any_device():
+                # Where experts are chosen, rounding alone may choose others, but not each time.
+                if any(self._separates(seed) for seed in range(3)):
+                    return
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+            problem = f"a test of whether they see each other failed: {first_line_of(error)}"
+        finally:
+            self.inner.train(was_training)
+        raise ExperimentError(
+            f"{type(self.inner).__name__} cannot train several conversations in a row: {problem}",
+            field="data.packing",
+            allowed="false",
+            next_step="Set packing: false.",
+        )
+
+    def _separates(self, seed: int) -> bool:
+        """Return whether the second of two documents gets the outputs that it gets alone."""
+        device = next(self.inner.parameters()).device
+        longest = getattr(self._config_of_text, "max_position_embeddings", None) or 2 * _NUM_TRIED
+        length = max(1, min(_NUM_TRIED, longest // 2))
+        draw = torch.Generator().manual_seed(seed)
+        size = (3, length)
+        tokens = torch.randint(self._config_of_text.vocab_size, size, generator=draw).to(device)
+        first, other, second = tokens.split(1)
+        rows = torch.cat([torch.cat([first, other]), second.expand(2, -1)], dim=1)
+        positions = torch.arange(length, device=device).repeat(2, 2)
+        given = {"input_ids": rows, "position_ids": positions, "use_cache": False}
+        packed = self.inner.base_model(**given)[0][:, length:].float()
+        alone = self.inner.base_model(input_ids=second, use_cache=False)[0].float()
+        is_exact = all(item.dtype == torch.float32 for item in self.inner.parameters())
+        limit = (_SAME_EXACT if is_exact else _SAME_ROUNDED) * float(alone.abs().max())
+        return not bool((packed - alone).abs().max() > limit)
+
+    @contextlib.contextmanager
+    def _attention_of_any_device(self) -> Iterator[None]:
+        """Compute attention in a way that needs no GPU."""
+        chosen = self._attention
+        if chosen in (None, "eager", "sdpa"):
+            yield
+            return
+        self.inner.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            self.inner.set_attn_implementation(chosen)
+
+    @property
+    def _attention(self) -> str | None:
+        """How transformers computes attention."""
+        return getattr(self.inner.config, "_attn_implementation", None)
+
     def train_in_single_precision(self) -> None:
         """Keep trained weights in single precision, whatever those below an adapter are stored in.
 
@@ -207,8 +278,15 @@ class LanguageModel(nn.Module):
             given["position_ids"] = position_ids
         if attention_mask is not None:
             given["attention_mask"] = attention_mask
+        if position_ids is not None and "flash" in (self._attention or ""):
+            # It only separates the documents of a batch with a single row. All rows can be one,
+            # because positions begin again with each.
+            given |= {name: given[name].reshape(1, -1) for name in ("input_ids", "position_ids")}
         if labels is None or not self.computes_losses:
-            return self.inner(**given)
+            outputs = self.inner(**given)
+            if given["input_ids"].shape != input_ids.shape:
+                outputs.logits = outputs.logits.reshape(*input_ids.shape, -1)
+            return outputs
         hidden = self.inner.base_model(**given)[0]
         return self._losses(hidden.flatten(0, 1), labels.flatten())
 

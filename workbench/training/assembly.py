@@ -375,6 +375,8 @@ def build_trial_model(
             model, training.weights, field=field_of("training", "weights", params)
         )
         note(loaded.describe(training.weights.path))
+    if pretrained and isinstance(model, LanguageModel) and _is_packed(datasets):
+        model.check_packing()
     # After the weights, whose names do not know the adapter's layers. It freezes the model, except
     # for its own matrices.
     if training.adapter is not None:
@@ -385,6 +387,12 @@ def build_trial_model(
             model.store_only_trained()
     freeze(model, training.parameter_groups)
     return model
+
+
+def _is_packed(datasets: Datasets) -> bool:
+    """Return whether rows have positions, because several documents may be in a row."""
+    inputs = few_inputs(datasets.train)
+    return isinstance(inputs, Mapping) and "position_ids" in inputs
 
 
 def _check_four_bits(training: Training, device: torch.device) -> None:
