@@ -422,3 +422,131 @@ def test_rows_of_a_database_that_are_no_values_are_counted(tmp_path: Path, store
         after = import_runs(other, store=second).sources[0]
     assert after.left_out == before.left_out | {"values of metrics that cannot be read": 1}
     assert after.num_added == before.num_added
+
+
+def test_a_unique_column_tells_runs_of_the_same_name_apart(tmp_path: Path, store: Store) -> None:
+    # The form of the runs that wandb exports from its pages.
+    lines = ("Name,State,ID,lr,val_loss", "base,finished,x1,0.1,0.5", "base,finished,x2,0.2,0.3")
+    imported = import_runs(_table(tmp_path / "old.csv", *lines), store=store)
+
+    trials = imported.runs[0].history.trials
+    assert [trial.values["val_loss"] for trial in trials.values()] == [0.5, 0.3]
+    assert [trial.params["lr"] for trial in trials.values()] == [0.1, 0.2]
+    assert any("so ID tells the runs apart" in note for note in imported.sources[0].notes)
+
+
+def test_curves_of_the_same_name_are_told_apart_by_an_id(tmp_path: Path, store: Store) -> None:
+    lines = ("name,id,step,val_loss", "a,7,0,0.9", "a,7,1,0.5", "a,8,0,0.8", "a,8,1,0.6")
+    (run,) = import_runs(_table(tmp_path / "old.csv", *lines), store=store).runs
+    trials = run.history.trials.values()
+    assert [(trial.reports, trial.values["val_loss"]) for trial in trials] == [(2, 0.5), (2, 0.6)]
+
+
+@pytest.mark.parametrize("step", ["", "epoch", "step"])
+def test_results_of_the_same_name_are_runs_of_their_own(
+    tmp_path: Path, store: Store, step: str
+) -> None:
+    heads = ("run", "seed", "lr", "val_loss", *([step] if step else []))
+    rows: list[tuple[object, ...]] = [
+        (name, seed, lr, loss, *([9] if step else []))
+        for name, seed, lr, loss in (
+            ("base", 1.0, 0.1, 0.5),
+            ("base", 2.0, 0.1, 0.3),
+            ("big", 1.0, 0.2, 0.4),
+        )
+    ]
+    path = _write(tmp_path / "old.csv", rows, heads)
+
+    imported = import_runs(path, store=store, metric="val_loss", names={"lr": "params.lr"})
+
+    trials = imported.runs[0].history.trials.values()
+    assert [trial.values["val_loss"] for trial in trials] == [0.5, 0.3, 0.4]
+    assert [trial.seed for trial in trials] == [1, 2, 1]
+    assert any("are runs of their own" in note for note in imported.sources[0].notes)
+    _write(path, [*rows, ("big", 2.0, 0.2, 0.2, *([9] if step else []))], heads)
+    (again,) = import_runs(path, store=store).sources
+    assert (again.num_added, again.num_known, again.left_out) == (1, 3, {})
+
+
+def test_rows_that_differ_in_metrics_only_are_joined_with_a_note(
+    tmp_path: Path, store: Store
+) -> None:
+    lines = ("run,lr,val_loss", "a,0.1,0.9", "a,0.1,0.5", "b,0.2,0.8", "b,0.2,0.6")
+    imported = import_runs(_table(tmp_path / "old.csv", *lines), store=store, metric="val_loss")
+    trials = imported.runs[0].history.trials.values()
+    assert [(trial.reports, trial.values["val_loss"]) for trial in trials] == [(2, 0.5), (2, 0.6)]
+    assert any("are its steps in their order" in note for note in imported.sources[0].notes)
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "params", "values"),
+    [
+        (
+            _lines("run,width,val_acc", "a,512,91%", 'b,"1,024",93.5%').encode(),
+            [{"width": 512}, {"width": 1024}],
+            [91.0, 93.5],
+        ),
+        (
+            _lines("run;lr;val_loss", "a;0,1;0,512", "b;0,01;1,25").encode(),
+            [{"lr": 0.1}, {"lr": 0.01}],
+            [0.512, 1.25],
+        ),
+        (
+            _lines("sep=;", "run;lr;val_loss", "größe;0.1;0.5", "b;0.2;0.4").encode("utf-16"),
+            [{"lr": 0.1}, {"lr": 0.2}],
+            [0.5, 0.4],
+        ),
+        (
+            _lines("run,layers,val_acc", 'a,"64,32",0.5', 'b,"128,64",0.4').encode(),
+            [{"layers": "64,32"}, {"layers": "128,64"}],
+            [0.5, 0.4],
+        ),
+    ],
+)
+def test_numbers_are_read_as_people_and_spreadsheets_write_them(
+    tmp_path: Path,
+    store: Store,
+    content: bytes,
+    params: list[dict[str, object]],
+    values: list[float],
+) -> None:
+    (tmp_path / "old.csv").write_bytes(content)
+    imported = import_runs(tmp_path / "old.csv", store=store)
+    trials = imported.runs[0].history.trials.values()
+    assert [trial.params for trial in trials] == params
+    assert [next(iter(trial.values.values())) for trial in trials] == values
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"run,val_acc\na,good\nb,0.9_1\n", "column val_acc: line 2 has 'good'"),
+        (b"run,val_acc\na,0,91\n", "line 2 has 3 cells, but there are 2 columns"),
+        (b"PK\x03\x04\x00\x00run,val_acc\n", "old.csv is"),
+        (b"\x80\x81\x00\x01\xff\xfe\x00\x02\x03", "old.csv is not text"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_with_the_place(
+    tmp_path: Path, store: Store, content: bytes, message: str
+) -> None:
+    (tmp_path / "old.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        import_runs(tmp_path / "old.csv", store=store)
+    assert store.runs() == []
+
+
+def test_a_text_among_the_numbers_of_a_metric_is_counted(tmp_path: Path, store: Store) -> None:
+    lines = ("run,lr,val_acc", "a,0.1,0.9", "b,0.2,crashed", "c,0.3,0.8")
+    (source,) = import_runs(_table(tmp_path / "old.csv", *lines), store=store).sources
+    assert source.left_out == {"texts in val_acc": 1, "without val_acc": 1}
+    assert source.num_added == 2
+
+
+def test_an_empty_new_name_is_refused(tmp_path: Path, store: Store) -> None:
+    path = _write(tmp_path / "old.csv", _rows(range(4)))
+    with pytest.raises(ArgumentError, match="the new name of 'learning_rate' is empty"):
+        import_runs(path, store=store, names={"learning_rate": ""})

@@ -131,6 +131,27 @@ def test_event_files_of_splits_and_of_several_curves_belong_to_one_run(tmp_path:
     assert {point.metric for point in runs["torch"].read_points()} == {"loss/train", "loss/val"}
 
 
+def test_trials_in_folders_called_test_and_dev_are_runs(tmp_path: Path) -> None:
+    writers = pytest.importorskip("tensorboardX")
+    for name, value in (("test", 0.9), ("dev", 0.7), ("main", 0.5)):
+        with writers.SummaryWriter(str(tmp_path / "several" / name)) as writer:
+            writer.add_scalar("loss", value, 1)
+    for name in ("test", "dev"):
+        with writers.SummaryWriter(str(tmp_path / "two" / name)) as writer:
+            writer.add_scalar("loss", 0.3, 1)
+    for name in ("", "eval"):  # as an Estimator of TensorFlow writes it
+        with writers.SummaryWriter(str(tmp_path / "estimator" / name)) as writer:
+            writer.add_scalar("loss", 0.2, 1)
+
+    runs = _by_name(_read(tmp_path)[0])
+
+    assert sorted(runs) == [
+        *("estimator", "several/dev", "several/main", "several/test", "two/dev", "two/test"),
+    ]
+    assert _curve(runs["several/test"], "loss") == pytest.approx({1: 0.9})
+    assert _curve(runs["estimator"], "eval/loss") == pytest.approx({1: 0.2})
+
+
 def test_a_project_of_trackio_is_read_and_other_values_are_counted(tmp_path: Path) -> None:
     (group,) = _read(database(tmp_path, "trackio"))
 

@@ -302,12 +302,13 @@ class _Known:
 
     def select(self, runs: Sequence[OldRun], left_out: Counter[str]) -> list[OldRun]:
         """Return the runs that are not stored yet, oldest first."""
-        stored_names = set(self.keys.values())
+        present = {run.key for run in runs}
+        vanished = {name for key, name in self.keys.items() if key not in present}
         new = []
         for run in runs:
             if run.key in self.keys:
                 continue
-            if self.keys and run.name in stored_names and self._group.tool == "csv":
+            if run.name in vanished and self._group.tool == "csv":
                 left_out[_CHANGED] += 1
                 continue
             new.append(run)

@@ -16,11 +16,10 @@ from workbench.experiment.goals import Goal
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.formatting import format_count
-from workbench.runs.histories.old_runs import OldRun, OldRuns
+from workbench.runs.histories.old_runs import OldRun, OldRuns, is_seed, whole_step
 from workbench.runs.histories.tables import without_prefix
 from workbench.runs.scripts.script_objective import guessed_goal, likely_objectives
 
-_SEED = re.compile(r"(?:^|[._-])(?:seed|random_state)$", re.IGNORECASE)
 _INVALID = re.compile(r"[^\w.-]+")
 _VALID = re.compile(r"[^\W\d]\w*(?:[.-]\w+)*")
 _LOG_RATIO = 50.0
@@ -80,16 +79,11 @@ class Names:
         return json.dumps(told, sort_keys=True, default=str)
 
 
-def is_seed(name: str) -> bool:
-    """Return whether a parameter is a seed. Trainings that differ only in it are repeats."""
-    return _SEED.search(name) is not None
-
-
 def seed_of(run: OldRun) -> int:
     """Return the seed of a run, 0 if it has none."""
     for name, value in run.params.items():
-        if is_seed(name) and isinstance(value, int) and not isinstance(value, bool):
-            return value % _MAX_SEED
+        if is_seed(name) and (seed := whole_step(value)) is not None:
+            return seed % _MAX_SEED
     return 0
 
 
@@ -106,6 +100,10 @@ def resolve_mapping(groups: Iterable[OldRuns], mapping: Mapping[str, str]) -> di
     known = {name for group in groups for run in group.runs for name in _all_names(run)}
     resolved: dict[str, str] = {}
     for old, new in mapping.items():
+        if not new.strip():
+            raise ArgumentError(
+                f"the new name of {old!r} is empty", field="map", allowed="OLD=NEW, such as lr=rate"
+            )
         plain = old if old in known else without_prefix(old)
         if plain not in known:
             raise ArgumentError(f"no run has {old!r}", field="map", allowed=_some(sorted(known)))

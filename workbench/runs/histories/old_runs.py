@@ -23,6 +23,7 @@ RUNNING = "still running, so import it again when it has ended"
 DELETED = "deleted"
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9]\d*)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_SEED = re.compile(r"(?:^|[._-])(?:seed|random_state)$", re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
 _MISSING = ("", "null")
 _MAX_DEPTH = 8
@@ -134,7 +135,7 @@ def parse_number(text: str | float | None) -> float | None:
     if isinstance(text, int | float):
         return _as_float(text)
     try:
-        return float(text)
+        return None if "_" in text else float(text)  # Python reads 0.9_1 as 0.91
     except (TypeError, ValueError):
         return None
 
@@ -144,6 +145,11 @@ def _as_float(number: float) -> float:
         return float(number)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
+
+
+def is_seed(name: str) -> bool:
+    """Return whether a parameter is a seed. Trainings that differ only in it are repeats."""
+    return _SEED.search(name) is not None
 
 
 def whole_step(written: object) -> int | None:

@@ -14,13 +14,22 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
+from workbench.data.number_texts import (
+    DECIMAL_COMMA,
+    NumberText,
+    is_marker,
+    number_text_of,
+    plain_signs,
+    shows_decimal_commas,
+)
+from workbench.data.text_layout import open_text
 from workbench.foundation.errors import DataError
 from workbench.runs.histories.old_runs import (
     OldRun,
@@ -29,6 +38,7 @@ from workbench.runs.histories.old_runs import (
     Point,
     count_steps,
     flatten,
+    is_seed,
     key_of,
     parse_number,
     parse_text,
@@ -89,7 +99,21 @@ _STATES: dict[str, OldState] = {
 _WANDB_CHART = re.compile(r"^(.+) - (.+?)(__MIN|__MAX)?$")
 _OF_JSON, _PARQUET = (".jsonl", ".ndjson"), ".parquet"
 _SUFFIXES = (".csv", ".tsv", *_OF_JSON, _PARQUET)
+_SAID = re.compile(r"\ufeff?sep=.", re.IGNORECASE)
+_TIME = re.compile(r"time|date|elapsed|second|created|_s$|_ms$|_per_", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
 _Row = dict[str, str]
+
+
+@dataclass
+class _Table:
+    """What a file holds, all values as texts, and the line of each row."""
+
+    path: Path
+    heads: list[str]
+    rows: list[_Row] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    separator: str = ""
 
 
 @dataclass
@@ -97,6 +121,10 @@ class _Columns:
     """What the columns of a table are."""
 
     run: str | None = None
+    id: str | None = None
+    """The column that tells runs of the same name apart."""
+    are_rows: bool = False
+    """Whether rows of the same name are runs of their own."""
     groups: tuple[str, ...] = ()
     step: str | None = None
     steps: dict[float, int] = field(default_factory=dict)
@@ -152,24 +180,41 @@ def _name_after_file(run: OldRun, path: Path, root: Path, *, num_runs: int) -> N
 
 
 def _groups_of_file(path: Path, mapping: Mapping[str, str], metric: str | None) -> list[OldRuns]:
-    heads, rows = _read(path)
+    table = _read(path)
+    heads, rows = table.heads, table.rows
+    texts = _read_numbers(table, (*mapping, metric or ""))
     if _is_chart(heads):
-        return [_read_chart(path, heads, rows)]
+        chart = _read_chart(path, heads, rows)
+        chart.notes += texts
+        return [chart]
     columns = _named_columns(heads, mapping)
     columns.step = _step_column(heads, rows)
+    texts += _tell_runs(columns, [head for head in heads if head not in mapping], rows)
     by_run: dict[tuple[str, ...], list[_Row]] = {}
     for number, row in enumerate(rows):
         by_run.setdefault(_run_of(row, number, columns), []).append(row)
     _sort_columns(columns, heads, by_run, (mapping, metric))
-    notes = _set_steps(columns, rows)
+    notes = texts + _check_metrics(table, columns, metric) + _set_steps(columns, rows)
     groups: dict[tuple[str, ...], OldRuns] = {}
+    num_named: Counter[tuple[str, ...]] = Counter()
+    num_equal: Counter[str] = Counter()
     for identity, own in by_run.items():
-        source = identity[:-1]
+        source, token = identity[:-2], identity[-1]
+        name = identity[-2] or token
+        num_named[(*source, name)] += 1
+        if (count := num_named[(*source, name)]) > 1:
+            name += f" ({token if columns.id else count})"
         group = groups.get(source)
         if group is None:
             name = "/".join(source) or path.stem
             group = groups[source] = OldRuns("csv", str(path.absolute()), name, [])
-        group.runs.append(_run(identity[-1], own, columns, group.left_out))
+        run = _run(name, own, columns, group.left_out)
+        # The key does not depend on the other rows, so that the table can grow.
+        run.key = key_of("csv", identity[-2], own)
+        num_equal[run.key] += 1
+        if num_equal[run.key] > 1:
+            run.key = key_of(run.key, num_equal[run.key])
+        group.runs.append(run)
     first = next(iter(groups.values()))
     first.notes += notes
     if columns.others:
@@ -177,32 +222,47 @@ def _groups_of_file(path: Path, mapping: Mapping[str, str], metric: str | None) 
     return list(groups.values())
 
 
-def _read(path: Path) -> tuple[list[str], list[_Row]]:
-    """Return the heads and the rows of a table, all values as texts."""
+def _read(path: Path) -> _Table:
+    """Return a table, all values as texts."""
     if path.suffix.lower() in _OF_JSON:
-        heads, rows = _of_documents(_json_rows(path))
+        table = _of_documents(path, _json_rows(path))
     elif path.suffix.lower() == _PARQUET:
         import pyarrow.parquet as pq
 
-        heads, rows = _of_documents(pq.read_table(path).to_pylist())
+        table = _of_documents(path, pq.read_table(path).to_pylist())
     else:
-        heads, rows = _read_csv(path)
-    if twice := [head for head, count in Counter(heads).items() if count > 1 and head]:
+        table = _read_csv(path)
+    if twice := [head for head, count in Counter(table.heads).items() if count > 1 and head]:
         raise DataError(f"{path} has the column {twice[0]} twice", field=twice[0])
-    if not rows:
+    if not table.rows:
         raise DataError(f"{path} has no rows", allowed="a row of names, and rows of values")
-    return heads, rows
+    return table
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[_Row]]:
+def _read_csv(path: Path) -> _Table:
     try:
-        with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
+        with open_text(path, field="place") as file:
             sample = file.read(2**16)
-            file.seek(0)
-            reader = csv.reader(file, delimiter=_delimiter(sample))
+        with open_text(path, field="place") as file:
+            separator = _delimiter(sample)
+            if _SAID.fullmatch(sample.partition("\n")[0].strip()):  # as Excel writes it
+                separator = file.readline().strip()[-1]
+            reader = csv.reader(file, delimiter=separator)
             heads = [head.strip() for head in next(reader, [])]
-            return heads, [dict(zip(heads, row, strict=False)) for row in reader if any(row)]
-    except (OSError, csv.Error) as error:
+            table = _Table(path, heads, separator=separator)
+            for row in reader:
+                if any(row[len(heads) :]):
+                    raise DataError(
+                        f"{path}: line {reader.line_num} has {len(row)} cells, but there are"
+                        f" {len(heads)} columns",
+                        field="place",
+                        next_step="Put texts and numbers with commas in quotation marks.",
+                    )
+                if any(row):
+                    table.rows.append(dict(zip(heads, row, strict=False)))
+                    table.lines.append(reader.line_num)
+            return table
+    except (OSError, csv.Error, UnicodeError) as error:
         raise DataError(f"{path} cannot be read: {error}", allowed="a CSV file") from error
 
 
@@ -223,12 +283,13 @@ def _json_rows(path: Path) -> list[Mapping[str, Any]]:
     return rows
 
 
-def _of_documents(documents: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[_Row]]:
+def _of_documents(path: Path, documents: Iterable[Mapping[str, Any]]) -> _Table:
     rows = [
         {name: _as_text(value) for name, value in flatten(document).items() if value is not None}
         for document in documents
     ]
-    return list(dict.fromkeys(name for row in rows for name in row)), rows
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    return _Table(path, heads, rows, list(range(1, len(rows) + 1)))
 
 
 def _as_text(value: Any) -> str:
@@ -259,16 +320,206 @@ def _named_columns(heads: Sequence[str], mapping: Mapping[str, str]) -> _Columns
 
 
 def _first(names: Sequence[str], heads: Collection[str]) -> str | None:
-    """Return the first of some names that a table has. Capital letters do not matter."""
-    plain = {head.lower(): head for head in reversed(list(heads))}
+    """Return the first of some names that a table has.
+
+    Capital letters do not matter, and spaces are underscores: the pages of MLflow write `Run ID`.
+    """
+    plain = {head.lower().replace(" ", "_"): head for head in reversed(list(heads))}
     return next((plain[name.lower()] for name in names if name.lower() in plain), None)
 
 
 def _run_of(row: _Row, number: int, columns: _Columns) -> tuple[str, ...]:
+    """Return the group of a row, the name of its run, and what tells it from others of the name."""
     groups = tuple(row.get(name, "") for name in columns.groups)
-    if columns.run is not None:
-        return (*groups, row.get(columns.run, ""))
-    return (*groups, "" if columns.step is not None else str(number))
+    name = "" if columns.run is None else row.get(columns.run, "")
+    if columns.id is not None:
+        return (*groups, name, row.get(columns.id, ""))
+    is_row = columns.are_rows or (columns.run is None and columns.step is None)
+    return (*groups, name, str(number) if is_row else "")
+
+
+def _tell_runs(columns: _Columns, heads: Sequence[str], rows: Sequence[_Row]) -> Counter[str]:
+    """Decide how runs of the same name are told apart, and return what was decided."""
+    candidates = [head for name in _RUN_COLUMNS if (head := _first([name], heads)) is not None]
+    others = [head for head in dict.fromkeys(candidates) if head != columns.run]
+    counts = Counter(_run_of(row, 0, columns) for row in rows)
+    num_shared = sum(count for count in counts.values() if count > 1)
+    if columns.run is None or not num_shared:
+        return Counter()
+    same = f"rows have the same {columns.run} as another one"
+    unique = [head for head in others if _is_unique(head, columns, rows)]
+    if columns.step is not None:
+        if not _clash(columns, heads, rows):
+            return Counter()
+        for head in (*(head for head in others if head not in unique), *unique):
+            apart = replace(columns, id=head)
+            if all(row.get(head) for row in rows) and not _clash(apart, heads, rows):
+                columns.id = head
+                return Counter({f"{same}, so {head} tells the runs apart": num_shared})
+        if not _are_results(columns, heads, rows) or _is_curve(columns, heads, rows):
+            return Counter()  # the later values replace the others, which is counted
+        if columns.step.lower() not in _ALWAYS_STEPS:
+            columns.step = None
+    elif unique:
+        columns.id = unique[0]
+        return Counter({f"{same}, so {unique[0]} tells the runs apart": num_shared})
+    elif _is_curve(columns, heads, rows):
+        return Counter({f"{same}, and are its steps in their order": num_shared})
+    columns.are_rows = True
+    return Counter({f"{same}, and are runs of their own": num_shared})
+
+
+def _is_unique(head: str, columns: _Columns, rows: Sequence[_Row]) -> bool:
+    values = [(*(row.get(name, "") for name in columns.groups), row.get(head, "")) for row in rows]
+    return len(set(values)) == len(rows) and all(value[-1] for value in values)
+
+
+def _compared(heads: Iterable[str]) -> list[str]:
+    """Return the columns that may tell runs apart: settings and results, but no times or names."""
+    apart = {name.lower() for name in (*_RUN_COLUMNS, *_GROUP_COLUMNS, *_STEP_COLUMNS)}
+    apart |= {*_STATE_COLUMNS, *_OTHER_COLUMNS}
+    return [
+        head
+        for head in heads
+        if head.lower().replace(" ", "_") not in apart and not _TIME.search(head)
+    ]
+
+
+def _clash(columns: _Columns, heads: Sequence[str], rows: Sequence[_Row]) -> bool:
+    """Return whether a run would have two values of a setting, or of a metric at one step."""
+    compared = _compared(heads)
+    settings = [head for head in compared if _PARAM.match(head) or is_seed(head)]
+    known: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        run = _run_of(row, 0, columns)
+        step = row.get(columns.step or "", "")
+        for head in compared:
+            if not (text := row.get(head, "")):
+                continue
+            place = (*run, head) if head in settings else (*run, step, head)
+            if known.setdefault(place, text) != text:
+                return True
+    return False
+
+
+def _are_results(columns: _Columns, heads: Sequence[str], rows: Sequence[_Row]) -> bool:
+    """Return whether rows of the same name are results of different trainings, not one curve."""
+    seeds = [head for head in heads if is_seed(head)]
+    values: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        for head in (columns.step or "", *seeds):
+            values.setdefault((*_run_of(row, 0, columns), head), set()).add(row.get(head, ""))
+    has_seeds = any(len(own) > 1 for place, own in values.items() if place[-1] in seeds)
+    return has_seeds or all(len(own) == 1 for own in values.values())
+
+
+def _is_curve(columns: _Columns, heads: Sequence[str], rows: Sequence[_Row]) -> bool:
+    """Return whether rows of the same name differ in metrics only."""
+    known: dict[tuple[str, ...], str] = {}
+    settings = [
+        head
+        for head in _compared(heads)
+        if not _METRIC.match(head) and not likely_objectives([head])
+    ]
+    return not any(
+        known.setdefault((*_run_of(row, 0, columns), head), row.get(head, "")) != row.get(head, "")
+        for row in rows
+        for head in settings
+    )
+
+
+def _read_numbers(table: _Table, wanted: Collection[str]) -> Counter[str]:
+    """Write the numbers of a table plainly, such as 91%, 1,024 or 0,5, and return what was done.
+
+    Args:
+        table: The table, which is changed.
+        wanted: Names of columns that somebody has named.
+    """
+    others = {
+        head: [text for row in table.rows if (text := row.get(head, "").strip())]
+        for head in table.heads
+        if any(parse_number(text) is None for row in table.rows if (text := row.get(head, "")))
+    }
+    others = {head: texts for head, texts in others.items() if any(map(_DIGIT.search, texts))}
+    notes: Counter[str] = Counter()
+    if not others:
+        return notes
+    import pandas as pd
+
+    is_of_commas = False
+    if table.separator in (";", "\t"):
+        columns = [[row.get(head, "") for row in table.rows] for head in table.heads]
+        is_of_commas = shows_decimal_commas(columns, are_usual=True) is not False
+    for head, texts in others.items():
+        is_metric = bool(_METRIC.match(head) or likely_objectives([head]))
+        values = pd.Series(texts, dtype=object)
+        values.attrs[DECIMAL_COMMA] = is_of_commas
+        form = number_text_of(values, min_share=0.5 if is_metric else 1.0)
+        if form is None or form.unit not in ("", "%"):
+            continue
+        has_commas = form.has_thousands or form.has_decimal_comma
+        is_clear = is_of_commas or (form.has_thousands and any("," not in it for it in texts))
+        if has_commas and not is_metric and not is_clear:
+            first = next(text for text in texts if "," in text)
+            notes[f"texts in {head}, such as {first}, stay texts, as they may be lists"] += len(
+                texts
+            )
+            continue
+        notes += _write_plainly(table, head, form)
+    return notes
+
+
+def _write_plainly(table: _Table, head: str, form: NumberText) -> Counter[str]:
+    notes: Counter[str] = Counter()
+    reason = ""
+    for row in table.rows:
+        text = row.get(head, "").strip()
+        is_other = plain_signs(text).lower() in form.missing or is_marker(text)
+        if is_other or (parse_number(text) is not None and not form.has_decimal_comma):
+            continue
+        number = form.parse(text)
+        row[head] = str(int(number)) if number.is_integer() else repr(number)
+        reason = reason or f"texts in {head} are read as numbers, such as {text} as {row[head]}"
+        notes[reason] += row[head] != text
+    return +notes
+
+
+def _check_metrics(table: _Table, columns: _Columns, metric: str | None) -> Counter[str]:
+    """Refuse a table whose metric has no numbers, with the first text that is none.
+
+    Returns:
+        The columns with the name of a metric that are none, if there are metrics.
+    """
+    notes: Counter[str] = Counter()
+    usable = [head for head in columns.metrics if _first_text(table, head) is None]
+    for head in (*columns.metrics, *columns.params):
+        is_metric = head in columns.metrics or bool(likely_objectives([head]))
+        problem = _first_text(table, head) if is_metric else None
+        if problem is None:
+            continue
+        line, text = problem
+        if usable and metric not in (head, without_prefix(head)):
+            if _DIGIT.search(text):
+                notes[f"column named like a metric has no number: {head} has {text!r}"] += 1
+            continue
+        raise DataError(
+            f"{table.path} has no number in the column {head}: line {line} has {text!r}",
+            field=head,
+            allowed="numbers such as 0.91, 91% or 1,024.5",
+        )
+    return notes
+
+
+def _first_text(table: _Table, head: str) -> tuple[int, str] | None:
+    """Return the first line of a column without a number, and its text, or None."""
+    problem = None
+    for line, row in zip(table.lines, table.rows, strict=True):
+        text = row.get(head, "")
+        if text and parse_number(text) is not None:
+            return None
+        if text and problem is None:
+            problem = line, text
+    return problem
 
 
 def _sort_columns(
@@ -314,8 +565,12 @@ def _is_metric_column(
 ) -> bool:
     texts = [{row.get(head, "") for row in rows} for rows in by_run.values()]
     known = {text for own in texts for text in own if text not in ("", "None")}
-    if not known or any(parse_number(text) is None for text in known):
+    if not known:
         return False
+    if any(parse_number(text) is None for text in known):
+        cells = [row[head] for rows in by_run.values() for row in rows if row.get(head)]
+        num_numbers = sum(parse_number(text) is not None for text in cells)
+        return 2 * num_numbers >= len(cells) and bool(likely_objectives([name]))
     if has_params or any(len(own - {""}) > 1 for own in texts):
         return True
     return bool(likely_objectives([name]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,8 @@ _PLUGIN_DATA, _CONTENT, _START_INFO, _END_INFO = 1, 2, 3, 4
 _HPARAMS, _KEY, _MAP_VALUE, _STATUS, _FAILURE = 1, 1, 2, 1, 2
 _NUMBER_VALUE, _STRING_VALUE, _BOOL_VALUE = 2, 3, 4
 _OF_HPARAMS = b"_hparams_/"
-_SPLITS = frozenset(("train", "training", "validation", "val", "valid", "eval", "test", "dev"))
+_TRAIN_SPLITS = frozenset(("train", "training"))
+_SPLITS = _TRAIN_SPLITS | {"validation", "val", "valid", "eval", "test", "dev"}
 
 
 @dataclass
@@ -87,7 +88,7 @@ def _runs(folders: dict[Path, _Folder]) -> dict[Path, list[tuple[str, _Folder]]]
         if place.parent.parent in folders and _tags(read) == {place.parent.name}:
             curve = f"{_CURVE}{place.parent.name}/{place.name}"  # as tensorboardX writes it
             runs.setdefault(place.parent.parent, []).append((curve, read))
-        elif place.name in _SPLITS:
+        elif place.name in _SPLITS and _is_run(place.parent, folders):
             runs.setdefault(place.parent, []).append((place.name, read))
         elif place.parent in folders and read.has_hparams:
             runs.setdefault(place.parent, []).append(("", read))
@@ -96,6 +97,15 @@ def _runs(folders: dict[Path, _Folder]) -> dict[Path, list[tuple[str, _Folder]]]
         else:
             runs.setdefault(place, []).append(("", read))
     return runs
+
+
+def _is_run(folder: Path, folders: Collection[Path]) -> bool:
+    """Return whether a folder is a run, or only contains runs that may be called `test`.
+
+    It is one if it has event files of its own, or folders of splits only, with one to train on.
+    """
+    names = {place.name for place in folders if place.parent == folder}
+    return folder in folders or (names <= _SPLITS and not names.isdisjoint(_TRAIN_SPLITS))
 
 
 def _tags(read: _Folder) -> set[str]:
