@@ -302,11 +302,32 @@ def test_epochs_are_equal_parts_of_a_number_of_tokens(folder, tmp_path):
     assert 4 * tokens == pytest.approx(1_000_000, rel=0.01)
 
 
-def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("config", "options", "adapter", "is_alone"),
+    [
+        ("LlamaConfig", {}, ADAPTERS["dora"], True),
+        # The head is the same weight as the embedding.
+        (
+            "LlamaConfig",
+            {"tie_word_embeddings": True},
+            {"unfrozen": ["norm", "embed_tokens"]},
+            True,
+        ),
+        ("GPT2Config", {"n_positions": 512}, {"rank": 4}, True),  # its linear layers are own ones
+        ("Qwen2Config", {}, {"unfrozen": ["bias$"]}, False),  # biases of adapted layers
+    ],
+    ids=["dora", "whole modules", "GPT-2", "parts of adapted layers"],
+)
+def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(
+    config, options, adapter, is_alone, tmp_path
+):
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    written = experiment(folder, epochs=1, adapter=ADAPTERS["dora"])
+    folder = tmp_path / "base"
+    write_model(folder, config, initializer_range=0.3, **options)
+    write_lines(folder / "train.jsonl", conversations(40))
+    written = experiment(folder, epochs=1, adapter=adapter, lr=0.05)
     train(written, tmp_path)
     weights = tmp_path / "weights.safetensors"
     write_weights(tmp_path / "checkpoints" / "best.pt", weights)
@@ -314,17 +335,58 @@ def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(folde
     tokens = torch.tensor([[3, 40, 50, 60]])
     with torch.no_grad():
         expected = trained(tokens).logits
-    write_language_model(written, {}, weights, tmp_path)
+    about = write_language_model(written, {}, weights, tmp_path)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    alone = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
-        before = AutoModelForCausalLM.from_pretrained(folder).eval()(tokens).logits
+        before = base(tokens).logits
         torch.testing.assert_close(merged(tokens).logits, expected, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(alone(tokens).logits, expected, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(before, expected, atol=1e-2)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(folder).chat_template
+    assert (tmp_path / "adapter").exists() is is_alone
+    if not is_alone:
+        assert "no folder with it alone, because weights that PEFT cannot store" in about
+        biases = [name for name, _ in base.named_parameters() if name.endswith("bias")]
+        changed = merged.state_dict()
+        assert biases
+        assert not any(torch.equal(changed[name], base.get_parameter(name)) for name in biases)
+        return
+    assert "stored alone in `adapter/`" in about
+    alone = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(alone(tokens).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_adapter_on_other_weights_than_those_of_the_folder_is_not_stored_alone(folder, tmp_path):
+    pytest.importorskip("peft")
+    adapted = {"adapter": {"rank": 2}, "weights": {"path": str(folder)}}
+    written = experiment(folder, epochs=1, **adapted)
+    train(written, tmp_path)
+    weights = tmp_path / "weights.safetensors"
+    write_weights(tmp_path / "checkpoints" / "best.pt", weights)
+    assert "other weights" in write_language_model(written, {}, weights, tmp_path)
+    assert not (tmp_path / "adapter").exists()
+
+
+def test_patterns_and_files_have_the_names_of_transformers(folder, tmp_path):
+    from safetensors.torch import load_file
+
+    groups = {"^model.embed": {"frozen": True}, "^lm_head": {"lr_factor": 1e-9}}
+    written = experiment(folder, epochs=1, weights={"path": str(folder)}, parameter_groups=groups)
+    values = train(written, tmp_path / "first")
+    weights = tmp_path / "weights.safetensors"
+    write_weights(tmp_path / "first" / "checkpoints" / "last.pt", weights)
+    write_language_model(written, {}, weights, tmp_path)
+    before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "model"))
+    name = "model.embed_tokens.weight"
+    assert torch.equal(after[name], before[name])
+    torch.testing.assert_close(after["lm_head.weight"], before["lm_head.weight"])
+    assert not torch.allclose(after["model.norm.weight"], before["model.norm.weight"])
+    for number, path in enumerate((weights, tmp_path, tmp_path / "model")):
+        again = experiment(folder, epochs=1, lr=1e-12, weights={"path": str(path)})
+        started = train(again, tmp_path / f"from-{number}")
+        assert started["val_loss"] == pytest.approx(values["val_loss"], abs=1e-5)
 
 
 def train_adapter_on_two(

@@ -28,7 +28,7 @@ from workbench.foundation.errors import (
     install_command,
 )
 from workbench.models.calls import TokenLosses
-from workbench.models.low_rank import merge_adapter, write_adapter
+from workbench.models.low_rank import can_write_adapter, merge_adapter, write_adapter
 from workbench.models.pairing import IGNORED
 
 FIELD = "model.path"
@@ -50,6 +50,10 @@ _OF_TOKENIZERS = (
     "chat_template*",
 )
 """The files of a tokenizer in the folder of a model."""
+
+
+PREFIX = "inner."
+"""Where the names of weights of a `LanguageModel` differ from those that transformers gives."""
 
 
 class LanguageModel(nn.Module):
@@ -237,22 +241,39 @@ class LanguageModel(nn.Module):
         self.register_state_dict_post_hook(leave_out)
         self.register_load_state_dict_post_hook(expect_no_others)
 
-    def write(self, folder: Path, *, has_adapter: bool) -> None:
+    def write(self, folder: Path, *, has_adapter: bool, is_of_folder: bool = True) -> str:
         """Write the model and its tokenizer as transformers does, and its adapter as PEFT does.
 
         Args:
             folder: A folder. The model is written to `model`, an adapter also to `adapter`.
             has_adapter: Whether the model has an adapter. It is merged into the model.
+            is_of_folder: Whether the weights that were not trained are those in the folder of the
+                model.
+
+        Returns:
+            What was written, for readers.
         """
+        about = "`model/` is the trained model for transformers."
         if has_adapter:
-            (folder / "adapter").mkdir(parents=True)
-            write_adapter(self.inner, folder / "adapter", self._folder.absolute())
+            about += " The adapter is merged into it"
+            reason = None
+            if not is_of_folder:
+                reason = "it was trained on other weights than those in the folder of the model"
+            elif not can_write_adapter(self.inner):
+                reason = "weights that PEFT cannot store beside it were trained too"
+            if reason is None:
+                (folder / "adapter").mkdir(parents=True)
+                write_adapter(self.inner, folder / "adapter", self._folder.absolute())
+                about += ", and also stored alone in `adapter/`, for PEFT."
+            else:
+                about += f". There is no folder with it alone, because {reason}."
             merge_adapter(self.inner)
         with _without_bars():
             self.inner.save_pretrained(str(folder / "model"))
         for name in _OF_TOKENIZERS:
             for file in self._folder.glob(name):
                 shutil.copy2(file, folder / "model" / file.name)
+        return about
 
     def forward(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from workbench.foundation.errors import ExperimentError, install_command
 
 FIELD = "training.adapter"
 _SHOWN = 6
+_BELOW = ".base_layer."
+"""Between the name of a layer that peft changes and those of its own parameters."""
+_OTHERS = (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Layers without which a model can have an adapter, but that peft can also change."""
 
 
 def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD) -> nn.Module:
@@ -52,14 +57,22 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
             field=f"{field}.unfrozen",
             allowed=_first([name for name, _ in model.named_parameters()]),
         )
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    linear = [name for name, module in model.named_modules() if _is_linear(module)]
     targets: Any = list(adapter.targets)
     if isinstance(adapter.targets, str):
         head = _head_of(model)
         chosen = [name for name in linear if f"{name}.weight" not in trained and name != head]
         targets = "|".join(map(re.escape, chosen))
         if not chosen:
-            raise ExperimentError("the model has no linear layer to adapt", field=field)
+            raise ExperimentError(
+                "the model has no linear layer to adapt",
+                field=f"{field}.targets",
+                allowed=_first(
+                    [name for name, module in model.named_modules() if isinstance(module, _OTHERS)]
+                )
+                or None,
+                next_step="Name other layers, or remove the adapter to train all weights.",
+            )
     if "" in linear:
         raise ExperimentError("the model is a single layer, which cannot be adapted", field=field)
     # peft declares a whole number, but it only divides it by the rank.
@@ -73,7 +86,10 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         use_rslora=adapter.kind == "rslora",
     )
     try:
-        inject_adapter_in_model(config, model)
+        with warnings.catch_warnings():
+            # It says that it understands how the layers of GPT-2 store their weights.
+            warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
+            inject_adapter_in_model(config, model)
     except ValueError as error:
         raise ExperimentError(
             f"peft cannot change the layers {_first(adapter.targets)}: {error}",
@@ -82,8 +98,10 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         ) from error
     by_name = dict(model.named_parameters())
     for name in trained:
-        if name in by_name:  # peft renames the parameters of a layer that it changes
-            by_name[name].requires_grad_(True)
+        if name not in by_name:  # peft renames the parameters of a layer that it changes
+            module, _, last = name.rpartition(".")
+            name = f"{module}{_BELOW}{last}"
+        by_name[name].requires_grad_(True)
     return model
 
 
@@ -107,8 +125,42 @@ def merge_adapter(model: nn.Module) -> None:
     model.__dict__.pop("peft_config", None)
 
 
+def can_write_adapter(model: nn.Module) -> bool:
+    """Return whether the adapter and the whole modules that PEFT stores are all that was trained.
+
+    Args:
+        model: A model of transformers after `add_adapter`.
+    """
+    return _whole_modules(model) is not None
+
+
+def _whole_modules(model: nn.Module) -> dict[str, nn.Module] | None:
+    """Return the modules that were trained as a whole, or None if PEFT cannot store them.
+
+    It stores copies of modules, so none of them may contain an adapted layer, or be one.
+    """
+    part = f".{next(iter(model.peft_config))}"  # type: ignore[arg-type]
+    trained = {
+        id(item)
+        for name, item in model.named_parameters()
+        if item.requires_grad and part not in name
+    }
+    # A weight that two modules share belongs to both, as PEFT stores each of them.
+    owners = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if any(id(item) in trained for item in module._parameters.values())
+    }
+    for name, module in owners.items():
+        if f"{name}.".endswith(_BELOW) or not name or any(module.children()):
+            return None
+    return owners
+
+
 def write_adapter(model: nn.Module, folder: Path, base: Path) -> None:
     """Write the adapter of a language model as PEFT does, without the weights that it is added to.
+
+    Modules that were trained as a whole are written beside it.
 
     Args:
         model: A model of transformers after `add_adapter`.
@@ -125,8 +177,17 @@ def write_adapter(model: nn.Module, folder: Path, base: Path) -> None:
         for key, value in model.state_dict().items()
         if part in key
     }
+    whole = _whole_modules(model)
+    assert whole is not None
+    for module_name, module in whole.items():
+        for key, value in module.state_dict().items():
+            tensors[f"base_model.model.{module_name}.{key}"] = value.detach().clone().contiguous()
     written = dataclasses.replace(
-        config, base_model_name_or_path=str(base), task_type="CAUSAL_LM", inference_mode=True
+        config,
+        base_model_name_or_path=str(base),
+        task_type="CAUSAL_LM",
+        inference_mode=True,
+        modules_to_save=list(whole) or None,
     )
     written.save_pretrained(str(folder))
     save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
@@ -138,6 +199,14 @@ def _head_of(model: nn.Module) -> str | None:
     if head is None:
         return None
     return next((name for name, module in model.named_modules() if module is head), None)
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Return whether a layer is linear. GPT-2 has its own class, which is no convolution."""
+    if isinstance(module, nn.Linear):
+        return True
+    kind = type(module)
+    return (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D")
 
 
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:

@@ -43,6 +43,8 @@ _FILES = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+    "model/model.safetensors",
+    "model/model.safetensors.index.json",
     "weights.safetensors",
 )
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "strategy")
@@ -84,13 +86,17 @@ class Loaded:
         return text
 
 
-def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str = FIELD) -> Loaded:
+def load_pretrained(
+    model: nn.Module, weights: PretrainedWeights, *, field: str = FIELD, own_prefix: str = ""
+) -> Loaded:
     """Load weights into a model, in place.
 
     Args:
         model: The model, on the CPU.
         weights: The file, and what may differ.
         field: The dotted path in which the user wrote them.
+        own_prefix: What names begin with in files that the workbench has written, but not in the
+            model.
 
     Returns:
         Which weights were loaded.
@@ -98,7 +104,12 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
     Raises:
         ExperimentError: If the file cannot be read, or its weights belong to another model.
     """
-    stored = _renamed(_read(Path(weights.path).expanduser(), field), weights, field)
+    stored = {
+        name.removeprefix(own_prefix): value
+        for name, value in _renamed(
+            _read(Path(weights.path).expanduser(), field), weights, field
+        ).items()
+    }
     own = model.state_dict(keep_vars=True)
     wanted = {name: _plain(name) for name in own if not _is_skipped(_plain(name), weights)}
     fitting = {
@@ -229,8 +240,8 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
 def _files_in(folder: Path, field: str) -> list[Path]:
     """Return the files with the weights of a folder. They may be split into several files."""
     complete_export(folder)
-    usual = next((folder / name for name in _FILES if (folder / name).exists()), None)
-    if usual is None:
+    name = next((name for name in _FILES if (folder / name).exists()), None)
+    if name is None:
         others = sorted(folder.glob("*.safetensors"))
         if len(others) == 1:
             return others
@@ -240,12 +251,13 @@ def _files_in(folder: Path, field: str) -> list[Path]:
             allowed=f"one *.safetensors, or {', '.join(_FILES)}",
             next_step="Write the path of the file.",
         )
-    if usual.name in files_of_bundle(folder):
-        check_file(folder, usual.name)
+    usual = folder / name
+    if name in files_of_bundle(folder):
+        check_file(folder, name)
     if usual.suffix != ".json":
         return [usual]
     index = json.loads(usual.read_text(encoding="utf-8"))
-    return [folder / name for name in sorted(set(index["weight_map"].values()))]
+    return [usual.with_name(part) for part in sorted(set(index["weight_map"].values()))]
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ from workbench.models.adapters import build_model, declared_goals
 from workbench.models.calls import call_model
 from workbench.models.construction import construct
 from workbench.models.exits import check_task
-from workbench.models.folder_models import LanguageModel
+from workbench.models.folder_models import PREFIX, LanguageModel
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps, total_loss
@@ -256,7 +256,13 @@ def step_settings(
     """
     training, groups = settings.training, groups_of(experiment, settings)
     steps_per_epoch = _steps_per_epoch(settings, datasets)
-    divide = functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch)
+    is_of_folder = experiment.model is not None and experiment.model.name == "hf"
+    divide = functools.partial(
+        grouped,
+        groups=groups,
+        steps_per_epoch=steps_per_epoch,
+        prefix=PREFIX if is_of_folder else "",
+    )
     return StepSettings(
         loss=loss_of(experiment, datasets, pairing),
         precision=settings.plan.precision,
@@ -358,7 +364,8 @@ def build_trial_model(
     """
     model = _with_shapes(experiment, params, settings, datasets)
     training = settings.training
-    is_new = False
+    # Patterns and files have the names that transformers gives.
+    named = model
     _check_base_weights(training, model)
     if isinstance(model, LanguageModel):
         model.computes_losses = measures_tokens_only(experiment)
@@ -368,25 +375,36 @@ def build_trial_model(
         # An export adds an adapter to exact weights, whatever it was trained on.
         stored = training.base_weights if pretrained else "fp32"
         note(model.load(stored, is_pretrained=is_read and not is_new))
+        named = model.inner
     check_task(model, datasets.task, datasets.target_shape)
     initialise(model, training.initialisation)
     if pretrained and training.weights is not None:
-        loaded = load_pretrained(
-            model, training.weights, field=field_of("training", "weights", params)
-        )
+        where = field_of("training", "weights", params)
+        own_prefix = PREFIX if named is not model else ""
+        loaded = load_pretrained(named, training.weights, field=where, own_prefix=own_prefix)
         note(loaded.describe(training.weights.path))
     if pretrained and isinstance(model, LanguageModel) and _is_packed(datasets):
         model.check_packing()
     # After the weights, whose names do not know the adapter's layers. It freezes the model, except
     # for its own matrices.
     if training.adapter is not None:
-        adapted = model.inner if isinstance(model, LanguageModel) else model
-        add_adapter(adapted, training.adapter, field=field_of("training", "adapter", params))
-        if isinstance(model, LanguageModel) and not is_new and training.weights is None:
+        add_adapter(named, training.adapter, field=field_of("training", "adapter", params))
+        if isinstance(model, LanguageModel) and begins_with_folder(settings):
             model.train_in_single_precision()
             model.store_only_trained()
-    freeze(model, training.parameter_groups)
+    freeze(named, training.parameter_groups)
     return model
+
+
+def begins_with_folder(settings: TrialSettings) -> bool:
+    """Return whether a language model begins with exactly the weights in its folder.
+
+    Args:
+        settings: The settings of the trial.
+    """
+    training = settings.training
+    is_new = bool(settings.model.get("from_scratch", False))
+    return not is_new and training.weights is None and training.initialisation == "default"
 
 
 def _is_packed(datasets: Datasets) -> bool:

@@ -223,6 +223,7 @@ def grouped(
     named: Iterable[tuple[str, nn.Parameter]],
     groups: Mapping[str, ParameterGroup],
     steps_per_epoch: int,
+    prefix: str = "",
 ) -> list[dict[str, Any]]:
     """Return trained parameters as the groups of an optimizer, each with its settings.
 
@@ -230,10 +231,12 @@ def grouped(
         named: The trained parameters with their names.
         groups: The groups, by the pattern for the names of their parameters.
         steps_per_epoch: Optimizer steps of an epoch.
+        prefix: What the names begin with, although patterns do not know it.
     """
     by_pattern: dict[str | None, list[nn.Parameter]] = {}
     for name, parameter in named:
-        by_pattern.setdefault(_pattern_of(name, groups), []).append(parameter)
+        pattern = _pattern_of(name.removeprefix(prefix), groups)
+        by_pattern.setdefault(pattern, []).append(parameter)
     divided: list[dict[str, Any]] = []
     for pattern, parameters in by_pattern.items():
         settings = {} if pattern is None else _settings_of(groups[pattern], steps_per_epoch)

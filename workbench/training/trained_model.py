@@ -159,7 +159,7 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
 def write_language_model(
     experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, folder: Path
-) -> None:
+) -> str:
     """Write a model that was trained by its folder as transformers and PEFT do.
 
     Args:
@@ -168,16 +168,24 @@ def write_language_model(
         weights: The weights from `write_weights`.
         folder: The folder to write. See `LanguageModel.write`.
 
+    Returns:
+        What was written, for readers.
+
     Raises:
         WorkbenchError: If the model cannot be built or written.
     """
     from workbench.models.folder_models import LanguageModel
+    from workbench.training.assembly import begins_with_folder
     from workbench.training.planning.settings import resolve
 
     model, _ = read_model(experiment, params, weights)
     assert isinstance(model, LanguageModel)
     settings = resolve(experiment, params)
-    model.write(folder, has_adapter=settings.training.adapter is not None)
+    return model.write(
+        folder,
+        has_adapter=settings.training.adapter is not None,
+        is_of_folder=begins_with_folder(settings),
+    )
 
 
 def plain_name(name: str) -> str:

@@ -162,9 +162,11 @@ def _write_all(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -> 
         if _is_of_folder(run.experiment):
             from workbench.training.trained_model import write_language_model
 
-            write_language_model(
+            about = write_language_model(
                 run.experiment, trial.params, folder / "weights.safetensors", folder
             )
+            with (folder / "README.md").open("a", encoding="utf-8") as readme:
+                readme.write(f"\n{about}\n")
     write_report(run, folder / "report.html")
 
 
@@ -445,11 +447,6 @@ def _readme(
         parts.append(
             f"`weights.safetensors` holds the weights of the {epoch} epoch:\n\n    from"
             ' safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
-        )
-    if trial.best_checkpoint is not None and _is_of_folder(run.experiment):
-        parts.append(
-            "`model/` is the trained model for transformers. An adapter is merged into it, and also"
-            " stored alone in `adapter/`, for PEFT."
         )
     parts.append(
         "`configuration.json` is for programs, `environment.txt` lists the versions that were"
