@@ -114,5 +114,5 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_table(tmp_path / "nowhere.csv", *COLUMNS)
     (tmp_path / "measured.csv").write_bytes(b"\xff\xfe\x00gpus")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is not UTF-8"):
         read_table(tmp_path / "measured.csv", *COLUMNS)

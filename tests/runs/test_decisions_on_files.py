@@ -298,3 +298,21 @@ def test_unlike_spreads_are_noted(
 ) -> None:
     answer = decide_from_files(baseline, candidate_of(tmp_path, *values))
     assert any("differ much more from each other" in note for note in answer.notes) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("run,step,value\ngröße,1,0.5\n".encode("latin-1"), "is not UTF-8: it seems to be Latin-1"),
+        ("run,step,value\na,1,0.5\n".encode("utf-16"), "is not UTF-8: it seems to be UTF-16"),
+        (b"run,step,value\na,1,0.9_1\n", "line 2, column value: '0.9_1' is not valid"),
+        (b"run,step,value\na,1_0,0.9\n", "line 2, column step: '1_0' is not valid"),
+    ],
+)
+def test_a_file_with_another_encoding_or_a_slip_of_the_pen_is_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "candidate.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_curves(path)

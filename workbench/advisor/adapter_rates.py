@@ -35,6 +35,7 @@ from workbench.advisor.tables import (
     positive_whole_number,
     read_objects,
     truth_value,
+    written_number,
 )
 from workbench.foundation.errors import DataError
 from workbench.hardware.performance.least_squares import jacobian, minimise
@@ -493,7 +494,7 @@ def _loss(cell: str) -> float:
     if cell.lower() in ("", "nan", "inf"):
         return float("nan")
     try:
-        return float(cell)
+        return written_number(cell)
     except ValueError:
         raise ValueError("a number, or nan for a training that diverged") from None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.foundation.errors import DataError
+from workbench.foundation.files import encoding_in_words
 from workbench.foundation.text_tables import check_separator
 
 _Made = TypeVar("_Made")
@@ -98,7 +99,11 @@ def _reading(path: Path) -> Iterator[tuple[csv.DictReader[str], list[str]]]:
             heads = [head.strip() for head in reader.fieldnames or ()]
             reader.fieldnames = heads
             yield reader, heads
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8: {encoding_in_words(error)}", next_step="Save it as UTF-8."
+        ) from error
+    except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
@@ -239,9 +244,20 @@ def positive_whole_number(cell: str) -> int:
     return int(number)
 
 
+def written_number(cell: str) -> float:
+    """Read a number, nan or inf. Unlike `float`, it refuses 0.9_1, which is a slip of the pen.
+
+    Raises:
+        ValueError: If it is not a number.
+    """
+    if "_" in cell:
+        raise ValueError("a number")
+    return float(cell)
+
+
 def _number(cell: str) -> float | None:
     try:
-        number = float(cell)
+        number = written_number(cell)
     except ValueError:
         return None
     return number if math.isfinite(number) else None

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.advisor.tables import Column, read_heads, read_objects
+from workbench.advisor.tables import Column, read_heads, read_objects, written_number
 from workbench.experiment.goals import Goal, sign_of
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count, format_number, format_percent
@@ -298,7 +298,7 @@ def _name(cell: str) -> str:
 
 def _step(cell: str) -> int:
     try:
-        number = float(cell)
+        number = written_number(cell)
     except ValueError:
         number = math.nan
     if not (number >= 0 and number.is_integer()):
@@ -308,7 +308,7 @@ def _step(cell: str) -> int:
 
 def _value(cell: str) -> float:
     try:
-        return float(cell)
+        return written_number(cell)
     except ValueError:
         raise ValueError("a number, or nan for a run that diverged") from None
 

@@ -235,7 +235,11 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
     None if it would not.
     """
     budget = history.in_force.budget
-    if history.replay_of is not None or history.reason in ("exhausted", "target"):
+    if (
+        history.is_imported
+        or history.replay_of is not None
+        or history.reason in ("exhausted", "target")
+    ):
         return None
     if history.reason == "time" and budget.time is not None:
         return {"time": compact_duration(round(budget.time))}

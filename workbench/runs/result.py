@@ -213,11 +213,13 @@ def _gain(
 
 def _try_it(
     history: History, params: Mapping[str, JsonValue], run_id: str, state: str
-) -> dict[str, str]:
+) -> dict[str, str] | None:
     """Return the command and the Python that try a configuration.
 
-    In a run under way, or by extending one.
+    In a run under way, or by extending one. None for an imported run, which cannot be extended.
     """
+    if history.is_imported:
+        return None
     if state not in FINISHED_RUN_STATES:
         return snippet_of("enqueue", run_id, {"params": params})._asdict()
     limit = {"time": "5m"}
@@ -258,6 +260,10 @@ def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
 def _commands(run_id: str, state: str, history: History) -> Iterator[dict[str, str]]:
     """Yield possible next actions."""
     offers: list[tuple[str, str, dict[str, Any]]] = []
+    if history.is_imported:
+        learning = snippet_of("sweep", "", {"path": "FILE", "warm_start": [run_id]})
+        yield {"kind": "sweep", "label": "Learn from it", **learning._asdict()}
+        return
     if state in ("lost", "stopped", "failed"):
         offers.append(("resume", "Resume", {}))
     elif state in FINISHED_RUN_STATES and history.replay_of is None:

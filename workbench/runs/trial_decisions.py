@@ -178,7 +178,7 @@ class _Side:
                 f" {format_count(history.num_configurations(), 'configuration')}, so its own result"
                 " was also lucky and does not count."
                 + (
-                    " Train it again"
+                    " Train it again in its own program with another seed, and import the result"
                     if history.is_imported
                     else " Train it again with confirm.best=1"
                 )

@@ -16,9 +16,12 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, DataError, ExperimentError, RunError
 from workbench.runs.comparison import compare_table
 from workbench.runs.histories.import_runs import Imported, import_runs
+from workbench.runs.result import result_of
 from workbench.runs.run import Run
+from workbench.runs.space_suggestions import how_to_widen
 from workbench.runs.trial_decisions import decide
 from workbench.store.database import Store
+from workbench.store.history.certainty import describe_luck
 from workbench.sweeps.preflight import check
 from workbench.sweeps.warm_start import prior_trials, similar_runs
 
@@ -550,3 +553,21 @@ def test_an_empty_new_name_is_refused(tmp_path: Path, store: Store) -> None:
     path = _write(tmp_path / "old.csv", _rows(range(4)))
     with pytest.raises(ArgumentError, match="the new name of 'learning_rate' is empty"):
         import_runs(path, store=store, names={"learning_rate": ""})
+
+
+def test_an_imported_run_offers_only_what_can_be_done(tmp_path: Path, store: Store) -> None:
+    rows = (
+        f"r{number},{step},{number + 1},{10.0**-number}" for number in range(5) for step in "01"
+    )
+    lines = ["run,step,val_loss,lr", *rows]
+    (run,) = import_runs(_table(tmp_path / "old.csv", *lines), store=store).runs
+
+    luck = describe_luck(run.history)
+    assert luck is not None
+    assert luck.endswith("in its own program, and import the results")
+    assert how_to_widen(run.run_id, run.history) is None
+    assert [offer["command"] for offer in result_of(run.stored)["commands"]] == [
+        f"workbench sweep FILE --warm-start {run.run_id}"
+    ]
+    judgement = decide(f"{run.run_id}/1", run, store=store)
+    assert any("Train it again in its own program" in note for note in judgement.notes)

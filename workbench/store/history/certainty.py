@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, median
 
 from workbench.experiment import Experiment
+from workbench.experiment.imported import importing_tool
 from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import (
@@ -291,6 +292,11 @@ def _describe_seeds(history: RankedTrials) -> str | None:
         lead = f"The second best also has {format_number(second)}"
     if experiment.confirm.best:  # the run has not come to it yet, or ended before
         return f"{lead}. Each configuration was trained once, so this may be luck"
+    if importing_tool(experiment) is not None:
+        return (
+            f"{lead}. Each configuration was trained once, so this may be luck. To know, train the"
+            " best with other seeds in its own program, and import the results"
+        )
     num_best = min(_NUM_CONFIRMED, len(groups) + 1)
     num = num_best * (experiment.confirm.trainings - experiment.repeats)
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
