@@ -34,6 +34,7 @@ _CONTEXTS = ("input", "context")
 _TEXTS = ("text", "content", "document")
 _ROLE_KEYS = ("role", "from", "speaker")
 _CONTENT_KEYS = ("content", "value", "text")
+_WEIGHT_KEYS = ("weight", "train")
 _ROLES = {
     "human": "user",
     "prompter": "user",
@@ -236,12 +237,29 @@ def _messages(given: list[Any], place: str, field: str) -> list[_Message]:
         others = {
             key: value
             for key, value in item.items()
-            if key not in (role_key, content_key, "weight", "train") and value is not None
+            if key not in (role_key, content_key, *_WEIGHT_KEYS) and value is not None
         }
-        weight = item.get("weight", item.get("train"))
+        is_learned = _is_learned(item, where, place, field)
         message = {**others, "role": role, "content": _text_of(content, where, place, field)}
-        messages.append((message, role == ANSWERS and (weight is None or bool(weight))))
+        messages.append((message, role == ANSWERS and is_learned))
     return messages
+
+
+def _is_learned(item: Mapping[str, Any], where: str, place: str, field: str) -> bool:
+    """Return whether a message may count, from its weight. By default, it may."""
+    for key in _WEIGHT_KEYS:
+        weight = item.get(key)
+        if weight is None:
+            continue
+        if isinstance(weight, str) or weight not in (0, 1):
+            raise DataError(
+                f"{place} has a {where} with {key} {weight!r}",
+                field=field,
+                allowed="0 or 1, false or true",
+                next_step="Write 0 for answers that the model reads without learning them.",
+            )
+        return bool(weight)
+    return True
 
 
 def _text_of(content: Any, where: str, place: str, field: str) -> str:

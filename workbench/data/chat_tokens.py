@@ -168,6 +168,7 @@ class ChatTokenizer:
         if not conversation.messages:
             return conversation.text, []
         messages = list(conversation.messages)
+        self._check_tools(conversation, messages)
         if loss_on == "all":
             return self._render(conversation, messages), []
         if not self.loaded.is_fast:
@@ -200,10 +201,49 @@ class ChatTokenizer:
             span for span, is_counted in zip(spans, are_counted, strict=True) if is_counted
         ]
 
+    def _check_tools(self, conversation: Conversation, messages: list[Any]) -> None:
+        """Check that the template writes the tools of a conversation, and the calls of them.
+
+        Raises:
+            DataError: If it leaves them out. The model would learn other answers than the file has.
+        """
+        plain = [
+            {key: value for key, value in message.items() if key != "tool_calls"}
+            for message in messages
+        ]
+        problem = None
+        if plain != messages and self._writes_same(conversation, messages, plain):
+            problem = "tool_calls"
+        elif conversation.tools and self._writes_same(conversation, messages, tools=None):
+            problem = "tools"
+        if problem is not None:
+            raise DataError(
+                f"the chat template does not write the {problem} of {conversation.place}",
+                field="data.path",
+                next_step=(
+                    f"Use a tokenizer whose template writes them, or remove {problem} from the"
+                    " file."
+                ),
+            )
+
+    def _writes_same(
+        self,
+        conversation: Conversation,
+        messages: list[Any],
+        others: list[Any] | None = None,
+        **how: Any,
+    ) -> bool:
+        """Return whether other messages, or the same in another way, give the same text."""
+        text = self._render(conversation, messages)
+        try:
+            return self._render(conversation, others or messages, **how) == text
+        except DataError:  # the template needs what was left out
+            return False
+
     def _render(self, conversation: Conversation, messages: list[Any], **how: Any) -> str:
         try:
             return self.loaded.apply_chat_template(
-                messages, tokenize=False, tools=conversation.tools, **how
+                messages, tokenize=False, **{"tools": conversation.tools, **how}
             )
         except Exception as error:  # a template may fail in any way, and often says why
             raise DataError(
@@ -238,24 +278,49 @@ class ChatTokenizer:
     ) -> tuple[int, int]:
         """Return where an answer begins and ends in the text of its conversation."""
         after = self._render(conversation, messages[: number + 1])
-        prompt = self._render(conversation, messages[:number], add_generation_prompt=True)
-        if text.startswith(prompt) and text.startswith(after) and len(after) > len(prompt):
+        prompt = self._prompt(conversation, messages[:number])
+        is_known = bool(prompt) and text.startswith(prompt) and text.startswith(after)
+        if is_known and len(after) > len(prompt):
             return len(prompt), len(after)
         # The template writes the last answer or the prompt for it in another way than here, such as
         # with its reasoning. So a replaced answer shows where this one is.
         first, end = _place_of_change(text, self._render(conversation, _replaced(messages, number)))
-        before = self._render(conversation, messages[:number])
-        shared = _num_shared(prompt, text)
-        if shared >= _num_shared(before, prompt):
-            first = min(first, shared)
+        header = ""
+        if number:
+            before = self._render(conversation, messages[:number])
+            header = prompt[_num_shared(before, prompt) :]
+            shared = _num_shared(prompt, text)
+            if shared >= _num_shared(before, prompt):
+                first = min(first, shared)
         upto = messages[: number + 1]
         _, end_alone = _place_of_change(after, self._render(conversation, _replaced(upto, number)))
         ending = self._shared_ending(after[end_alone:], text[end:])
         if not ending:  # the last answer of all ends with another token than earlier ones
-            ending = self._ending_before(prompt[_num_shared(before, prompt) :], text[end:])
+            ending = self._ending_before(header, text[end:])
         if first >= end + ending:
             self._refuse_answers(conversation, "the template writes one without its content")
         return first, end + ending
+
+    def _prompt(self, conversation: Conversation, before: list[Any]) -> str:
+        """Return what the template writes before an answer.
+
+        Empty if the answer is the first message, and the template can write no prompt for it.
+        """
+        if before:
+            return self._render(conversation, before, add_generation_prompt=True)
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        try:
+            texts, _ = render_jinja_template(
+                conversations=[[]],
+                tools=conversation.tools,
+                chat_template=self.loaded.get_chat_template(),
+                add_generation_prompt=True,
+                **self.loaded.special_tokens_map,
+            )
+        except Exception:  # many templates look at the first message
+            return ""
+        return texts[0]
 
     def _shared_ending(self, ending: str, rest: str) -> int:
         """Return how many characters two texts share, without a part of a special token."""

@@ -169,10 +169,10 @@ class ConversationsOptions(DatasetOptions):
             notes += [f"{part}: {note}" for note in of_part]
             made = _arrays(documents, self.sequence if self.packing else None)
             arrays |= {f"{part}_{name}": array for name, array in made.items()}
-            num_tokens, num_rows = len(made["tokens"]), len(made["row_firsts"]) - 1
-            # Nothing predicts the first token of a conversation.
-            num_counted = made["is_counted"].sum() - made["is_counted"][made["firsts"][:-1]].sum()
-            facts[part] = {"tokens": num_tokens, "counted": int(num_counted)}
+            # Nothing predicts the first token of a conversation, so it is no target.
+            num_tokens = len(made["tokens"]) - len(documents)
+            num_rows = len(made["row_firsts"]) - 1
+            facts[part] = {"tokens": num_tokens, "counted": int(made["is_counted"].sum())}
             notes.append(
                 f"{part}: {format_count(len(documents))} conversations in {format_count(num_rows)}"
                 f" rows, {format_count(num_tokens)} tokens, of which"
@@ -265,7 +265,7 @@ def _documents(
         if conversation.messages:
             num_cut += len(pieces) > 1
             pieces = pieces[:1]
-        kept = [piece for piece in pieces if piece.is_counted[1:].any()]
+        kept = [piece for piece in pieces if piece.is_counted.any()]
         num_dropped += not kept
         documents += kept
     notes = []
@@ -285,9 +285,9 @@ def _pieces(tokens: Tokens, sequence: int) -> Iterator[Tokens]:
     # The last token of a piece is only a target there, so the next piece begins with it.
     step = sequence - 1
     for first in range(0, max(len(tokens.ids) - 1, 1), step):
-        yield Tokens(
-            tokens.ids[first : first + sequence], tokens.is_counted[first : first + sequence]
-        )
+        is_counted = tokens.is_counted[first : first + sequence].copy()
+        is_counted[:1] = False  # nothing predicts it here
+        yield Tokens(tokens.ids[first : first + sequence], is_counted)
 
 
 def _arrays(documents: Sequence[Tokens], width: int | None) -> dict[str, np.ndarray]:
@@ -393,8 +393,8 @@ class ConversationSplit:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all rows, without padding."""
-        return int(self.firsts[-1])
+        """Tokens of all rows that are predicted, without padding and the first of each document."""
+        return len(self.tokens) - (len(self.firsts) - 1)
 
     def documents(self, row: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the token ids of each document of a row, and which of them count."""
