@@ -247,6 +247,14 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     assert "such as metrics: {pattern: 'loss (?P<loss>\\S+)'}" in (unread.message or "")
     silent = Trial("", tmp_path / "silent", command=["true"]).ended
     assert (silent.message or "").endswith("it wrote no metric at all. It printed nothing.")
+    write = "import sys; open(sys.argv[1] + '/log.csv', 'w').write('loss\\n1')"
+    misnamed = Trial(
+        "",
+        tmp_path / "misnamed",
+        command=["python", "-c", write, "{folder}"],
+        metrics={"csv": "{folder}/lag.csv"},
+    ).ended
+    assert "lag.csv, where metrics are read (its folder has log.csv); " in (misnamed.message or "")
     read = Trial("", tmp_path / "read", command=command, metrics={"pattern": r"loss (?P<loss>\S+)"})
     assert [one.values["loss"] for one in read.reports] == [1.4]
 

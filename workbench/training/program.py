@@ -75,6 +75,8 @@ OTHERS_EVERY_S = 0.5
 MAX_NAMES = 200
 NUM_LAST_LINES = 10
 _MAX_LINE_CHARS = 200
+_MAX_NEIGHBOURS = 5
+"""How many files next to a missing one a message names."""
 _MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that come from outside, so the last output of the program need not be an error."""
@@ -219,6 +221,8 @@ class _Attempt:
                 "info", f"processes that outlived the program were ended: {', '.join(end.left)}"
             )
         outcome = outcome_of(end, self._reports, task, program.output, is_stopped=self._is_stopped)
+        if outcome.is_unreported:
+            outcome = self._name_missing_file(outcome)
         if outcome.state == "stopped" and self._ends_turn:
             outcome = replace(outcome, ends_turn=True)
         if outcome.state == "complete" and task.rank == 0 and not self._runs_kept_code():
@@ -313,10 +317,26 @@ class _Attempt:
         if self._task.rank:
             return MetricReaders()
         source = self._experiment.metric_source
-        path = self._path if source.kind == "wandb" else None
-        if source.path is not None:
-            path = Path(self._workdir or "", expand_path(source.path, self._built_in))
+        path = self._path if source.kind == "wandb" else self._metric_file()
         return MetricReaders(source, path, self._reported, self._experiment.decisive_metrics)
+
+    def _metric_file(self) -> Path | None:
+        """Return the file or folder that `metrics` names, or None if it names none."""
+        named = self._experiment.metric_source.path
+        if named is None:
+            return None
+        return Path(self._workdir or "", expand_path(named, self._built_in))
+
+    def _name_missing_file(self, outcome: Outcome) -> Outcome:
+        """Return an outcome without metrics that says so if their file does not exist."""
+        path = self._metric_file()
+        if path is None or path.exists():
+            return outcome
+        message = f"the program did not write {path}, where metrics are read"
+        others = sorted(item.name for item in path.parent.glob(f"*{path.suffix}") if path.suffix)
+        if others:
+            message += f" (its folder has {', '.join(others[:_MAX_NEIGHBOURS])})"
+        return replace(outcome, message=f"{message}; {outcome.message}")
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of the program."""
