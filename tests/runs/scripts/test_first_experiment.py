@@ -554,3 +554,25 @@ def test_the_temperature_of_sampling_is_not_searched(tmp_path: Path) -> None:
     temperature = "'--temperature', type=float, default=1.0"
     assert "temperature" in _searched(tmp_path, temperature)
     assert "temperature" not in _searched(tmp_path, temperature, "'--top-k', type=int, default=5")
+
+
+def test_a_commented_switch_says_what_the_command_needs_if_it_is_searched(tmp_path: Path) -> None:
+    script = tmp_path / "switches.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('data', choices=['easy', 'hard'])\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--warm', action=argparse.BooleanOptionalAction, default=True)\n"
+        "p.add_argument('--no-shuffle', dest='shuffle', action='store_false')\n"
+        "p.parse_args()\nprint('val_loss=', 1)\n"
+    )
+    text = experiment_for(script).text
+    assert "write their values into the command: DATA (easy or hard)." in text
+    added = "{warm:flag} {warm:no-flag} {shuffle:no-flag}"
+    uncommented = text.replace("  # warm", "  warm").replace("  # shuffle", "  shuffle")
+    searched = Experiment.from_yaml(uncommented.replace("{args}", "{args} " + added))
+    for placeholder in added.split():
+        assert placeholder in text.split("search:")[1]
+    params = {"lr": 0.1, "warm": False, "shuffle": False}
+    words = expand(searched.command or "", params, {})
+    assert words[-2:] == ["--no-warm", "--no-shuffle"]

@@ -294,9 +294,8 @@ def _first_experiment(
     required = [option for option in options if _must_be_given(option)]
     passed = {option.name for option in required} | places.keys()
     others = [option for option in options if option.name not in {*searched, *passed}]
-    values = tuple(
-        option.stands_for for option in required if option.name not in {*searched, *places}
-    )
+    needed = [option for option in required if option.name not in {*searched, *places}]
+    values = tuple(option.stands_for for option in needed)
     command = _command(program, found, searched, places)
     lines = [
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget."
@@ -304,7 +303,7 @@ def _first_experiment(
     if values:
         lines.append(
             "# The script does not start without them, so write their values into the command:"
-            f" {', '.join(values)}."
+            f" {', '.join(map(_with_choices, needed))}."
         )
     if places or "{folder}" in command:
         lines.append(
@@ -323,13 +322,28 @@ def _first_experiment(
         if not options:
             notes[-1] = notes[-1].replace("No option to search", "No option")
     lines += [f"# {note}" for note in notes if not note.startswith("No printed metric")]
+    shown = others[:_MAX_COMMENTS]
     lines += [
         "search:" if searched else "search: {}",
         *(f"  {_yaml(name)}: {domain}" for name, domain in searched.items()),
-        *(f"  # {option.name}: {_described(option)}" for option in others[:_MAX_COMMENTS]),
+        *(f"  # {option.name}: {_described(option)}{_way_of(option)}" for option in shown),
         "budget: {trials: 20}",
     ]
     return FirstExperiment("\n".join(lines) + "\n", values, tuple(notes))
+
+
+def _with_choices(option: ScriptOption) -> str:
+    if not option.choices:
+        return option.stands_for
+    return f"{option.stands_for} ({' or '.join(map(str, option.choices))})"
+
+
+def _way_of(option: ScriptOption) -> str:
+    """Return what the command also needs if an option is searched, because {args} lacks it."""
+    placeholders = _placeholder(option)
+    if not placeholders:
+        return ""
+    return f"  # and add this to the command: {' '.join(placeholders)}"
 
 
 def _must_be_given(option: ScriptOption) -> bool:
