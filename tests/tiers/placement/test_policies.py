@@ -213,3 +213,37 @@ def test_a_server_works_on_the_frames_that_it_receives(
     assert busy.load["end"] == quiet.load["end"]
     longer_s = np.mean(busy.response_s) - np.mean(quiet.response_s)
     assert longer_s == pytest.approx(share * times * 0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("load", [0.01, 0.6, 1.3])
+def test_schedulers_that_decide_the_same_are_equally_accurate(batch: int, load: float) -> None:
+    scene = replace(system(servers=2).with_load(load), batches=(1, batch))
+    confidence, is_correct = scene.evidence.confidence, scene.evidence.is_correct
+    right = [
+        bool(correct[0] if first >= 0.5 else correct[1])
+        for first, correct in zip(confidence[:, 0], is_correct, strict=True)
+    ]
+    accuracy = sum(right) / len(right)
+    for policy in (End(), Cloud(), EndCloud(), Mapping()):
+        requests = draw_requests(500, 1000, scene.arrivals_per_s, len(right), seed=3)
+        assert policy.expect(scene).accuracy == pytest.approx(accuracy, abs=1e-12)
+        assert policy.play(scene, requests).accuracy == pytest.approx(accuracy, abs=1e-12)
+
+
+def test_bytes_of_batches_are_those_of_all_samples_and_not_of_the_drawn_ones() -> None:
+    scene = replace(system(servers=2).with_load(0.5), batches=(1, 8))
+    share = float((scene.evidence.confidence[:, 0] < 0.5).mean())
+    assert EndCloud().expect(scene).bytes_per_sample == pytest.approx(100 * share)
+    assert Cloud().expect(scene).bytes_per_sample == pytest.approx(800)
+
+
+def test_exits_that_open_lower_the_accuracy_by_the_share_of_time_in_which_they_are_open() -> None:
+    scene = system(servers=8).with_load(1.5)
+    played = play(Threshold(), scene)
+    closed, opened = scene.evidence.is_correct[:, 1], scene.evidence.is_correct[:, 0]
+    stays = scene.evidence.confidence[:, 0] >= 0.5
+    # Opened entirely, every request is answered by the first exit.
+    assert opened.mean() < played.accuracy < np.where(stays, opened, closed).mean()
+    flooded = play(Threshold(), system(servers=1, send_s=0.0).with_load(5000.0))
+    assert flooded.accuracy == pytest.approx(float(opened.mean()), abs=0.02)

@@ -429,12 +429,6 @@ class _Played:
             self._ends[there] = ends + system.back_s[tier]
             busy_s[tier] = np.zeros(len(where))
             busy_s[tier][there] = shares_s
-        exits = np.where(is_sent, self._there, self._here)
-        is_correct = np.where(
-            is_sent,
-            self._sent.evidence.is_correct[requests.sample, exits],
-            system.evidence.is_correct[requests.sample, exits],
-        )
         passes = np.array([(where > link).mean() for link in range(len(links_s))])
         num_bytes = system.raw_bytes if is_raw else system.sent_bytes
         joules = system.raw_j if is_raw else system.send_j
@@ -442,7 +436,7 @@ class _Played:
             system,
             requests,
             self._ends,
-            is_correct,
+            self._accuracy(),
             work_s=busy_s,
             num_bytes=float(num_bytes[where][requests.counted].mean()),
             joules=float(joules[where][requests.counted].mean()),
@@ -457,11 +451,18 @@ class _Played:
         share = 1.0 if self._placing.sends_inputs else float((system.exits > 0).mean())
         is_raw = self._placing.sends_inputs
         sent_bytes = system.raw_bytes if is_raw else system.sent_bytes
-        is_sent = float((placed > 0).mean()) if len(placed) else 0.0
-        accuracy = (1.0 - is_sent) * accuracy_at(system.evidence, system.exits)
-        accuracy += is_sent * accuracy_at(self._sent.evidence, self._sent.exits)
         num_bytes = share * float(sent_bytes[placed].mean()) if len(placed) else 0.0
-        return replace(self.outcome, accuracy=accuracy, bytes_per_sample=num_bytes)
+        return replace(self.outcome, bytes_per_sample=num_bytes)
+
+    def _accuracy(self) -> float:
+        """Return the share of correct answers if all samples were drawn equally often."""
+        counted = self._requests.counted
+        placed = self.where[counted][self.is_placed[counted]]
+        sent = float((placed > 0).mean()) if len(placed) else 0.0
+        # Where a request is placed depends on the queues, and not on the request itself.
+        here = accuracy_at(self._system.evidence, self._system.exits)
+        there = accuracy_at(self._sent.evidence, self._sent.exits)
+        return here + sent * (there - here)
 
     def _device_s(self) -> np.ndarray:
         """Return the time that a device computes for each request."""

@@ -66,11 +66,11 @@ class End:
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
-        exits = _exits_here(system, system.exits)[requests.sample]
-        times_s = system.until_s[0][exits]
+        exits = _exits_here(system, system.exits)
+        times_s = system.until_s[0][exits[requests.sample]]
         ends = ends_at_devices(requests, times_s)
-        is_correct = system.evidence.is_correct[requests.sample, exits]
-        return played_outcome(system, requests, ends, is_correct, work_s={0: times_s})
+        accuracy = accuracy_at(system.evidence, exits)
+        return played_outcome(system, requests, ends, accuracy, work_s={0: times_s})
 
 
 class Cloud:
@@ -118,7 +118,7 @@ class Cloud:
             system,
             requests,
             ends + system.back_s[-1],
-            system.evidence.is_correct[requests.sample, exits],
+            accuracy_at(system.evidence, system.exits),
             work_s={len(system.names) - 1: shares_s},
             num_bytes=system.raw_bytes[-1],
             joules=system.raw_j[-1],
@@ -168,7 +168,8 @@ class EndCloud:
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
         system = system.sending()
-        return _play_sent(system, requests, system.exits[requests.sample])
+        accuracy = accuracy_at(system.evidence, system.exits)
+        return _play_sent(system, requests, system.exits[requests.sample], accuracy)
 
 
 class Threshold:
@@ -206,10 +207,11 @@ class Threshold:
         levels = [exits_at(system.evidence, thresholds) for thresholds in _opened(system)]
         bounds = np.linspace(0, len(requests.arrival_s), _WINDOWS + 1).astype(int)
         exits = np.empty(len(requests.arrival_s), dtype=np.int64)
-        level, mean_load = 0, None
+        level, mean_load, levels_taken = 0, None, np.zeros(len(requests.arrival_s), dtype=np.int64)
         for first, end in pairwise(bounds):
             if first == end:
                 continue
+            levels_taken[first:end] = level
             exits[first:end] = levels[level][requests.sample[first:end]]
             elapsed_s = max(1e-12, requests.arrival_s[end - 1] - requests.arrival_s[first])
             work = _work_there(system, exits[first:end])
@@ -220,7 +222,12 @@ class Threshold:
                 level, mean_load = level + 1, None  # loads of another level say nothing about this
             elif mean_load is not None and mean_load < _HYSTERESIS * system.busy and level > 0:
                 level, mean_load = level - 1, None
-        return _play_sent(system, requests, exits)
+        # A level follows from earlier requests, so it says nothing about the sample of this one.
+        shares = np.bincount(levels_taken[requests.counted], minlength=len(levels))
+        shares = shares / shares.sum()
+        accuracies = np.array([accuracy_at(system.evidence, level) for level in levels])
+        accuracy = accuracies[0] + float(shares @ (accuracies - accuracies[0]))
+        return _play_sent(system, requests, exits, accuracy)
 
 
 class NextTier:
@@ -246,11 +253,7 @@ class NextTier:
         seen = system.passing_on()
         assert seen.hops is not None
         share = float((seen.exits > seen.parts[0][-1]).mean())
-        return replace(
-            outcome,
-            accuracy=accuracy_at(seen.evidence, seen.exits),
-            bytes_per_sample=share * float(seen.hops.num_bytes[0]),
-        )
+        return replace(outcome, bytes_per_sample=share * float(seen.hops.num_bytes[0]))
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
@@ -301,12 +304,11 @@ class NextTier:
                 work_s[tier][going] = np.maximum(shares_s, least_s)
             last_stage = part[-1] if part else last_stage
         ends[is_full] = np.inf
-        is_correct = system.evidence.is_correct[requests.sample, exits]
         return played_outcome(
             system,
             requests,
             ends,
-            is_correct,
+            accuracy_at(system.evidence, system.exits),
             work_s=work_s,
             num_bytes=sent_bytes,
             joules=joules,
@@ -365,7 +367,7 @@ def _expect_sent(system: System, exits: np.ndarray) -> Outcome:
     )
 
 
-def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome:
+def _play_sent(system: System, requests: Requests, exits: np.ndarray, accuracy: float) -> Outcome:
     device_s = np.full(len(exits), system.stage_s[0, 0])
     ends = ends_at_devices(requests, device_s)
     goes_on = exits > 0
@@ -381,7 +383,7 @@ def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome
         system,
         requests,
         ends,
-        system.evidence.is_correct[requests.sample, exits],
+        accuracy,
         work_s={0: device_s, len(system.names) - 1: work_s},
         num_bytes=share * system.sent_bytes[-1],
         joules=share * system.send_j[-1],
@@ -418,6 +420,8 @@ def _in_the_long_run(outcome: Outcome, system: System, *, is_raw: bool = False) 
         work = Work(seen.whole_s[-1][seen.exits], seen.whole_rows_s[-1][seen.exits])
         mean_s, share = work.mean_full_s(system.batch(-1)), 1.0
     name, first = system.names[-1], system.names[0]
+    sent_bytes = system.raw_bytes if is_raw else system.sent_bytes
+    outcome = replace(outcome, bytes_per_sample=share * float(sent_bytes[-1]))
     used = system.total_per_s * mean_s / system.counts[-1]
     if max([used, outcome.load[first], *outcome.link_load.values()]) < 1.0:
         # Batches grow as more requests wait, so a machine that is always busy may still keep up.

@@ -170,7 +170,7 @@ def played_outcome(
     system: System,
     requests: Requests,
     ends: np.ndarray,
-    is_correct: np.ndarray,
+    accuracy: float,
     *,
     work_s: dict[int, np.ndarray],
     num_bytes: float = 0.0,
@@ -183,7 +183,8 @@ def played_outcome(
         system: The system.
         requests: The requests.
         ends: (requests,): when each was answered, in seconds.
-        is_correct: (requests,): whether its answer was correct.
+        accuracy: Share of correct answers if all validation samples were drawn equally often. Taken
+            of the drawn requests, it would tell schedulers apart that decide the same.
         work_s: By the number of a tier, the time of its machines for each request.
         num_bytes: Bytes that left the first tier for a request, in the mean.
         joules: Energy of sending them, in the mean.
@@ -197,7 +198,7 @@ def played_outcome(
     device_s = work_s[0][kept].mean() if 0 in work_s else 0.0
     return Outcome(
         (ends - requests.arrival_s)[kept],
-        float(is_correct[kept].mean()),
+        accuracy,
         float(num_bytes),
         float(device_s * system.power[0] + joules),
         load,
