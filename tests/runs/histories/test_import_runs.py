@@ -545,7 +545,10 @@ def test_a_table_that_cannot_be_read_is_refused_with_the_place(
 def test_a_text_among_the_numbers_of_a_metric_is_counted(tmp_path: Path, store: Store) -> None:
     lines = ("run,lr,val_acc", "a,0.1,0.9", "b,0.2,crashed", "c,0.3,0.8")
     (source,) = import_runs(_table(tmp_path / "old.csv", *lines), store=store).sources
-    assert source.left_out == {"texts in val_acc": 1, "without val_acc": 1}
+    assert source.left_out == {
+        "texts in val_acc, such as 'crashed' in line 3": 1,
+        "without val_acc": 1,
+    }
     assert source.num_added == 2
 
 
@@ -571,3 +574,27 @@ def test_an_imported_run_offers_only_what_can_be_done(tmp_path: Path, store: Sto
     ]
     judgement = decide(f"{run.run_id}/1", run, store=store)
     assert any("Train it again in its own program" in note for note in judgement.notes)
+
+
+def test_a_seed_that_is_no_whole_number_is_noted(tmp_path: Path, store: Store) -> None:
+    lines = ("run,seed,val_loss", "a,7.0,0.5", "b,first,0.4")
+    imported = import_runs(_table(tmp_path / "old.csv", *lines), store=store)
+    assert [trial.seed for trial in imported.runs[0].history.trials.values()] == [7, 0]
+    assert "1 runs have a seed that is no whole number, so 0 stands for it" in (
+        imported.sources[0].notes
+    )
+
+
+def test_trials_of_ray_with_folders_of_the_same_name_are_kept_apart(
+    tmp_path: Path, store: Store
+) -> None:
+    for place, (experiment, loss) in enumerate((("first", 0.5), ("second", 0.3))):
+        folder = tmp_path / experiment / "trial_0"
+        folder.mkdir(parents=True)
+        (tmp_path / experiment / "experiment_state-1.json").write_text('{"trial_data": []}')
+        (folder / "params.json").write_text('{"lr": 0.1}')
+        row = {"val_loss": loss, "timestamp": 1700000000 + place, "training_iteration": 1}
+        (folder / "result.json").write_text(json.dumps({**row, "trial_id": "0"}) + "\n")
+    sources = [import_runs(tmp_path / name, store=store).sources[0] for name in ("first", "second")]
+    assert [source.num_added for source in sources] == [1, 1]
+    assert sources[0].run_id != sources[1].run_id

@@ -34,7 +34,13 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import format_count
 from workbench.runs.histories.formats import read_old_runs
-from workbench.runs.histories.naming import Names, name_runs, resolve_mapping, seed_of
+from workbench.runs.histories.naming import (
+    Names,
+    has_other_seed,
+    name_runs,
+    resolve_mapping,
+    seed_of,
+)
 from workbench.runs.histories.old_runs import RUNNING, OldRun, OldRuns, Point
 from workbench.runs.run import Run, open_store
 from workbench.store.database import Store
@@ -202,6 +208,8 @@ def _import_group(store: Store, group: OldRuns, given: _Given) -> ImportedSource
         known.check_given(mapping, metric, goal)
         known.names.select(group)
     new = known.select(group.runs, group.left_out)
+    if num_other := sum(map(has_other_seed, new)):
+        group.notes["runs have a seed that is no whole number, so 0 stands for it"] += num_other
     num_known = len(known.keys)
     num_reports = 0
     if new:

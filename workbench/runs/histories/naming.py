@@ -87,6 +87,12 @@ def seed_of(run: OldRun) -> int:
     return 0
 
 
+def has_other_seed(run: OldRun) -> bool:
+    """Return whether a run has a seed that is no whole number, so that 0 stands for it."""
+    seeds = [value for name, value in run.params.items() if is_seed(name)]
+    return any(seeds) and all(whole_step(value) is None for value in seeds)
+
+
 def resolve_mapping(groups: Iterable[OldRuns], mapping: Mapping[str, str]) -> dict[str, str]:
     """Return a mapping by the names that runs have: `lr` for a column `params.lr`.
 

@@ -22,6 +22,7 @@ from workbench.runs.histories.old_runs import (
     OldState,
     Point,
     flatten,
+    key_of,
     numbers_of,
     read_json_file,
 )
@@ -174,9 +175,13 @@ def _ray_run(folder: Path, rows: list[dict[str, Any]], state: OldState) -> OldRu
         for name, value in numbers_of(_reported(row), separator="/").items()
     ]
     times = [float(row["timestamp"]) for row in rows if "timestamp" in row]
+    # Users may name folders themselves, such as trial_0, so the name alone tells no trials apart.
+    began: object = folder.parent.name
+    if rows:
+        began = {name: rows[0].get(name) for name in ("trial_id", "timestamp", "hostname", "pid")}
     last_s = float(rows[-1].get("time_total_s", 0.0)) if rows else 0.0
     return OldRun(
-        folder.name,  # it contains the name, the configuration and the time
+        key_of("ray", folder.name, began),
         str(rows[0].get("trial_id", folder.name)) if rows else folder.name,
         state,
         params_next_to(folder),

@@ -135,6 +135,8 @@ class _Columns:
     params: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, str] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """The first text of a metric that is no number, and its line."""
 
 
 def find_tables(place: Path) -> list[Path]:
@@ -491,6 +493,12 @@ def _check_metrics(table: _Table, columns: _Columns, metric: str | None) -> Coun
         The columns with the name of a metric that are none, if there are metrics.
     """
     notes: Counter[str] = Counter()
+    for head in columns.metrics:
+        for line, row in zip(table.lines, table.rows, strict=True):
+            text = row.get(head, "")
+            if text not in ("", "None") and parse_number(text) is None:
+                columns.texts[head] = f"such as {text!r} in line {line}"
+                break
     usable = [head for head in columns.metrics if _first_text(table, head) is None]
     for head in (*columns.metrics, *columns.params):
         is_metric = head in columns.metrics or bool(likely_objectives([head]))
@@ -546,6 +554,8 @@ def _sort_columns(
             columns.params[head] = without_prefix(head)
         elif _METRIC.match(name) or _METRIC.match(head) or metric in (name, without_prefix(head)):
             columns.metrics[head] = without_prefix(head)
+        elif not head and not any(row.get("") for rows in by_run.values() for row in rows):
+            continue  # what is behind a comma at the end of each line
         elif _TAG.match(name) or name.lower() in _OTHER_COLUMNS:
             columns.others.append(head)
         elif _is_metric_column(head, name, by_run, has_params=has_params):
@@ -624,7 +634,8 @@ def _points(rows: list[_Row], columns: _Columns, left_out: Counter[str]) -> list
             if value is not None:
                 points.append(Point(step, metric, value, time))
             elif text not in ("", "None"):
-                left_out[f"texts in {head}"] += 1
+                example = columns.texts.get(head, f"such as {text!r}")
+                left_out[f"texts in {head}, {example}"] += 1
     points.sort(key=lambda point: point.step)
     return points
 
