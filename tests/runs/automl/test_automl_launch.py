@@ -148,6 +148,49 @@ def test_a_second_call_goes_on_with_an_interrupted_run(tmp_path: Path) -> None:
         assert "it continues from what it knows" in again.notes[0]
 
 
+def test_a_second_call_returns_the_result_of_a_run_that_ends_while_it_waits(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        first = launch.create(table(), "y", time="20s", store=store)
+        append(store, first.run.run_id, begin())
+        again = launch.create(table(), "y", time="20s", store=store)
+        append(store, first.run.run_id, finish(20, "complete", "time"))
+        launch.start(again, began_s=monotonic())
+        assert again.run.run_id == first.run.run_id
+        assert not again.has_new_driver
+        assert again.has_result
+        assert "it has just ended: this is its result" in again.notes[0]
+
+
+# The test part has a fifth of each class.
+GRADES = pd.DataFrame({"x": range(100), "y": ["low"] * 50 + ["mid"] * 10 + ["high"] * 40})
+GRADES = GRADES.sample(frac=1.0, random_state=0).reset_index(drop=True)
+HEAVY = table().assign(w=[1, 9, 1, 1] * 10)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "accuracy"),
+    [
+        (table(), {"class_weights": {"yes": 50}}, 6 / 8),
+        (table(), {"class_weights": "balanced"}, 6 / 8),
+        (table(), {"metric": "balanced_accuracy"}, 6 / 8),
+        (GRADES, {"class_order": ["low", "mid", "high"]}, 10 / 20),
+        (HEAVY, {"weight_column": "w"}, 2 * 9 / (2 * 9 + 6)),
+        (HEAVY, {"weight_column": "w", "class_weights": {"no": 50}}, 2 * 9 / (2 * 9 + 6)),
+    ],
+)
+def test_the_baseline_is_the_most_frequent_class_whatever_mistakes_cost(
+    rows: pd.DataFrame, options: dict[str, Any], accuracy: float, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"group_column": "none", "time_column": "none", **options}
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(rows, "y", time="10s", store=store, **how)
+        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
+        assert found.baseline["accuracy"] == pytest.approx(accuracy)
+        last = found.leaderboard().iloc[-1]
+        assert last["model"] == "most frequent class"
+        assert last["test_accuracy"] == pytest.approx(accuracy)
+
+
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(table(), "y", time="10s", store=store)

@@ -156,6 +156,22 @@ def test_targets_that_are_missing_rare_or_uneven_are_told():
         assert part in told
 
 
+def test_rows_without_a_target_and_rows_of_weight_0_are_told_apart():
+    weights = [0] * 5 + [1] * 35
+    table = frame().assign(y=[None, None, *["no", "yes"] * 19], w=weights)
+    notes = read_problem(table, "y", weight_column="w").notes
+    assert [note for note in notes if "not used" in note] == [
+        "2 samples without a target are not used",
+        "3 samples of weight 0 are not used",
+    ]
+    few = table.assign(w=[0] * 30 + [1] * 10)
+    with pytest.raises(DataError, match=r"\(2 have none, 28 have weight 0\)"):
+        read_problem(few, "y", weight_column="w")
+    same = table.assign(y="no")
+    with pytest.raises(DataError, match=r"y.* is 'no' in every sample; allowed"):
+        read_problem(same, "y", weight_column="w")
+
+
 def test_classes_of_whole_numbers_stay_whole_beside_missing_targets(tmp_path):
     table = frame().assign(y=[None, *[0, 1, 2] * 13])
     assert table["y"].dtype == "float64"

@@ -446,7 +446,7 @@ def start(
         if more_s := found.continued.more_s:
             found.run.extend(time=more_s, launcher=launcher, address=address)
         elif found.has_new_driver:
-            found.run.drive_again(launcher=launcher, address=address)
+            _drive_again(found, launcher=launcher, address=address)
         return
     if launcher == "inline":  # it returns when the run has ended
         with attached(address):
@@ -455,6 +455,22 @@ def start(
     else:
         start_run(found.run, launcher=launcher, address=address)
         _count_wait(found.run, began_s)
+
+
+def _drive_again(found: AutoML, *, launcher: str, address: str | None) -> None:
+    """Give a run a new driver, unless its last one ends it meanwhile: then it has its result."""
+    from workbench.runs.automl.result import Continued
+
+    found.run.await_leaving()
+    if not found.run.finished:
+        found.run.drive_again(launcher=launcher, address=address)
+        return
+    found.has_new_driver = False
+    found.continued = Continued(
+        f"run {found.run.run_id} is the same call, and it has just ended: this is its result. For a"
+        " new run, give it another name",
+        0.0,
+    )
 
 
 def _is_alive(run: Run) -> bool:

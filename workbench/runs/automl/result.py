@@ -259,7 +259,9 @@ class AutoML:
             rows.append(row | {"with": describe(candidate.params, candidate.family)})
         guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
         last = {"model": SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
-        rows.append({**last, **self._validated(guess), **self._guess_test})
+        weights = self._held_out.weights_of_validation(len(chosen.targets))
+        guessed = _named("val", self._guess_scores(guess, chosen.targets, weights))
+        rows.append({**last, **guessed, **self._guess_test})
         return rows
 
     def _predict_s(self, candidate: Candidate) -> float | None:
@@ -845,7 +847,7 @@ class AutoML:
     def _learn_decisions(self, chosen: ChosenModel) -> Decisions:
         """Learn how probabilities are corrected, and which class follows from them."""
         if self._task == "regression" or not chosen.used:
-            return Decisions(factors=self._held_out.class_factors)
+            return Decisions()  # the simplest guess is the most frequent class, whatever it costs
         metric = metric_of(self.run.experiment)
         measure = None if metric is None else measure_of(metric, self._task)
         return learn_decisions(
@@ -901,7 +903,15 @@ class AutoML:
 
     @property
     def _guess_test(self) -> dict[str, float]:
-        return self._named_test(self._guess_with_quantiles(len(self._held_out.targets)))
+        targets = self._held_out.targets
+        guess = self._guess_with_quantiles(len(targets))
+        return _named("test", self._guess_scores(guess, targets, self._test_weights))
+
+    def _guess_scores(
+        self, guess: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
+    ) -> dict[str, float]:
+        """Return the scores of the most frequent class, whatever the model decides by."""
+        return self._scores(guess, targets, weights, decisions=Decisions())
 
     def _validated(self, predicted: np.ndarray) -> dict[str, float]:
         targets = self._chosen.targets
@@ -917,11 +927,17 @@ class AutoML:
         return several_scores(names, are_labels=are_labels, metric=metric)
 
     def _scores(
-        self, predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
+        self,
+        predicted: np.ndarray,
+        targets: np.ndarray,
+        weights: np.ndarray | None,
+        *,
+        decisions: Decisions | None = None,
     ) -> dict[str, float]:
         metric = metric_of(self.run.experiment)
         quantiles = self._held_out.quantiles
-        decisions = self._decisions
+        if decisions is None:
+            decisions = self._decisions
         return scores_of(
             predicted,
             targets,

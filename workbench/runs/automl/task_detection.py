@@ -188,6 +188,7 @@ def read_problem(
     check_finite(targets)
     written = targets
     targets = read_targets(targets, task)
+    num_missing = int(targets.isna().sum())
     weights = None
     if weight_column is not None:
         weights = weights_of(kind, samples, weight_column, target=name)
@@ -195,14 +196,14 @@ def read_problem(
         weights = weights[targets.notna().to_numpy()]
     if parts is not None:
         parts = parts[targets.notna().to_numpy()]
-    samples, targets, dropped = _drop_without_target(samples, targets)
+    num_weightless = int(targets.isna().sum()) - num_missing
+    samples, targets = _drop_without_target(samples, targets)
     num_learning = len(targets) if parts is None else int((parts == LEARNING).sum())
     notes = list(dict.fromkeys(converted))
-    if dropped:
-        verb = "is" if dropped == 1 else "are"
-        notes.append(f"{format_count(dropped, 'sample')} without a target {verb} not used")
-    _check_enough(num_learning, dropped)
-    check_targets(targets, task, num_missing=dropped)
+    notes += _notes_of_unused(num_missing, num_weightless)
+    unused_counts = {"none": num_missing, "weight 0": num_weightless}
+    _check_enough(num_learning, unused_counts)
+    check_targets(targets, task, num_missing=num_missing)
     roles = _roles(
         kind,
         samples,
@@ -242,7 +243,7 @@ def read_problem(
     )
     if not kept.all():
         assert parts is not None
-        _check_enough(int((parts[kept] == LEARNING).sum()), dropped)
+        _check_enough(int((parts[kept] == LEARNING).sum()), unused_counts)
         places = np.flatnonzero(kept)
         problem = _take_rows(problem, places)
         targets = targets.iloc[places].reset_index(drop=True)
@@ -314,13 +315,24 @@ def read_several(data: Any, names: Sequence[str], *, task: str | None, **how: An
     )
 
 
-def _check_enough(num_learning: int, num_dropped: int) -> None:
-    """Reject too few samples."""
+def _notes_of_unused(num_missing: int, num_weightless: int) -> list[str]:
+    """Return which samples are not used, and why."""
+    notes = []
+    for count, reason in ((num_missing, "without a target"), (num_weightless, "of weight 0")):
+        if count:
+            verb = "is" if count == 1 else "are"
+            notes.append(f"{format_count(count, 'sample')} {reason} {verb} not used")
+    return notes
+
+
+def _check_enough(num_learning: int, unused: Mapping[str, int]) -> None:
+    """Reject too few samples. `unused` has the number of those left out, by what they have."""
     if num_learning >= MIN_SAMPLES:
         return
     problem = f"{num_learning} samples with a target are too few to train, validate and test on"
-    if num_dropped:
-        problem += f" ({num_dropped} have none)"
+    reasons = [f"{count} have {what}" for what, count in unused.items() if count]
+    if reasons:
+        problem += f" ({', '.join(reasons)})"
     raise DataError(
         problem, field="data", allowed=f"at least {MIN_SAMPLES}", next_step="Add samples."
     )
@@ -630,13 +642,13 @@ def _notes_of_leaks(
     ]
 
 
-def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
+def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series]:
     is_known = targets.notna().to_numpy()
     kept = np.flatnonzero(is_known)
     known = targets.iloc[kept].reset_index(drop=True)
     if len(kept) < len(targets) and are_whole(known):
         known = known.astype("int64")
-    return take(samples, kept), known, int((~is_known).sum())
+    return take(samples, kept), known
 
 
 def _name_of_class(value: Any) -> str:
