@@ -276,6 +276,10 @@ def test_an_adapter_on_weights_in_half_precision_follows_peft(folder, tmp_path):
     [
         ({"base_weights": "bf16"}, "remove base_weights"),
         ({"base_weights": "nf4", "adapter": {}}, "Use bf16, or a GPU"),
+        (
+            {"base_weights": "bf16", "adapter": {"unfrozen": ["norm"]}},
+            "remove unfrozen or base_weights",
+        ),
     ],
 )
 def test_weights_that_cannot_be_stored_in_fewer_bits_are_refused(training, step, folder, tmp_path):

@@ -367,6 +367,8 @@ def build_trial_model(
     # Patterns and files have the names that transformers gives.
     named = model
     _check_base_weights(training, model)
+    if pretrained:
+        _check_unfrozen(settings)
     if isinstance(model, LanguageModel):
         model.computes_losses = measures_tokens_only(experiment)
         is_new = bool(settings.model.get("from_scratch", False))
@@ -449,6 +451,24 @@ def _check_base_weights(training: Training, model: nn.Module) -> None:
             field="training.base_weights",
             allowed="fp32",
             next_step="Add training.adapter, or remove base_weights.",
+        )
+
+
+def _check_unfrozen(settings: TrialSettings) -> None:
+    """Check that whole modules, which are trained in single precision, fit the weights around them.
+
+    Raises:
+        ExperimentError: If nothing converts between them.
+    """
+    training, precision = settings.training, settings.plan.precision
+    is_mixed = training.base_weights != "fp32" and precision == "fp32"
+    if is_mixed and training.adapter is not None and training.adapter.unfrozen:
+        raise ExperimentError(
+            "unfrozen weights are trained in single precision, but others are stored in"
+            f" {training.base_weights}",
+            field="plan.precision",
+            allowed="bf16, fp16",
+            next_step="Set plan.precision: bf16, or remove unfrozen or base_weights.",
         )
 
 
