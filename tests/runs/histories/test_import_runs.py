@@ -499,6 +499,11 @@ def _lines(*lines: str) -> str:
             [0.512, 1.25],
         ),
         (
+            _lines("run|layers|val_loss", "a|64,32|0,5", "b|128,64|0,25").encode(),
+            [{"layers": "64,32"}, {"layers": "128,64"}],
+            [0.5, 0.25],
+        ),
+        (
             _lines("sep=;", "run;lr;val_loss", "größe;0.1;0.5", "b;0.2;0.4").encode("utf-16"),
             [{"lr": 0.1}, {"lr": 0.2}],
             [0.5, 0.4],
@@ -598,3 +603,14 @@ def test_trials_of_ray_with_folders_of_the_same_name_are_kept_apart(
     sources = [import_runs(tmp_path / name, store=store).sources[0] for name in ("first", "second")]
     assert [source.num_added for source in sources] == [1, 1]
     assert sources[0].run_id != sources[1].run_id
+
+
+@pytest.mark.parametrize("step", ["round", "timesteps", "Epoch"])
+def test_the_last_value_of_a_curve_counts_whatever_its_steps_are_called(
+    tmp_path: Path, store: Store, step: str
+) -> None:
+    rows = ("a,1,0.1,0.1", "a,2,0.05,0.8", "b,1,0.1,0.9", "b,2,0.05,0.5")
+    path = _table(tmp_path / "old.csv", f"run,{step},lr,val_loss", *rows)
+    (run,) = import_runs(path, store=store, metric="val_loss").runs
+    trials = run.history.trials.values()
+    assert [(trial.last_step, trial.values["val_loss"]) for trial in trials] == [(2, 0.8), (2, 0.5)]

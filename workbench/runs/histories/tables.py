@@ -59,7 +59,10 @@ _GROUP_COLUMNS = (
     *("task", "dataset"),
 )
 _ALWAYS_STEPS = ("_step", "step", "global_step", "trainer/global_step", "training_iteration")
-_STEP_COLUMNS = (*_ALWAYS_STEPS, "iteration", "iter", "epoch", "epochs_done")
+_STEP_COLUMNS = (
+    *(*_ALWAYS_STEPS, "iteration", "iter", "epoch", "epochs_done", "round", "episode"),
+    *("time/total_timesteps", "time/iterations", "total_timesteps", "timesteps", "timestep"),
+)
 _STATE_COLUMNS = ("state", "status")
 _BEGIN_COLUMNS = ("start_time", "datetime_start", "created", "createdat", "begun")
 _END_COLUMNS = ("end_time", "datetime_complete", "ended")
@@ -302,7 +305,7 @@ def _as_text(value: Any) -> str:
 
 def _delimiter(sample: str) -> str:
     first = sample.partition("\n")[0]
-    return max(",;\t", key=first.count)
+    return max(",;\t|", key=first.count)
 
 
 def _named_columns(heads: Sequence[str], mapping: Mapping[str, str]) -> _Columns:
@@ -449,7 +452,7 @@ def _read_numbers(table: _Table, wanted: Collection[str]) -> Counter[str]:
     import pandas as pd
 
     is_of_commas = False
-    if table.separator in (";", "\t"):
+    if table.separator in (";", "\t", "|"):
         columns = [[row.get(head, "") for row in table.rows] for head in table.heads]
         is_of_commas = shows_decimal_commas(columns, are_usual=True) is not False
     for head, texts in others.items():
@@ -460,7 +463,9 @@ def _read_numbers(table: _Table, wanted: Collection[str]) -> Counter[str]:
         if form is None or form.unit not in ("", "%"):
             continue
         has_commas = form.has_thousands or form.has_decimal_comma
-        is_clear = is_of_commas or (form.has_thousands and any("," not in it for it in texts))
+        # In a setting, 64,32 may also be a list of layers, but 0,1 is none.
+        is_clear = any("," not in text or text.lstrip("+-").startswith("0,") for text in texts)
+        is_clear = is_clear and (is_of_commas or form.has_thousands)
         if has_commas and not is_metric and not is_clear:
             first = next(text for text in texts if "," in text)
             notes[f"texts in {head}, such as {first}, stay texts, as they may be lists"] += len(
