@@ -247,3 +247,22 @@ def test_exits_that_open_lower_the_accuracy_by_the_share_of_time_in_which_they_a
     assert opened.mean() < played.accuracy < np.where(stays, opened, closed).mean()
     flooded = play(Threshold(), system(servers=1, send_s=0.0).with_load(5000.0))
     assert flooded.accuracy == pytest.approx(float(opened.mean()), abs=0.02)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_server_behind_a_full_link_has_the_load_of_what_is_sent_to_it(batch: int) -> None:
+    scene = system(devices=1, servers=1, arrivals_per_s=30.0, link_s=0.1, device_s=(1e-4, np.inf))
+    scene = replace(scene, batches=(1, batch))
+    ours, sent = Mapping(Placing((1,))).expect(scene), EndCloud().expect(scene)
+    # 30 / s, half of which need 0.1 s of the link and 0.04 s of the server each.
+    for outcome in (ours, sent):
+        assert outcome.link_load["end-cloud"] == pytest.approx(30 * 0.1 / 2, rel=0.03)
+        assert outcome.load["cloud"] == pytest.approx(30 * 0.04 / 2, rel=0.03)
+        assert np.isinf(outcome.quantile_s(0.95))
+
+
+def test_a_device_that_is_full_by_its_first_stage_does_not_make_the_last_tier_full() -> None:
+    scene = system(devices=1, servers=1, arrivals_per_s=30.0, device_s=(0.05, np.inf))
+    placed = Mapping(Placing((1,))).expect(scene)
+    assert placed.load["end"] == pytest.approx(30 * 0.05, rel=0.03)
+    assert placed.load["cloud"] == pytest.approx(30 * 0.04 / 2, rel=0.05)

@@ -259,10 +259,20 @@ def _expected(system: System, requests: Requests, placing: Placing) -> Outcome:
             link_load={name: min(load, _FULL) for name, load in outcome.link_load.items()},
         )
     response_s = np.where(played.is_placed[requests.counted], np.inf, outcome.response_s)
-    name = system.names[placing.tiers[-1]]
-    return replace(
-        outcome, response_s=response_s, load={**outcome.load, name: max(used, outcome.load[name])}
-    )
+    return replace(_with_highest(outcome, used), response_s=response_s)
+
+
+def _with_highest(outcome: Outcome, used: float) -> Outcome:
+    """Return an outcome whose busiest tier or link has at least the load of all the room.
+
+    Others may be idle behind it: a server has no more to do because its link is full.
+    """
+    load, link_load = dict(outcome.load), dict(outcome.link_load)
+    highest = outcome.highest_load
+    # Few drawn requests may take a little less than what is full in the long run.
+    for loads in (load, link_load):
+        loads.update({name: used for name in loads if highest == loads[name] < used})
+    return replace(outcome, load=load, link_load=link_load)
 
 
 def _used(system: System, placing: Placing) -> float:
