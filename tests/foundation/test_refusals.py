@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
 
 
@@ -8,6 +9,13 @@ def test_of_many_names_only_the_closest_to_a_typo_are_listed() -> None:
     allowed, meant = closest("epoch", known)
     assert allowed == "epochs, epoch_size and 50 others"
     assert meant == "Did you mean epochs?"
+
+
+def test_a_name_with_a_comma_is_listed_in_quotes() -> None:
+    allowed, meant = closest("price, totl", ["city", "price, total"])
+    assert allowed == "city, 'price, total'"
+    assert meant == "Did you mean 'price, total'?"
+    assert ArgumentError("x", allowed=["city", "price, total"]).allowed == allowed
 
 
 def test_few_names_are_listed_whole_and_so_are_many_where_none_is_close() -> None:

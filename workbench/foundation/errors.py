@@ -85,6 +85,11 @@ class Problem(BaseModel):
     next_step: str | None = None
 
 
+def quote_name(name: str) -> str:
+    """Return a name for a list with commas, in quotes if it has a comma itself."""
+    return repr(name) if "," in name else name
+
+
 class WorkbenchError(Exception):
     """Base of the tree: catch it to catch everything that the workbench raises on purpose.
 
@@ -115,7 +120,7 @@ class WorkbenchError(Exception):
         self.problem = problem
         self.field = field
         if allowed is not None and not isinstance(allowed, str):
-            allowed = ", ".join(allowed)
+            allowed = ", ".join(map(quote_name, allowed))
         self.allowed = allowed
         self.next_step = next_step
         super().__init__(str(self))

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from workbench.foundation.errors import ExperimentError, WorkbenchError
+from workbench.foundation.errors import ExperimentError, WorkbenchError, quote_name
 from workbench.foundation.python_values import not_held
 
 _PLAIN_TAGS = frozenset(
@@ -400,12 +400,12 @@ def closest(
     close.sort(key=lambda candidate: sorted(candidate) != sorted(name))
     listed = [candidate for candidate in close if candidate in known]
     if len(known) <= _MAX_LISTED or not listed:
-        allowed = ", ".join(known)
+        allowed = ", ".join(map(quote_name, known))
     else:
-        allowed = f"{', '.join(listed)} and {len(known) - len(listed)} others"
+        allowed = f"{', '.join(map(quote_name, listed))} and {len(known) - len(listed)} others"
     if not close:
         return allowed, None
-    return allowed, f"Did you mean {close[0]}?"
+    return allowed, f"Did you mean {quote_name(close[0])}?"
 
 
 def _is_section(annotation: Any) -> bool:

@@ -269,3 +269,23 @@ def test_a_metric_decides_whether_whole_numbers_are_classes(
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(data, "visits", time="10s", metric=metric, store=store)
         assert found._held_out.interpreter.task == task
+
+
+def test_a_column_with_a_comma_in_its_name_is_a_target_in_every_form_of_a_table(
+    tmp_path: Path,
+) -> None:
+    rows = pd.DataFrame({"x": range(60), "price, total": np.arange(60) % 7 * 1.5, "b": [0.5] * 60})
+    rows["b"] += rows["x"]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    forms = [rows, rows.to_dict("list"), rows.to_dict("records")]
+    forms += [tmp_path / "rows.csv", str(tmp_path / "rows.parquet")]
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        for form in forms:
+            created = launch.create(form, "price, total", time="10s", store=store, name="one")
+            assert created._interpreter.target_name == "price, total"
+            assert not created._interpreter.target_names
+        both = launch.create(tmp_path / "rows.csv", "price, total,b", time="10s", store=store)
+        assert both._interpreter.target_names == ("price, total", "b")
+        with pytest.raises(DataError, match=r"no column 'price'; allowed: x, 'price, total', b"):
+            launch.create(tmp_path / "rows.csv", "price, x", time="10s", store=store)

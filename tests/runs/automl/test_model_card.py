@@ -179,12 +179,22 @@ def test_a_card_tells_data_scores_and_limits() -> None:
         "| mae | 3.25 | 3 to 3.5 | 6.5 |",
         "| r2 | 0.5 |  | -0.01 |",
         "- The test has few rows, so the scores are rough.",
-        "- After the test, trees were fitted to all rows, also to those of the test",
+        "- After the test, models were fitted again to all rows, also to those of the test",
     ):
         assert line in card.splitlines()
     assert "does not follow time" not in card
     wanted = f"Intervals of {format_percent(0.9)} hold {format_percent(0.88)} of the test rows."
     assert wanted in card
+
+
+def test_a_card_says_of_test_rows_of_the_user_that_they_were_never_learned_from() -> None:
+    own = result() | {"split": {"group": None, "time": None, "own_parts": ["test"]}}
+    lines = model_card(own, name="houses", target="price").splitlines()
+    assert "- The test rows were given by the user." in lines
+    (refit,) = (line for line in lines if line.startswith("- After the test"))
+    assert "to all rows but those of the test" in refit
+    assert not any("split does not follow time" in line for line in lines)
+    assert "- Whether the test rows are later ones, only the user who gave them knows." in lines
 
 
 def test_a_card_tells_how_probabilities_were_calibrated() -> None:

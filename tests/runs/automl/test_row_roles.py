@@ -261,6 +261,18 @@ def test_dates_that_do_not_decide_are_mentioned():
     assert "--time-column signed_on" in note
 
 
+@pytest.mark.parametrize("make", [shuffled_dates_without_drift, sorted_dates, patients])
+def test_notes_are_about_the_rows_that_the_user_did_not_give(make):
+    table, y = make()
+    (note,) = find_row_roles(table, pd.Series(y), own_parts=["test"]).notes
+    assert "test" not in note
+    assert "the score" not in note
+    (note,) = find_row_roles(table, pd.Series(y), own_parts=["validation"]).notes
+    assert "chosen" not in note
+    roles = find_row_roles(table, pd.Series(y), own_parts=["test", "validation"])
+    assert bool(roles.notes) == (roles.group is not None), "a group is no input, but none is drawn"
+
+
 def test_given_columns_need_no_sign_of_their_role():
     table, y = plain()
     table = table.assign(where=np.arange(300) % 7, when=rng().permutation(300))

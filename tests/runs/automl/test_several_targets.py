@@ -66,6 +66,8 @@ def test_targets_are_listed_with_commas_or_as_a_list():
     assert split_targets("a, b", None) == ("a", "b")
     assert split_targets(["a", "b"], None) == ("a", "b")
     assert split_targets("a,b", ["a,b", "c"]) == ()
+    assert split_targets("a,b, c", ["a,b", "c"]) == ("a,b", "c")
+    assert split_targets("c,a,b", ["a,b", "a", "b", "c"]) == ("c", "a,b")
     assert split_targets("a", None) == ()
     with pytest.raises(ArgumentError, match="listed twice"):
         split_targets("a,a", None)

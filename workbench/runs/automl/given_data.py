@@ -10,6 +10,7 @@ experiments.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,26 @@ def take_apart(
         allowed="a pair (X, y), a data frame or the path of a table with target, or "
         + ", ".join(NAMED),
     )
+
+
+def columns_of(data: Any, query: str | None = None) -> list[str]:
+    """Return the names of the columns of a table, or none if the data is none that can be read.
+
+    Args:
+        data: As in `take_apart`.
+        query: As in `take_apart`.
+    """
+    import pandas as pd
+
+    if isinstance(data, str | Path):
+        if data in NAMED or is_sample_folder(data):
+            return []
+        with contextlib.suppress(DataError, ArgumentError):  # `take_apart` tells why
+            data, _ = read_source(data, query=query, other_names=NAMED)
+    data = _as_pandas(data)
+    if not isinstance(data, pd.DataFrame):
+        return []
+    return list(as_frame(data).table.columns)
 
 
 def take(samples: Any, indices: np.ndarray) -> Any:

@@ -18,6 +18,7 @@ from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.formatting import duration_argument_s, format_duration
+from workbench.runs.automl.given_data import columns_of
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.several_targets import split_targets
 from workbench.runs.automl.targets import Task
@@ -382,7 +383,10 @@ def _earlier_runs(store: Store, experiment: Experiment, held_out: str) -> list[s
 
 def _read(data: Any, target: str | Sequence[str] | None, **how: Any) -> Problem:
     """Read data with one target or several."""
-    names = split_targets(target, [str(name) for name in getattr(data, "columns", ())])
+    columns: list[str] = []
+    if isinstance(target, str) and "," in target:
+        columns = columns_of(data, how.get("query"))
+    names = split_targets(target, columns)
     if names:
         return read_several(data, names, **how)
     single = None if target is None else target

@@ -226,7 +226,10 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class AllRows:
-    """All rows that a final model may learn from, those of the test part among them.
+    """All rows that a final model may learn from.
+
+    Those of the test part are among them, unless the user gave it. Then only the validation rows of
+    each fold are new to its model.
 
     Attributes:
         inputs: Encoded samples.

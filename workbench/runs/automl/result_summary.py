@@ -87,8 +87,11 @@ def summary_lines(
         lines += describe_analysis(result["analysis"])
     else:
         if result.get("refit"):
+            rows = "all rows"
+            if _has_own_test(result):
+                rows = "all rows but yours to test on"
             lines.append(
-                "after the test, models were fitted again to all rows: the scores are those of the"
+                f"after the test, models were fitted again to {rows}: the scores are those of the"
                 " model before"
             )
         cut_short = describe_cut_short(history)
@@ -314,8 +317,16 @@ def _model(result: Mapping[str, Any]) -> list[str]:
     if text := (result.get("decisions") or {}).get("text"):
         lines.append(f"- Decision: {text}")
     if result.get("refit"):
-        lines.append("- After the test, trees were fitted to all rows, also to those of the test")
+        rows = "all rows, also to those of the test"
+        if _has_own_test(result):
+            rows = "all rows but those of the test, also to those that had chosen it"
+        lines.append(f"- After the test, models were fitted again to {rows}")
     return lines
+
+
+def _has_own_test(result: Mapping[str, Any]) -> bool:
+    """Return whether the user gave the test rows, which are never learned from."""
+    return "test" in ((result.get("split") or {}).get("own_parts") or ())
 
 
 def _member(used: Mapping[str, Any]) -> str:
@@ -341,7 +352,7 @@ def _data(result: Mapping[str, Any], target: str | None) -> list[str]:
         how = f"The last rows by `{split['time']}` were tested."
     elif split.get("group"):
         how = f"Rows with the same `{split['group']}` are on one side of the split."
-    if "test" in (split.get("own_parts") or ()):
+    if _has_own_test(result):
         how = "The test rows were given by the user."
     lines = [f"- Target: `{target}`"] if target else []
     return [
@@ -404,7 +415,9 @@ def _limits(result: Mapping[str, Any]) -> list[str]:
         " about such rows.",
         "- The scores hold for rows like those of the test. Check them again with new rows.",
     ]
-    if not (result.get("split") or {}).get("time"):
+    if _has_own_test(result):
+        lines.append("- Whether the test rows are later ones, only the user who gave them knows.")
+    elif not (result.get("split") or {}).get("time"):
         lines.append("- The split does not follow time, so a change over time was not tested.")
     if result["num_samples"]["test"] < 200:
         lines.append("- The test has few rows, so the scores are rough.")

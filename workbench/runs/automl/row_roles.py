@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,7 @@ def find_row_roles(
     group_column: str | None = None,
     time_column: str | None = None,
     target: str | None = None,
+    own_parts: Collection[str] = (),
 ) -> RowRoles:
     """Find the groups and the times of the rows of a table.
 
@@ -117,6 +119,7 @@ def find_row_roles(
         group_column: The column with the groups, "none" if rows are independent, or None to look.
         time_column: The column with the times, "none" if time does not matter, or None to look.
         target: The name of the target.
+        own_parts: The parts that the user gave, "test" or "validation". Notes are about the others.
 
     Raises:
         DataError: If a column does not exist, or the rows cannot be split by it.
@@ -131,8 +134,8 @@ def find_row_roles(
             )
         check_columns(table.columns, {option: [name]}, section="")
     numbers = _numbers_of(targets)
-    group, groups, why_group = _groups(table, numbers, group_column)
-    time, times, why_time = _times(table, numbers, time_column, groups=groups)
+    group, groups, why_group = _groups(table, numbers, group_column, own_parts)
+    time, times, why_time = _times(table, numbers, time_column, groups, own_parts)
     blocks = RowBlocks(groups, times)
     if groups is not None and times is not None:
         return _both(
@@ -140,6 +143,7 @@ def find_row_roles(
             (str(group), str(time)),
             (why_group, why_time),
             (group_column is not None, time_column is not None),
+            own_parts,
         )
     notes: tuple[str, ...] = tuple(why for why in (why_group, why_time) if why)
     return RowRoles(blocks, group, time, notes)
@@ -236,6 +240,7 @@ def _both(
     names: tuple[str, str],
     why: tuple[str | None, str | None],
     given: tuple[bool, bool],
+    own_parts: Collection[str],
 ) -> RowRoles:
     """Decide for rows that have groups and times.
 
@@ -265,16 +270,22 @@ def _both(
     if given[0]:
         note = (
             f"`{time}` holds times, but the groups in `{group}` are in early and in late rows: the"
-            f" model is tested on new groups, not on later rows. For later rows:"
+            f" model is {_first_use(own_parts)} on new groups, not on later rows. For later rows:"
             f" {_way('group_column', NONE)}"
         )
         return RowRoles(RowBlocks(blocks.groups), group, None, (note,))
+    hold = "models are chosen" if "test" in own_parts else "scores hold"
     note = (
-        f"the same `{group}` are in early and in late rows: scores hold for known ones at later"
+        f"the same `{group}` are in early and in late rows: {hold} for known ones at later"
         f" times. For new ones: {_way('group_column', group)}"
     )
     notes = tuple(text for text in (why[1], note) if text)
     return RowRoles(RowBlocks(None, blocks.times), None, time, notes)
+
+
+def _first_use(own_parts: Collection[str]) -> str:
+    """Return what the rows that are held out first are for."""
+    return "chosen" if "test" in own_parts else "tested"
 
 
 def _way(argument: str, value: str) -> str:
@@ -295,7 +306,7 @@ def _numbers_of(targets: pd.Series) -> np.ndarray:
 
 
 def _groups(
-    table: pd.DataFrame, targets: np.ndarray, given: str | None
+    table: pd.DataFrame, targets: np.ndarray, given: str | None, own_parts: Collection[str]
 ) -> tuple[str | None, np.ndarray | None, str | None]:
     if given == NONE:
         return None, None, None
@@ -324,9 +335,10 @@ def _groups(
     if not found:
         return None, None, None
     _, num_groups, name, groups = min(found, key=lambda each: each[:2])
+    purpose = "models are chosen" if "test" in own_parts else "the score holds"
     why = (
         f"`{name}` has {num_groups} values in {len(table)} rows, and rows with the same value"
-        " resemble each other: they are kept on one side of every split, so that the score holds"
+        f" resemble each other: they are kept on one side of every split, so that {purpose}"
         f" for new ones. `{name}` is not an input. Will you predict for the same ones? Then it may"
         f" be the best input: {_way('group_column', NONE)}"
     )
@@ -449,17 +461,27 @@ def _share_between(groups: np.ndarray, values: np.ndarray) -> float:
 
 
 def _times(
-    table: pd.DataFrame, targets: np.ndarray, given: str | None, *, groups: np.ndarray | None
+    table: pd.DataFrame,
+    targets: np.ndarray,
+    given: str | None,
+    groups: np.ndarray | None,
+    own_parts: Collection[str],
 ) -> tuple[str | None, np.ndarray | None, str | None]:
     if given == NONE:
         return None, None, None
     if given is not None:
         return given, _given_times(column_of(table, given), given), None
-    return _detected_times(table, targets, groups)
+    name, times, note = _detected_times(table, targets, groups, own_parts)
+    if len(set(own_parts)) == 2:
+        note = None  # nothing is drawn
+    return name, times, note
 
 
 def _detected_times(
-    table: pd.DataFrame, targets: np.ndarray, groups: np.ndarray | None
+    table: pd.DataFrame,
+    targets: np.ndarray,
+    groups: np.ndarray | None,
+    own_parts: Collection[str],
 ) -> tuple[str | None, np.ndarray | None, str | None]:
     dated = []
     for name in table.columns:
@@ -468,8 +490,8 @@ def _detected_times(
             continue
         if _is_sorted(times) and (is_date or _follows(targets, np.arange(len(times)))):
             if _has_classes_before(targets, times):
-                return str(name), times, _note_of_sorted(str(name))
-            return None, None, _note_of_classes(str(name))
+                return str(name), times, _note_of_sorted(str(name), own_parts)
+            return None, None, _note_of_classes(str(name), own_parts)
         if is_date:
             dated.append((str(name), times))
     for name, times in dated:
@@ -478,8 +500,8 @@ def _detected_times(
             and _drifts(targets, times, groups)
             and _has_classes_before(targets, times)
         ):
-            return name, times, _note_of_drift(name)
-    return None, None, _note_of_dates(dated[0][0]) if dated else None
+            return name, times, _note_of_drift(name, own_parts)
+    return None, None, _note_of_dates(dated[0][0], own_parts) if dated else None
 
 
 def _is_recent(times: np.ndarray) -> bool:
@@ -488,33 +510,47 @@ def _is_recent(times: np.ndarray) -> bool:
     return span_years <= _LONGEST_YEARS and len(np.unique(times)) >= _FEWEST_TIMES
 
 
-def _note_of_drift(name: str) -> str:
+def _on_the_last(own_parts: Collection[str]) -> str:
+    """Return what the last rows in time are for."""
+    text = f"the model is {_first_use(own_parts)} on the last rows in time"
+    return text if own_parts else f"{text}, and chosen on the last ones before them"
+
+
+def _note_of_drift(name: str, own_parts: Collection[str]) -> str:
     return (
-        f"the target changes with `{name}`: the model is tested on the last rows in time, and"
-        " chosen on the last ones before them. For rows drawn at random:"
+        f"the target changes with `{name}`: {_on_the_last(own_parts)}. For rows drawn at random:"
         f" {_way('time_column', NONE)}"
     )
 
 
-def _note_of_dates(name: str) -> str:
+def _note_of_dates(name: str, own_parts: Collection[str]) -> str:
+    rows = use = "test"
+    if "test" in own_parts:
+        rows = "validation"
+        use = "choose"
     return (
         f"`{name}` holds dates, but rows are not sorted by it and the target does not follow it,"
-        " so the test rows are drawn at random. To test on the last rows in time:"
+        f" so the {rows} rows are drawn at random. To {use} on the last rows in time:"
         f" {_way('time_column', name)}"
     )
 
 
-def _note_of_sorted(name: str) -> str:
+def _note_of_sorted(name: str, own_parts: Collection[str]) -> str:
     return (
-        f"the rows are sorted by `{name}`: the model is tested on the last rows in time, and chosen"
-        f" on the last ones before them. For rows drawn at random: {_way('time_column', NONE)}"
+        f"the rows are sorted by `{name}`: {_on_the_last(own_parts)}. For rows drawn at random:"
+        f" {_way('time_column', NONE)}"
     )
 
 
-def _note_of_classes(name: str) -> str:
+def _note_of_classes(name: str, own_parts: Collection[str]) -> str:
+    rows = "test"
+    scores = "Scores"
+    if "test" in own_parts:
+        rows = "validation"
+        scores = "Scores of validation"
     return (
-        f"the rows are sorted by `{name}`, but a class occurs in the last rows only, so the test"
-        " rows are drawn at random. Scores say little about later rows"
+        f"the rows are sorted by `{name}`, but a class occurs in the last rows only, so the"
+        f" {rows} rows are drawn at random. {scores} say little about later rows"
     )
 
 

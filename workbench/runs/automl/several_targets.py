@@ -29,12 +29,10 @@ def split_targets(target: Any, columns: Sequence[str] | None) -> tuple[str, ...]
 
     Args:
         target: What the user gave: a name, names with commas between them, a list, or None.
-        columns: The columns of the table, one of which may have a comma in its name, or None.
+        columns: The columns of the table, which may have commas in their names, or None.
     """
     if isinstance(target, str):
-        if "," not in target or target in (columns or ()):
-            return ()
-        names = [name.strip() for name in target.split(",") if name.strip()]
+        names = _names_in(target, columns or ())
     elif target is None or not isinstance(target, list | tuple):
         return ()
     else:
@@ -51,6 +49,22 @@ def split_targets(target: Any, columns: Sequence[str] | None) -> tuple[str, ...]
             next_step="Predict some of them in another run.",
         )
     return tuple(names)
+
+
+def _names_in(text: str, columns: Sequence[str]) -> list[str]:
+    """Return the names in a text with commas between them. A column of several words wins."""
+    words = text.split(",")
+    names = []
+    start = 0
+    while start < len(words):
+        end = start + 1
+        for later in range(len(words), end, -1):
+            if ",".join(words[start:later]).strip() in columns:
+                end = later
+                break
+        names.append(",".join(words[start:end]).strip())
+        start = end
+    return [name for name in names if name]
 
 
 def with_numeric_targets(

@@ -211,6 +211,7 @@ def read_problem(
         target=name,
         group_column=group_column,
         time_column=time_column,
+        own_parts=[part for part, given in own.values() if given is not None],
     )
     notes += roles.notes
     unused = [column for column in (roles.group, weight_column) if column is not None]
@@ -426,11 +427,17 @@ def _roles(
     target: str | None,
     group_column: str | None,
     time_column: str | None,
+    own_parts: Sequence[str],
 ) -> RowRoles:
     """Return which rows belong together, and their times."""
     if kind == "table":
         return find_row_roles(
-            samples, targets, group_column=group_column, time_column=time_column, target=target
+            samples,
+            targets,
+            group_column=group_column,
+            time_column=time_column,
+            target=target,
+            own_parts=own_parts,
         )
     for option, name in (("group_column", group_column), ("time_column", time_column)):
         if name not in (None, NONE):
