@@ -37,6 +37,7 @@ FIELDS = {
     "first_steps": "what the first steps of trials showed",
     "memory": "the memory that a trial needs",
     "table": "what a table contains",
+    "run": "what a run should take and cost",
     # Files.
     "path": "the file or folder that was written",
     "card": "the model card as Markdown",
@@ -81,6 +82,11 @@ FIELDS = {
     "heartbeats": "the heartbeats that devices send",
     # What-if questions.
     "points": "predictions for the plans of a file",
+    "metric": "the objective that is predicted",
+    "model": "what is known about a language model before it is trained",
+    "trainings": "the trainings that a law was fitted to",
+    "reach": "how many times the operations of the largest of them a prediction has",
+    "begins": "where a training should begin, as numbers",
     "exchanges": "predictions for each exchange",
     "exchange": "the name of an exchange",
     "plan": "a plan",

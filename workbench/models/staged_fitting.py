@@ -11,10 +11,12 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
-import numpy as np
+
+if TYPE_CHECKING:
+    import numpy as np
 
 StageMethod = Literal["partial_fit", "warm_start", "continue", "at once"]
 
@@ -135,6 +137,8 @@ def _fit_passes(
     arguments = {}
     if "classes" in inspect.signature(estimator.partial_fit).parameters:
         # The first pass must know all classes.
+        import numpy as np  # describing a model needs none
+
         arguments["classes"] = np.unique(targets)
     for stage in range(num_done + 1, num_stages + 1):
         estimator.partial_fit(inputs, targets, **arguments)

@@ -111,7 +111,8 @@ def test_classes_are_counted_as_they_are_confused() -> None:
     row = counts.loc["no"]
     assert list(heatmap.text[0]) == [f"{count} ({count / row.sum():.0%})" for count in row]
     right, wrong = row["no"] / row.sum(), row["yes"] / row.sum()
-    assert list(heatmap.z[0]) == [-right, wrong], "colours tell right from wrong"
+    # Colours tell right from wrong, and small shares of mistakes can be seen.
+    assert list(heatmap.z[0]) == pytest.approx([-right, wrong**0.5])
 
 
 def test_rare_classes_stand_together() -> None:
