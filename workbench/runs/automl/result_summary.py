@@ -319,7 +319,7 @@ def _model(result: Mapping[str, Any]) -> list[str]:
     if result.get("refit"):
         rows = "all rows, also to those of the test"
         if _has_own_test(result):
-            rows = "all rows but those of the test, also to those that had chosen it"
+            rows = "all rows but those of the test, also to the validation rows"
         lines.append(f"- After the test, models were fitted again to {rows}")
     return lines
 
