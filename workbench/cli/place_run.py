@@ -122,6 +122,7 @@ def run(
         moments_s = poisson_moments_s(_rate_per_s(tiers, rate), duration, seed=seed)
         bundle = bundle_of(tiers, folder)
         samples, targets = bundle_samples(bundle)
+        field = "--scheduler" if schedulers else "place.scheduler"
         schedulers = schedulers or (tiers.place.scheduler,)
         cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
         here = system_here(tiers, folder, len(moments_s) / moments_s[-1], cut_at=cut_at)
@@ -133,7 +134,7 @@ def run(
             if name in unfit:
                 raise ArgumentError(
                     f"the tiers cannot carry out {name}: {unfit[name]}",
-                    field="--scheduler",
+                    field=field,
                     allowed=[known for known in SCHEDULERS.names() if known not in unfit],
                 )
         if tiers.privacy.transport == "plain":

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tiers.placement.systems import system
+from workbench.foundation.formatting import format_rate
 from workbench.tiers.placement.policies import EndCloud
 from workbench.tiers.placement.scheduler_plans import (
     Plan,
@@ -107,10 +108,14 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     plans = expected_plans(given, 0.05)
     assert recommend(plans, Objective(p95_latency="1us")) is None
     assert "No scheduler meets place.objective" in verdict(given, plans, None)[0]
-    assert any(
-        line.startswith("With end-cloud, cloud reaches the load")
-        for line in verdict(given, plans, None)
+    # 8 servers, where the share of requests that goes on takes 0.04 s each, from 1000 devices.
+    full_per_s = 8 / (float((given.evidence.confidence[:, 0] < 0.5).mean()) * 0.04) / 1000
+    expected = (
+        f"With end-cloud, cloud reaches the load 0.7 at {format_rate(0.7 * full_per_s)} requests"
+        f" per second and machine of end. Its limit is {format_rate(full_per_s)}, and now there are"
+        f" {format_rate(given.arrivals_per_s)}."
     )
+    assert expected in verdict(given, plans, None)
     assert recommend(plans, Objective(accuracy=0.999)) is None
 
 

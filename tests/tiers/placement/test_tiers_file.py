@@ -56,6 +56,36 @@ def test_a_number_without_a_unit_is_refused_with_the_usual_one(
     assert caught.value.next_step == f"Write {written} if that is meant."
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("100ms", "soon", "place.objective.p95_latency"),
+        ("rtt: 5ms", "rtt: soon", "links.end-edge.rtt"),
+        ("busy: 0.7", "timeout: soon", "place.timeout"),
+        ("busy: 0.7", "heartbeat_period: soon", "place.heartbeat_period"),
+    ],
+)
+def test_what_is_no_duration_is_not_told_to_be_a_number_without_a_unit(
+    old: str, new: str, field: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExperimentError, match="not a duration") as caught:
+        read(tmp_path, WHOLE.replace(old, new))
+    assert caught.value.field == field
+    assert caught.value.allowed == "a number with its unit, such as 100ms, 2s or 10m"
+
+
+def test_next_tier_needs_a_tier_between_the_first_and_the_last(tmp_path: Path) -> None:
+    three = WHOLE.replace("scheduler: mapping", "scheduler: next-tier")
+    assert read(tmp_path, three).place.scheduler == "next-tier"
+    two = three.replace("  edge: {count: 200}\n", "").replace("end-edge", "end-cloud")
+    two = two.replace("  edge-cloud: {trace: cell.csv, rtt: 40ms}\n", "")
+    with pytest.raises(ExperimentError, match="three tiers or more, and there are 2") as caught:
+        read(tmp_path, two)
+    assert caught.value.field == "place.scheduler"
+    assert "end-cloud" in str(caught.value.allowed)
+    assert "next-tier" not in str(caught.value.allowed)
+
+
 def test_nothing_needs_no_unit(tmp_path: Path) -> None:
     assert read(tmp_path, WHOLE.replace("rtt: 5ms", "rtt: 0")).links_in_order()[0].rtt == 0.0
 

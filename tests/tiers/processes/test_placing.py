@@ -184,6 +184,43 @@ def test_a_model_of_a_table_is_refused_by_what_it_takes(folder: Path, tmp_path: 
     assert caught.value.field == "place"
 
 
+def test_a_model_of_several_arrays_is_told_how_it_could_be_placed(
+    folder: Path, tmp_path: Path
+) -> None:
+    card = json.loads((folder / "small" / "card.json").read_text())
+    (array,) = card["inputs"]
+    card["inputs"] = [{**array, "name": "left"}, {**array, "name": "right"}]
+    card["statistics"] = {}
+    (tmp_path / "pair").mkdir()
+    (tmp_path / "pair" / "card.json").write_text(json.dumps(card))
+    models = {"end": "small", "cloud": str(tmp_path / "pair")}
+    with pytest.raises(ExperimentError, match=r"takes 2 arrays \(left, right\)") as caught:
+        placed(file_of(models=models), folder, tmp_path)
+    assert "Join the arrays" in str(caught.value.next_step)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shape": [3, 5]}, r"takes float32 of shape \(3, 5\)"),
+        ({"dtype": "int64"}, "takes int64 of shape"),
+        ({"categories": ["a", "b"]}, "do not divide texts into the same tokens"),
+    ],
+)
+def test_models_with_other_inputs_are_refused_with_what_differs(
+    change: dict[str, Any], words: str, folder: Path, tmp_path: Path
+) -> None:
+    card = json.loads((folder / "small" / "card.json").read_text())
+    card["inputs"][0] |= change
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "card.json").write_text(json.dumps(card))
+    models = {"end": str(tmp_path / "other"), "cloud": "large"}
+    with pytest.raises(ExperimentError, match=words) as caught:
+        placed(file_of(models=models), folder, tmp_path)
+    assert caught.value.field == "place.models"
+    assert caught.value.next_step == "Train both on the same data."
+
+
 def test_models_that_name_other_classes_are_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -365,9 +365,9 @@ def _about_changes(system: System) -> list[str]:
         rate = system.counts[last] / mean_s / system.counts[0]
         lines.append(
             f"With end-cloud, {system.names[last]} reaches the load {system.busy:g} at"
-            f" {format_rate(rate * system.busy)}, and its limit at {format_rate(rate)} requests per"
-            f" second and machine of {system.names[0]}, which has"
-            f" {format_rate(system.arrivals_per_s)} now."
+            f" {format_rate(rate * system.busy)} requests per second and machine of"
+            f" {system.names[0]}. Its limit is {format_rate(rate)}, and now there are"
+            f" {format_rate(system.arrivals_per_s)}."
         )
     goes_on = system.exits > 0
     loads = link_loads(system, system.links_s, system.total_per_s * float(goes_on.mean()))

@@ -51,13 +51,23 @@ def _quantity(spellings: tuple[str, ...], allowed: str) -> BeforeValidator:
     return BeforeValidator(lambda given: parse_quantity(given, spellings, allowed=allowed))
 
 
+def _duration_s(given: Any) -> Any:
+    """Return the seconds of a duration. Unlike elsewhere, a number alone is none."""
+    try:
+        return parse_duration_s(given)
+    except ExperimentError as error:
+        raise ExperimentError(
+            error.problem, allowed="a number with its unit, such as 100ms, 2s or 10m"
+        ) from error
+
+
 Bandwidth = Annotated[
     PositiveFloat,
     _quantity(("bit", "bit/s", "bps"), "such as 20Mbit, 1Gbit/s, 250kbit"),
     _needs_unit("Mbit"),
     unit("bit/s"),
 ]
-Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), _needs_unit("s"), unit("s")]
+Seconds = Annotated[PositiveFloat, BeforeValidator(_duration_s), _needs_unit("s"), unit("s")]
 Power = Annotated[
     PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), _needs_unit("W"), unit("W")
 ]
@@ -70,7 +80,7 @@ EnergyPerByte = Annotated[
 ]
 Latency = Annotated[
     Literal["min"] | PositiveFloat | None,
-    BeforeValidator(lambda given: given if given == "min" else parse_duration_s(given)),
+    BeforeValidator(lambda given: given if given == "min" else _duration_s(given)),
     _needs_unit("ms"),
     unit("s"),
 ]
@@ -126,7 +136,7 @@ class Link(Section):
         default=None, description="Bits per second in each direction."
     )
     rtt: Annotated[
-        float, Field(ge=0), BeforeValidator(parse_duration_s), _needs_unit("ms"), unit("s")
+        float, Field(ge=0), BeforeValidator(_duration_s), _needs_unit("ms"), unit("s")
     ] = Field(default=0.0, description="Time of an empty message there and back.")
     energy: EnergyPerByte | None = Field(
         default=None, description="Energy that the sender spends on a byte."
@@ -302,6 +312,17 @@ class TiersFile(Section):
                 field="place.models",
                 allowed=f"a model for {names[0]} and one for {names[-1]}",
                 next_step="Give both models, or one of them and the other as place.from.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_tiers_between(self) -> Self:
+        if self.place.scheduler == "next-tier" and len(self.tiers) < 3:
+            raise ExperimentError(
+                f"next-tier needs three tiers or more, and there are {len(self.tiers)}",
+                field="place.scheduler",
+                allowed=[known for known in SCHEDULERS.names() if known != "next-tier"],
+                next_step="With two tiers, end-cloud does the same.",
             )
         return self
 

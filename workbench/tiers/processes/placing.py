@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import CARD, MODEL, Card, read_card
+from workbench.deploy.card import CARD, MODEL, Card, Input, read_card
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.predictor import open_session
 from workbench.deploy.stages import PROBABILITIES, STAGES, Calibration, Stages
@@ -111,7 +111,9 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
     """
     cards = [read_card(bundle) for bundle in bundles]
     for card in cards:
-        _check(card, cards[-1])
+        _check(card)
+    for card in cards:
+        _check_same(card, cards[-1])
     inputs, targets = bundle_samples(bundles[-1])
     outputs = [
         # A temperature divides logits, and logarithms of probabilities are logits up to a constant.
@@ -132,29 +134,55 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
     return calibration.write(folder, stages)
 
 
-def _check(card: Card, last: Card) -> None:
-    takes = [(taken.kind, taken.shape, taken.dtype) for taken in card.inputs]
+def _check(card: Card) -> None:
+    kinds = [taken.kind for taken in card.inputs]
     if card.outputs[0].kind != "classes":
         raise ExperimentError(
             f"{card.name} does not answer with one class",
             field="place",
             next_step="Use a classifier.",
         )
-    if [taken.kind for taken in card.inputs] != ["array"]:
-        raise ExperimentError(
-            f"{card.name} takes columns of a table, and what tiers send each other is one array,"
-            " with early exits or without",
-            field="place",
-            allowed="models of images, of texts, or of other samples that are single arrays",
+    if kinds == ["array"]:
+        return
+    takes, next_step = "columns of a table", "Use it on one machine, with `workbench serve`."
+    if set(kinds) == {"array"}:
+        takes = f"{len(kinds)} arrays ({', '.join(taken.name for taken in card.inputs)})"
+        next_step = (
+            "Join the arrays in your dataset, and divide the joined array in the model."
+            " Then train and export it again."
         )
-    if takes != [(taken.kind, taken.shape, taken.dtype) for taken in last.inputs]:
-        raise ExperimentError(
-            f"{card.name} and {last.name} do not take the same inputs", field="place.models"
-        )
+    raise ExperimentError(
+        f"{card.name} takes {takes}, and what tiers send each other is one array,"
+        " with early exits or without",
+        field="place",
+        allowed="models of images, of texts, or of other samples that are single arrays",
+        next_step=next_step,
+    )
+
+
+def _check_same(card: Card, last: Card) -> None:
     if card.outputs[0].classes != last.outputs[0].classes:
         raise ExperimentError(
             f"{card.name} and {last.name} do not have the same classes", field="place.models"
         )
+    (given,), (wanted,) = card.inputs, last.inputs
+    if (given.shape, given.dtype) != (wanted.shape, wanted.dtype):
+        differ = (
+            f"{card.name} takes {_described(given)}, and {last.name} takes {_described(wanted)}"
+        )
+    elif (given.tokens, given.categories) != (wanted.tokens, wanted.categories):
+        differ = "they do not divide texts into the same tokens"
+    else:
+        return
+    raise ExperimentError(
+        f"{card.name} and {last.name} do not take the same inputs: {differ}",
+        field="place.models",
+        next_step="Train both on the same data.",
+    )
+
+
+def _described(taken: Input) -> str:
+    return f"{taken.dtype} of shape ({', '.join(map(str, taken.shape))})"
 
 
 def _answers(model: Path, inputs: np.ndarray) -> np.ndarray:
