@@ -195,12 +195,12 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 
 def _forecast_run(experiment: Experiment) -> Forecast | None:
     """Return what a run should take and cost, or None if its steps were never measured here."""
+    if not experiment.trains_model:
+        return None
     from workbench.hardware.resources import likely_cluster
     from workbench.store.database import Store
     from workbench.store.database.urls import resolve_url
 
-    if not experiment.trains_model:
-        return None
     # A check neither creates a store nor fails because there is none. Where only the core is
     # installed, nothing can be forecast.
     with contextlib.suppress(WorkbenchError, ModuleNotFoundError):

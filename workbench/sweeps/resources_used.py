@@ -8,6 +8,7 @@ from workbench.experiment.budget_units import parse_price
 from workbench.experiment.goals import ENERGY_USED, MONEY_SPENT, RESOURCES, SPEED
 from workbench.foundation.events import TrialEnded, TrialReported
 from workbench.store.history import Trial
+from workbench.store.history.history import money_of
 from workbench.sweeps.ledger import Ledger
 
 
@@ -84,10 +85,6 @@ class ResourcesUsed:
         """
         if (text := self._ledger.experiment.budget.price) is None:
             return None
-        price = parse_price(text)
-        if price.is_per_gpu:
-            share = self._ledger.history.in_force.resources.gpu_share
-            used_s = (trial.earlier_gpu_s + trial.num_gpus * trial.attempt_s(at_unix_s)) * share
-        else:
-            used_s = (trial.trained_s + trial.attempt_s(at_unix_s)) / max(1, self._num_places())
-        return used_s / 3600.0 * price.amount
+        share = self._ledger.history.in_force.resources.gpu_share
+        active_s = (trial.trained_s + trial.attempt_s(at_unix_s)) / max(1, self._num_places())
+        return money_of(parse_price(text), active_s, trial.gpu_s(at_unix_s) * share)
