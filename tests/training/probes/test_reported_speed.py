@@ -19,6 +19,8 @@ from workbench.training.trial import run_trial
 
 PROGRAM = Path(__file__).with_name("speaking_program.py")
 FUNCTION = "tests.training.probes.test_reported_speed:function"
+LONGEST_S = 1.0
+"""Long enough that a busy machine still gets several reports through in that time."""
 
 
 def function(config: dict[str, Any], report: Any) -> None:
@@ -39,7 +41,7 @@ def measure(
         experiment.model_dump_json(),
         params=params,
         plan=PartialPlan.of(workers=1),
-        measurement=PlanProbe(plans, longest_s=0.1),
+        measurement=PlanProbe(plans, longest_s=LONGEST_S),
     )
     events: list[Event] = []
     ended = run_trial(task, lambda event: bool(events.append(event)))
