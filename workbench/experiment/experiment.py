@@ -417,6 +417,16 @@ class Experiment(BaseModel):
         return self.metrics
 
     @property
+    def required_metrics(self) -> dict[str, str]:
+        """The metrics of objectives and constraints, by dotted field."""
+        objectives = enumerate(self.objectives)
+        constraints = enumerate(self.constraints)
+        return {
+            **{f"objectives.{index}.metric": item.metric for index, item in objectives},
+            **{f"constraints.{index}.metric": item.metric for index, item in constraints},
+        }
+
+    @property
     def limited_metrics(self) -> frozenset[str]:
         """The metrics that have a limit: in a constraint, or as the target of a federation."""
         limits = list(self.constraints)
@@ -805,15 +815,14 @@ def _check_resources(experiment: Experiment) -> None:
             )
     if not experiment.trains_model or experiment.budget.price is not None:
         return
-    for section in ("objectives", "constraints"):
-        for index, item in enumerate(getattr(experiment, section)):
-            if item.metric == MONEY_SPENT:
-                raise ExperimentError(
-                    "missing, but the cost of a trial follows from it",
-                    field="budget.price",
-                    allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h",
-                    next_step=f"Give it, or remove {section}.{index}.",
-                )
+    for field, metric in experiment.required_metrics.items():
+        if metric == MONEY_SPENT:
+            raise ExperimentError(
+                "missing, but the cost of a trial follows from it",
+                field="budget.price",
+                allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h",
+                next_step=f"Give it, or remove {field.removesuffix('.metric')}.",
+            )
 
 
 def _check_momentum(experiment: Experiment) -> None:

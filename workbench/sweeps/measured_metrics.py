@@ -82,20 +82,13 @@ def check_what_is_reported(experiment: Experiment) -> None:
     if is_fitted:
         reported = [name for name in reported if name not in ("train_loss", *MODEL_COSTS)]
     reported += RESOURCES
-    wanted = [
-        (f"objectives.{index}.metric", item.metric)
-        for index, item in enumerate(experiment.objectives)
-    ]
-    wanted += [
-        (f"constraints.{index}.metric", item.metric)
-        for index, item in enumerate(experiment.constraints)
-    ]
+    wanted = experiment.required_metrics
     if experiment.federated is not None and experiment.federated.target is not None:
-        wanted.append(("federated.target.metric", experiment.federated.target.metric))
+        wanted["federated.target.metric"] = experiment.federated.target.metric
     followed = followed_metric(experiment.training)
     if followed is not None:
-        wanted.append(("training.schedule_options.metric", followed))
-    for field, metric in wanted:
+        wanted["training.schedule_options.metric"] = followed
+    for field, metric in wanted.items():
         if metric not in reported:
             problem = f"nothing reports {metric!r}"
             if task is not None:

@@ -382,11 +382,10 @@ def _field_of_energy(experiment: Experiment) -> str | None:
     """
     if not experiment.trains_model:
         return None
-    for section in ("objectives", "constraints"):
-        for index, item in enumerate(getattr(experiment, section)):
-            if item.metric == ENERGY_USED:
-                return f"{section}.{index}.metric"
-    return None
+    on_energy = (
+        field for field, metric in experiment.required_metrics.items() if metric == ENERGY_USED
+    )
+    return next(on_energy, None)
 
 
 class Hardware:

@@ -201,7 +201,7 @@ class History:
         self.spent: list[Spent] = []
         """What the run had used at the end of each trial, if its budget has a `gain`."""
         self.spent_before = Spent(0.0, 0.0, 0.0, None)
-        """What it had used when it started, or was resumed or extended the last time."""
+        """What it had used when it last started or was resumed, if its budget has a `gain`."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self._standings = Standings(self)
         self.clock = RunClock()
@@ -386,7 +386,8 @@ class History:
         self.ended_unix_s = event.time_unix_s if ended else None
         if event.state == "running":
             self.result = None
-            self.spent_before = self.spent_at(event.time_unix_s)
+            if self.in_force.budget.gain is not None:
+                self.spent_before = self.spent_at(event.time_unix_s)
         for trial in self.trials.values():
             if ended and not trial.finished:
                 trial.state, trial.interrupted = "stopped", True
