@@ -136,7 +136,7 @@ def build(
     examples: Sequence[Any],
     *,
     terms: Sequence[str] = (),
-    temperature: float = 1.0,
+    temperature: float | None = None,
     curves: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
     quantiles: Quantiles | None = None,
     error_size: Quantiles | None = None,
@@ -151,7 +151,8 @@ def build(
         output: The output of the graph.
         examples: Some training inputs for each model, as arrays or tensors.
         terms: The terms of texts whose counts the graph takes in their place, or empty.
-        temperature: Probabilities are raised to the power of its inverse.
+        temperature: Probabilities are raised to the power of its inverse, and none is 0. None for
+            numbers, and for probabilities that stay as they are.
         curves: Instead of a temperature, a curve for each class, or for the second of two:
             predicted log-odds, and those that replace them.
         quantiles: How quantiles follow from a predicted number, if they are the output.
@@ -186,7 +187,7 @@ def build(
             for part, (_, weight) in zip(parts, members, strict=True)
         ]
         total = graph.add("Sum", *weighted)
-    if curves or temperature != 1.0:
+    if temperature is not None:
         total = calibrated(graph, total, temperature, curves)
     if are_shares:
         total = graph.add("Clip", total, *map(graph.constant, (np.float32(0), np.float32(1))))
@@ -255,9 +256,11 @@ def calibrated(
 
     if curves:
         total = along_curves(graph, probabilities, curves)
-    else:
+    elif temperature != 1.0:
         inverse = graph.constant(np.float32(1.0 / temperature))
         total = divided(graph.add("Pow", graph.add("Max", probabilities, least), inverse))
+    else:
+        total = probabilities
     return divided(graph.add("Max", total, least))
 
 

@@ -243,3 +243,21 @@ def test_a_mere_guess_is_refused_in_words(run: wb.Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no model was ready in time"):
         write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
     assert not (tmp_path / "best").exists()
+
+
+def test_no_probability_is_0_and_none_in_the_graph(run: wb.Run, tmp_path: Path) -> None:
+    sizes = np.concatenate([np.linspace(-2000.0, -100.0, 60), np.linspace(100.0, 2000.0, 60)])
+    frame = pd.DataFrame({"size": sizes, "kind": np.where(sizes > 0, "large", "small")})
+    chosen, learning, held_out = chosen_from(frame, "kind", "mlp", num_folds=1)
+    weights: Any = chosen.candidates[0].models[0]
+    with torch.no_grad():
+        for parameter in weights.parameters():
+            parameter.mul_(1000.0)  # as sure as if the classes were far apart in many columns
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
+    rows = pd.DataFrame({"size": [-1e6, 1e6]})
+    answers = wb.load_bundle(tmp_path / "best").predict(rows).probabilities
+    assert answers is not None
+    for shares in (chosen.outputs(rows), answers):
+        assert shares.min() == pytest.approx(1e-7, rel=1e-3)
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)

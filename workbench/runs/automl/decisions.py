@@ -77,11 +77,11 @@ class Decisions:
             predicted: (samples, classes) probabilities, or other predictions, which do not change.
         """
         if self.curves:
-            return _above_0(_along_curves(predicted, self.curves))
+            return above_0(_along_curves(predicted, self.curves))
         if self.temperature == 1.0:
             return predicted
         powers = np.maximum(predicted, MIN_PROBABILITY) ** (1.0 / self.temperature)
-        return _above_0(powers / powers.sum(axis=1, keepdims=True))
+        return above_0(powers / powers.sum(axis=1, keepdims=True))
 
     def weighed(self, predicted: np.ndarray) -> np.ndarray:
         """Return what is largest for the class that is predicted: probabilities times factors.
@@ -228,7 +228,8 @@ def _calibration(
     return replace(best, moved=float(is_moved.mean()))
 
 
-def _above_0(probabilities: np.ndarray) -> np.ndarray:
+def above_0(probabilities: np.ndarray) -> np.ndarray:
+    """Return (samples, classes) probabilities, none of which is below `MIN_PROBABILITY`."""
     bounded = np.maximum(probabilities, MIN_PROBABILITY)
     return bounded / bounded.sum(axis=1, keepdims=True)
 

@@ -114,7 +114,7 @@ def write_ensemble(
         output,
         examples,
         terms=terms,
-        temperature=chosen.decisions.temperature,
+        temperature=chosen.decisions.temperature if output.kind == "classes" else None,
         curves=chosen.decisions.curves,
         quantiles=quantiles,
         error_size=error_size,

@@ -28,7 +28,7 @@ from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.second_layer import SecondLayer, learn_second_layer
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
-from workbench.runs.automl.decisions import Decisions
+from workbench.runs.automl.decisions import Decisions, above_0
 from workbench.runs.automl.latency import is_within, limit_of, within
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData, Reader
 from workbench.runs.automl.presets import DEFAULT, PRESET, PRESETS, Preset
@@ -146,7 +146,8 @@ class ChosenModel:
     def _answers(self, mean: np.ndarray) -> np.ndarray:
         if self.interpreter.are_labels:
             return np.clip(mean, 0.0, 1.0)
-        return self.decisions.calibrated(mean)
+        answers = self.decisions.calibrated(mean)
+        return above_0(answers) if self.interpreter.task == "classification" else answers
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.
