@@ -377,7 +377,6 @@ def test_values_of_another_kind_are_refused_with_column_and_row(
             {"size": [1.0, "large", 2.0]},
             r"column 'size', row 1 \(from 0\) contains 'large'; allowed: a number",
         ),
-        ({"size": [1.0, 2.0, float("inf")]}, r"column 'size', row 2 \(from 0\) is infinite"),
         (
             {"day": ["01/02/2024", "soon", "02/02/2024"]},
             r"column 'day', row 1 .* a date as %d/%m/%Y",
@@ -389,6 +388,18 @@ def test_values_of_another_kind_are_refused_with_column_and_row(
             predictor.predict({**rows, **change})
     with pytest.raises(DataError, match=r"there is no column 'size'; needed: colour, size"):
         predictor.predict({name: values for name, values in rows.items() if name != "size"})
+
+
+def test_infinite_numbers_count_as_missing_and_are_said(
+    house: tuple[Path, pd.DataFrame, Any],
+) -> None:
+    folder, frame, _ = house
+    predictor = Predictor.open(folder / "bundle")
+    rows = frame.head(3).to_dict("list")
+    answers = predictor.predict({**rows, "size": [1.0, float("inf"), float("-inf")]})
+    missing = predictor.predict({**rows, "size": [1.0, None, None]})
+    assert answers.values.tolist() == missing.values.tolist()
+    assert any("'size' is infinite in rows 1, 2" in note for note in answers.notes), answers.notes
 
 
 def test_the_script_needs_numpy_and_onnxruntime_only(house: tuple[Path, pd.DataFrame, Any]) -> None:

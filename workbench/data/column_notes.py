@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.data.columns import TextForm
+from workbench.data.columns import TextForm, are_infinite
 from workbench.data.dates import (
     ISO,
     as_times,
@@ -30,6 +30,7 @@ from workbench.data.number_texts import (
     units_of,
     without_units,
 )
+from workbench.foundation.formatting import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,6 +220,29 @@ def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
     if form is None:
         return []
     return notes_of_columns({name: target}, {name: form})
+
+
+def without_infinite(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return a table in which infinite numbers are missing, and a note if there are some.
+
+    They come from divisions by 0, and say as little as a gap.
+
+    Args:
+        table: Any columns, with different names.
+    """
+    from pandas.api import types
+
+    items = []
+    for name in table.columns:
+        if not types.is_numeric_dtype(table[name].dtype):
+            continue
+        wrong = are_infinite(table[name])
+        if wrong.any():
+            items.append(f"{name} ({format_count(int(wrong.sum()), 'row')})")
+            table = table.assign(**{name: table[name].mask(wrong)})
+    if not items:
+        return table, []
+    return table, [f"infinite numbers count as missing: {listed(items)}"]
 
 
 def listed(items: Sequence[str]) -> str:

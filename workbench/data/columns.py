@@ -81,11 +81,11 @@ class Column:
         """Return rows as (rows, width) numbers, with zeros for an unknown category.
 
         Args:
-            values: The column in any table that has it.
+            values: The column in any table that has it. Infinite numbers count as missing.
 
         Raises:
-            DataError: If a number is infinite, or a value is not a number or date as in training.
-                Rows are numbered by the index of the column.
+            DataError: If a value is not a number or date as in training. Rows are numbered by the
+                index of the column.
         """
         return self.encoded(self.numbers(values))
 
@@ -130,7 +130,7 @@ class Column:
         """Return the numbers, or the rank of each category with NaN for unknown ones.
 
         Args:
-            values: The column in any table that has it.
+            values: The column in any table that has it. Infinite numbers count as missing.
 
         Raises:
             DataError: As `encode`.
@@ -208,9 +208,6 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
         values: The train rows.
         max_categories: Maximum number of categories that get a column each, at least 1.
         form: How the column writes dates or numbers as text, as `text_form_of` returns it.
-
-    Raises:
-        DataError: If a number is infinite.
     """
     from pandas.api import types
 
@@ -321,8 +318,23 @@ def check_numbers(table: pd.DataFrame) -> None:
     from pandas.api import types
 
     for place in range(len(table.columns)):
-        if types.is_numeric_dtype(table.dtypes.iloc[place]):
-            _as_numbers(table.iloc[:, place])
+        if not types.is_numeric_dtype(table.dtypes.iloc[place]):
+            continue
+        values = table.iloc[:, place]
+        wrong = np.flatnonzero(are_infinite(values))
+        if len(wrong):
+            rows = ", ".join(map(str, values.index[wrong[:_MAX_ROWS]]))
+            rows += ", ..." * (len(wrong) > _MAX_ROWS)
+            raise DataError(
+                f"the column {values.name!r} is infinite in row {rows} (from 0)",
+                allowed="finite numbers, or none where a value is missing",
+                next_step="Correct it, or leave the column out.",
+            )
+
+
+def are_infinite(values: pd.Series) -> np.ndarray:
+    """Return whether each number of a column is infinite."""
+    return np.isinf(values.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _as_numbers(values: pd.Series, form: NumberText | None = None) -> np.ndarray:
@@ -339,17 +351,7 @@ def _as_numbers(values: pd.Series, form: NumberText | None = None) -> np.ndarray
             f"the column {values.name!r} held numbers in the training data: {error}",
             next_step="Convert the column to the type that it had there.",
         ) from error
-    wrong = np.flatnonzero(np.isinf(numbers))
-    if len(wrong):
-        rows = ", ".join(map(str, values.index[wrong[:_MAX_ROWS]])) + ", ..." * (
-            len(wrong) > _MAX_ROWS
-        )
-        raise DataError(
-            f"the column {values.name!r} is infinite in row {rows} (from 0)",
-            allowed="finite numbers, or none where a value is missing",
-            next_step="Correct it, or leave the column out.",
-        )
-    return numbers
+    return np.where(np.isinf(numbers), np.nan, numbers)
 
 
 def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:

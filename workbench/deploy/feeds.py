@@ -85,11 +85,15 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     numbers = np.array(
         [convert(column, row, value) for row, value in enumerate(values)], dtype=np.float64
     )
+    notes = []
+    if len(rows := np.flatnonzero(np.isinf(numbers))):
+        notes.append(f"column {column.name!r} is infinite in {_rows(rows)}: it counts as missing")
+        numbers[rows] = np.nan
     rows = np.flatnonzero(np.isnan(numbers))
     if column.has_missing or not len(rows):
-        return numbers, []
+        return numbers, notes
     note = f"column {column.name!r} is missing in {_rows(rows)}, and was never missing in training"
-    return numbers, [f"{note}: the mean of the training data is used"]
+    return numbers, [*notes, f"{note}: the mean of the training data is used"]
 
 
 def _array(column: Input, values: Any) -> np.ndarray:
@@ -188,11 +192,6 @@ def _number(column: Input, row: int, value: Any) -> float:
             f"column {column.name!r}, row {row} (from 0) contains {value!r}",
             allowed="true or false" if isinstance(column.example, bool) else "a number",
         ) from None
-    if np.isinf(number):
-        raise DataError(
-            f"column {column.name!r}, row {row} (from 0) is infinite",
-            allowed="finite numbers, or empty for missing values",
-        )
     return number
 
 

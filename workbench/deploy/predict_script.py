@@ -557,8 +557,8 @@ def columns_of(rows):
     }
     for name, values in columns.items():
         if values.dtype != object and np.isinf(values).any():
-            row = int(np.flatnonzero(np.isinf(values))[0])
-            raise ValueError(f"the column {name} is infinite in row {row} (from 0)")
+            print(f"predict.py: infinite numbers of {name} count as missing", file=sys.stderr)
+            values[np.isinf(values)] = np.nan
     return columns
 
 

@@ -518,6 +518,13 @@ def test_a_target_may_have_gaps_and_a_class_of_one_row() -> None:
     assert read_problem(rare, "y").class_names == ("no", "yes")
 
 
+def test_infinite_numbers_count_as_missing_and_are_said(tmp_path: Path) -> None:
+    cells = ["inf", "-inf", "Infinity", "1e400", *X[4:]]
+    problem = read(tmp_path, "a.csv", table(x=cells, z=["inf", *X[1:]], town=TOWNS))
+    np.testing.assert_allclose(numbers(problem, "x"), [*[np.nan] * 4, *X[4:]])
+    assert "infinite numbers count as missing: x (4 rows), z (1 row)" in problem.notes
+
+
 REFUSALS: dict[str, tuple[str, str | bytes, str]] = {
     "empty": ("a.csv", "", r"a\.csv is empty"),
     "blank": ("a.csv", "\n\n", r"a\.csv is empty"),
@@ -532,7 +539,6 @@ REFUSALS: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "no header": ("a.csv", table(x=X).split("\n", 1)[1], "there is no column 'y'"),
     "one class": ("a.csv", "x,y\n" + "1.5,no\n" * NUM, "is 'no' in every sample"),
-    "infinite": ("a.csv", table(x=["inf", *X[1:]]), "'x' is infinite in row 0"),
     "gzip": ("a.csv", gzip.compress(b"x,y\n"), r"compressed with gzip.*Rename it to \.csv\.gz"),
     "spreadsheet": ("a.csv", b"PK\x03\x04\0\0", r"Rename it to \.xlsx"),
     "no spreadsheet": (

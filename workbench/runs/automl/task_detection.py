@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workbench.data.column_notes import notes_of_numeric_target
-from workbench.data.columns import TextForm, check_numbers
+from workbench.data.column_notes import notes_of_numeric_target, without_infinite
+from workbench.data.columns import TextForm
 from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
@@ -183,7 +183,7 @@ def read_problem(
     samples, targets, parts = with_own_parts(
         kind, samples, targets, own, target=target or name, unneeded=drop
     )
-    samples = _with_known_columns(kind, samples, drop, dates)
+    samples, of_infinite = _with_known_columns(kind, samples, drop, dates)
     targets = targets.infer_objects()  # numbers next to gaps may come as objects
     check_finite(targets)
     written = targets
@@ -199,7 +199,7 @@ def read_problem(
     num_weightless = int(targets.isna().sum()) - num_missing
     samples, targets = _drop_without_target(samples, targets)
     num_learning = len(targets) if parts is None else int((parts == LEARNING).sum())
-    notes = list(dict.fromkeys(converted))
+    notes = list(dict.fromkeys((*converted, *of_infinite)))
     notes += _notes_of_unused(num_missing, num_weightless)
     unused_counts = {"none": num_missing, "weight 0": num_weightless}
     _check_enough(num_learning, unused_counts)
@@ -255,17 +255,18 @@ def read_problem(
 
 def _with_known_columns(
     kind: SampleKind, samples: Any, drop: Sequence[str], dates: DateOrder | None
-) -> Any:
-    """Return samples whose columns can be read, and whose dates have a known order."""
+) -> tuple[Any, list[str]]:
+    """Return samples whose columns can be read and whose dates have a known order, and notes."""
     if kind != "table":
-        return samples
+        return samples, []
     samples = without_values(samples, drop)
     check_plain(samples)
     unneeded = [name for name in drop if name in samples.columns]
+    samples, notes = without_infinite(samples)
     known = with_date_order(samples.drop(columns=unneeded), dates, how=_HOW_TO_ORDER)
     samples = samples.copy(deep=False)
     samples.attrs = known.attrs
-    return samples
+    return samples, notes
 
 
 def read_several(data: Any, names: Sequence[str], *, task: str | None, **how: Any) -> Problem:
@@ -592,12 +593,7 @@ def _usable(
     usable = usable_columns(samples)
     if usable.are_texts:
         return "texts", joined_texts(samples, usable.names), usable
-    used = samples[list(usable.names)]
-    try:
-        check_numbers(used)
-    except DataError as error:
-        raise error.about("data") from error
-    return kind, used, usable
+    return kind, samples[list(usable.names)], usable
 
 
 def _without(
