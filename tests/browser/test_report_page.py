@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -42,13 +44,9 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_p
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(report_path.as_uri())
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((p) =>"
-        " p.querySelector('.plot-container'))"
-    )
     drawn = page.evaluate(
         "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => ["
-        "p.id, p.querySelectorAll('path.js-line, path.point, .point > path').length]))"
+        "p.id, p.querySelectorAll('svg svg path, svg svg circle, svg svg rect').length]))"
     )
     assert len(drawn) == 7
     assert all(count > 0 for count in drawn.values()), drawn
@@ -64,10 +62,6 @@ def narrow_dark_page(browser, report_path) -> Iterator[Any]:
     """The report on a telephone of someone who prefers dark pages."""
     page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
     page.goto(report_path.as_uri())
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((p) =>"
-        " p.querySelector('.plot-container'))"
-    )
     yield page
     page.close()
 
@@ -96,7 +90,7 @@ def test_a_narrow_screen_scrolls_wide_figures_and_not_the_page(narrow_dark_page)
         "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => [p.id,"
         " p.clientWidth]))"
     )
-    assert widths["plot-parallel"] > widths["plot-slice"] > 400 > widths["plot-convergence"]
+    assert set(widths.values()) == {600}, "texts are three quarters of their size, and no smaller"
 
 
 def test_a_dark_page_has_figures_that_can_be_read_and_prints_as_a_light_one(narrow_dark_page):
@@ -104,10 +98,9 @@ def test_a_dark_page_has_figures_that_can_be_read_and_prints_as_a_light_one(narr
     for place, least_contrast in (
         ("h1", 7.0),
         (".notice", 7.0),
-        (".plot .xtick text", 4.5),
-        (".plot .ytick text", 4.5),
-        (".plot .legendtext", 4.5),
-        (".plot .ytitle", 4.5),
+        (".plot text[text-anchor=end]", 4.5),
+        (".plot text[text-anchor=middle]", 4.5),
+        (".plot text[transform]", 4.5),
         (".plot", 4.5),
         ("tr.first", 4.5),
     ):
@@ -128,18 +121,14 @@ def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, t
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(path.as_uri())
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((p) =>"
-        " p.querySelector('.plot-container'))"
-    )
     drawn = page.evaluate(
         "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => ["
-        "p.id, p.querySelectorAll('path.js-line, path.point').length]))"
+        "p.id, p.querySelectorAll('svg svg path, svg svg circle').length]))"
     )
     assert [f"plot-{name}" for name in ADVICE_FIGURES if not drawn[f"plot-{name}"]] == []
     covered = page.evaluate(
         "() => [...document.querySelectorAll('.plot')].filter((p) => {"
-        " const texts = [...p.querySelectorAll('.legendtext, .gtitle, .annotation-text')]"
+        " const texts = [...p.querySelectorAll('text')]"
         "   .map((t) => t.getBoundingClientRect()).filter((r) => r.width);"
         " return texts.some((a, i) => texts.some((b, j) => i < j"
         "   && a.left < b.right - 1 && b.left < a.right - 1"
@@ -151,16 +140,46 @@ def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, t
     page.close()
 
 
-@pytest.mark.slow
-def test_the_page_prints_with_charts_that_fit_the_paper(browser, report_path, tmp_path):
+def test_a_mark_shows_its_values_and_a_figure_can_be_saved(browser, report_path, tmp_path):
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(report_path.as_uri())
-    page.locator(".main-svg").first.wait_for()
-    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
-    widths = page.evaluate(
-        "() => [...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)"
+    page.locator("#plot-slice circle[data-h]").first.hover()
+    tip = page.locator(".tip").inner_text().splitlines()
+    assert re.fullmatch(r"trial \d+: 0\.\d+", tip[0])
+    assert {line.partition(":")[0] for line in tip[1:]} >= {"lr", "width"}
+    line = page.locator("#plot-convergence path[data-v]").last
+    line.scroll_into_view_if_needed()
+    values = (line.get_attribute("data-v") or "").split()
+    end = line.evaluate(
+        "(path) => { const p = path.getPointAtLength(1e9).matrixTransform(path.getScreenCTM());"
+        " return [p.x, p.y]; }"
     )
-    assert set(widths) == {690}
-    page.pdf(path=tmp_path / "report.pdf", format="A4")
-    assert (tmp_path / "report.pdf").stat().st_size > 50_000
+    page.mouse.move(*end)
+    assert page.locator(".tip").inner_text().splitlines()[1:] == [
+        f"Epoch {values[-2]}",
+        values[-1],
+    ]
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as SVG: Convergence").first.click()
+    download.value.save_as(tmp_path / "figure.svg")
+    saved = ElementTree.parse(tmp_path / "figure.svg").getroot()
+    assert saved.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "data-h" not in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    page.close()
+
+
+def test_the_page_prints_with_figures_that_fit_the_paper_and_stay_whole(browser, report_path):
+    page = browser.new_page(viewport={"width": 696, "height": 1016})  # A4 without its margins
+    page.goto(report_path.as_uri())
+    page.emulate_media(media="print")
+    sizes = page.evaluate(
+        "() => [...document.querySelectorAll('figure')].map((figure) => {"
+        " const svg = figure.querySelector('svg').getBoundingClientRect();"
+        " return [svg.right, figure.clientHeight, getComputedStyle(figure).breakInside]; })"
+    )
+    assert len(sizes) == 7
+    for right, height, break_inside in sizes:
+        assert right <= 696
+        assert height < 1016
+        assert break_inside == "avoid"
     page.close()

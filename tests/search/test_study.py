@@ -269,6 +269,10 @@ def test_importance_counts_pruned_trials_as_where_they_would_have_ended() -> Non
     found = drive.study.importance()
     assert found["much"][0] > 0.9
     assert found["little"][0] < 0.01
+    reader = Study.rebuild(drive.study.experiment, drive.events, reads_only=True)
+    assert reader.importance() == found
+    with pytest.raises(RunError, match="only read"):
+        reader.ask()
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])

@@ -178,7 +178,7 @@ def _colour(label: str, text: str) -> str:
 def _picture(run: StoredRun, data: RunData | None) -> str:
     """Draw the curves as an image: sites that drop SVG elements from what they show keep images."""
     from workbench.runs.plots.prepare import prepare_convergence
-    from workbench.runs.plots.snapshot import curves_svg
+    from workbench.runs.plots.svg import curves_svg
 
     if data is None:
         return ""

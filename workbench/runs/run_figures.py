@@ -202,4 +202,4 @@ def importance_of(
         ExperimentError
     ):  # the report says what is in the store, without a sampler to rebuild the study
         return {}
-    return Study.rebuild(run.experiment, events).importance(trials)
+    return Study.rebuild(run.experiment, events, reads_only=True).importance(trials)

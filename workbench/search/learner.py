@@ -20,7 +20,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import MemoryPredicted, PriorTrialAdded
 from workbench.search.importance import Importance, importance, negligible
 from workbench.search.parameters import Parameters
-from workbench.search.projection import Projection
+from workbench.search.projection import Projection, Reader
 from workbench.search.pruners import DescribeRung
 from workbench.search.records import ConfigurationRecord, Outcome, outcome_of_prior
 
@@ -30,19 +30,21 @@ Finished = Iterable[tuple[ConfigurationRecord, Outcome]]
 class Learner:
     """Samples configurations, judges them, and learns from their outcomes."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, *, reads_only: bool = False) -> None:
         """Start without any trial.
 
         Args:
             experiment: The experiment.
+            reads_only: Whether nothing is sampled, judged or learned.
 
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
         """
+        self._kind = Reader if reads_only else Projection
         self.experiment = experiment
         """The experiment with the current search space."""
         self._original = experiment
-        self._projection = Projection(experiment)
+        self._projection = self._kind(experiment)
         self._started_in: dict[int, Projection] = {}
         self._has_sampled = False
         self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
@@ -155,7 +157,7 @@ class Learner:
         frozen = {
             name for name, domain in experiment.search.root.items() if isinstance(domain, Fixed)
         }
-        projection = Projection(experiment)
+        projection = self._kind(experiment)
         self._loose = frozenset(frozen & (undecided | self._loose))
         self._covering = covering(self._covering, experiment.search)
         self.experiment, self._projection = experiment, projection
@@ -183,7 +185,7 @@ class Learner:
                 when they end.
         """
         self._related += [(record.params, outcome, name) for record, outcome in finished]
-        self._projection = Projection(self.experiment)
+        self._projection = self._kind(self.experiment)
         self._learn_earlier()
         for record in begun:
             if record.number in kept:

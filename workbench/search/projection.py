@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench.experiment import Experiment
 from workbench.experiment.space import Params
+from workbench.foundation.errors import RunError
 from workbench.search import samplers
 from workbench.search.limits import keeps_limits, limits_of_new_trial, record_limits
 from workbench.search.optuna_logging import quiet
@@ -355,3 +356,53 @@ class Projection:
         return {
             "intermediate_values": {rung: value for rung, value in reports if math.isfinite(value)}
         }
+
+
+class Reader(Projection):
+    """A projection for studies that are only read: it chooses, judges and learns nothing.
+
+    Optuna takes milliseconds for each trial that it learns. Questions about a run that has ended
+    do not need that.
+    """
+
+    def begin(
+        self,
+        configuration: int,
+        params: Params | None,
+        *,
+        sampled: bool,
+        is_first: bool = False,
+        reports: Mapping[int, float] | None = None,
+    ) -> Params:
+        """Return the configuration.
+
+        Raises:
+            RunError: If it would have to be chosen.
+        """
+        if params is None:
+            raise RunError(
+                "this study is only read", next_step="Rebuild it without reads_only to propose."
+            )
+        return params
+
+    def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
+        """Do not stop the configuration: its events say how it ended."""
+        return False
+
+    def finish(self, configuration: int, outcome: Outcome) -> None:
+        """Learn nothing."""
+
+    def add_prior(
+        self,
+        params: Params,
+        outcome: Outcome,
+        reports: Sequence[tuple[int, float]],
+        run_id: str | None,
+    ) -> None:
+        """Learn nothing."""
+
+    def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
+        """Learn nothing."""
+
+    def predict_memory(self, params: Params, share: float) -> None:
+        """Learn nothing."""

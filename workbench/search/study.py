@@ -49,11 +49,12 @@ from workbench.search.records import (
 class Study:
     """Proposes configurations, stops trainings early, and learns from their results."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, *, reads_only: bool = False) -> None:
         """Start without any trial.
 
         Args:
             experiment: The experiment.
+            reads_only: Whether nothing will be proposed or stopped, which is much faster.
 
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
@@ -63,7 +64,7 @@ class Study:
         self._configurations: list[ConfigurationRecord] = []
         self._of_earlier_code: set[int] = set()
         """The configurations that ran, or still run, code from before its last change."""
-        self._learner = Learner(experiment)
+        self._learner = Learner(experiment, reads_only=reads_only)
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._waiting_repeats: deque[tuple[int, int]] = deque()
         self._enqueued: deque[tuple[Params, Clone | None]] = deque()
@@ -79,17 +80,20 @@ class Study:
         self._promotions = None if levels is None else Promotions(experiment, levels)
 
     @classmethod
-    def rebuild(cls, experiment: Experiment, events: Iterable[Event]) -> Study:
+    def rebuild(
+        cls, experiment: Experiment, events: Iterable[Event], *, reads_only: bool = False
+    ) -> Study:
         """Build a study from the events of a run.
 
         Args:
             experiment: The experiment.
             events: The events of a run, in order.
+            reads_only: Whether the study is only asked what it has seen, which is much faster.
 
         Returns:
             A study that proposes what the live one would have proposed.
         """
-        study = cls(experiment)
+        study = cls(experiment, reads_only=reads_only)
         for event in events:
             study.apply(event)
         return study

@@ -19,7 +19,7 @@ from workbench.foundation.events import (
     from_json,
     to_json,
 )
-from workbench.runs.plots.figures import FIGURES, for_page
+from workbench.runs.plots.figures import FIGURES
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.report_answers import advice_card
 from workbench.runs.plots.run_data import RunData
@@ -110,12 +110,6 @@ def test_an_empty_figure_is_a_sentence(name):
     figure = FIGURES[name](run)
     assert len(figure.data) == 0
     assert figure.layout.annotations[0].text == ADVICE_FIGURES[name].prepare(run).empty
-
-
-def test_the_page_says_the_subtitle_below_the_figure_and_not_in_it(example):
-    title, height, document = for_page(FIGURES["memory"](example))
-    assert (title, height) == ("Memory by micro batch", 420)
-    assert "subtitle" not in json.loads(document)["layout"]["title"]
 
 
 def spoil(stored: Any, draw: random.Random) -> Any:

@@ -11,13 +11,14 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
     Clone,
     DriverStarted,
+    Event,
     TrialEnded,
     TrialProposed,
     TrialReported,
     TrialStarted,
 )
 from workbench.runs.plots.figures import draw_curves
-from workbench.runs.plots.figures_trials import draw_slice
+from workbench.runs.plots.figures_trials import draw_slice, draw_timeline
 from workbench.runs.plots.parameter_axes import ParameterAxis
 from workbench.runs.plots.prepare import (
     CurvesData,
@@ -385,3 +386,58 @@ def test_many_trials_become_a_bounded_picture(one_objective, make_events):
 )
 def test_time_is_shown_in_a_unit_that_reads_easily(seconds, unit):
     assert time_unit(seconds)[0] == unit
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_a_close_up_shows_where_curves_end_and_counts_what_it_cuts_off(goal):
+    sign = 1.0 if goal == "minimize" else -1.0
+    experiment = Experiment(
+        train="package.module:function",
+        objectives=[{"metric": "score", "goal": goal}],
+        search={"x": {"low": 0.0, "high": 1.0}},
+    )
+    found: list[Event] = []
+    shown: list[float] = []
+    for trial in range(5):
+        found += [
+            TrialProposed(trial=trial, params={"x": trial / 5}, configuration=trial, seed=0),
+            TrialStarted(trial=trial, attempt=0, worker_pids=[1]),
+        ]
+        values = [sign * (100.0 * 0.5**step + trial) for step in range(20)]
+        shown += values
+        found += [
+            TrialReported(trial=trial, step=step + 1, values={"score": value})
+            for step, value in enumerate(values)
+        ]
+        found.append(
+            TrialEnded(
+                trial=trial, attempt=0, state="complete", values={"score": values[-1]}, step=20
+            )
+        )
+    run = RunData.of(experiment, found)
+    usual = prepare_convergence(run).y_range
+    assert usual is not None
+    assert usual[1] - usual[0] > 30
+    data = prepare_convergence(run, close_up=True)
+    assert data.y_range is not None
+    low, high = data.y_range
+    assert high - low < 8, "a fourteenth of what all points span"
+    best = sign * 100.0 * 0.5**19
+    assert low < best < high
+    assert data.num_cut == sum(not low <= value <= high for value in shown) > 0
+
+
+def test_a_timeline_of_very_many_trials_says_how_many_it_shows():
+    found: list[Event] = []
+    for trial in range(2500):
+        found += [
+            TrialProposed(trial=trial, params={"x": 0.5}, configuration=trial, seed=0),
+            TrialStarted(time_unix_s=1e9 + trial, trial=trial, attempt=0, worker_pids=[1]),
+        ]
+    experiment = EXPERIMENT.replace(search={"x": {"low": 0.0, "high": 1.0}})
+    run = RunData.of(experiment, found)
+    data = prepare_timeline(run)
+    assert len(data.bars) + data.num_left_out == 2500
+    assert {data.bars[0].trial, data.bars[-1].trial} == {0, 2499}
+    (note,) = draw_timeline(data, lambda trial: "").layout.annotations
+    assert note.text == "1,000 of 2,500 trials"

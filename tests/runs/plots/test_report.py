@@ -21,7 +21,6 @@ from tests.builders.recorded_runs import (
 from workbench.experiment import Experiment
 from workbench.foundation.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.foundation.formatting import MISSING
-from workbench.runs.plots.figures import packed_javascript
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.report import report_html
 from workbench.store.database import Store
@@ -54,10 +53,6 @@ class Outline(HTMLParser):
             self.headings.append(data)
 
 
-def without_plotly(page: str) -> str:
-    return page.replace(packed_javascript(), "")
-
-
 @pytest.fixture(scope="module")
 def recorded_page(recorded_experiment, recorded_events) -> str:
     return report_html(
@@ -68,12 +63,12 @@ def recorded_page(recorded_experiment, recorded_events) -> str:
     )
 
 
-def test_a_page_with_its_library_takes_little_of_a_mailbox(recorded_page):
-    assert 1_500_000 < len(recorded_page) < 2_500_000
+def test_a_page_takes_little_of_a_mailbox(recorded_page):
+    assert len(recorded_page.encode()) < 200_000
 
 
 def test_the_page_gives_the_answer_first(recorded_page):
-    assert Outline(without_plotly(recorded_page)).headings == [
+    assert Outline(recorded_page).headings == [
         "digits-mlp",
         "Summary",
         "Best result",
@@ -98,7 +93,7 @@ def test_the_page_gives_the_answer_first(recorded_page):
 
 
 def test_the_contents_lead_to_every_section_of_the_page(recorded_page):
-    page = without_plotly(recorded_page)
+    page = recorded_page
     (contents,) = re.findall(r'<nav class="contents".*?</nav>', page, re.DOTALL)
     listed = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
     assert [title for _, title in listed] == Outline(page).headings[1:]
@@ -165,7 +160,7 @@ def test_the_best_trials_name_those_that_they_continue(
 
 def test_every_figure_has_its_place(recorded_page):
     kinds = ["convergence", "by-time", "importance", "parallel", "slice", "timeline", "throughput"]
-    assert Outline(without_plotly(recorded_page)).places == [f"plot-{kind}" for kind in kinds]
+    assert Outline(recorded_page).places == [f"plot-{kind}" for kind in kinds]
 
 
 def test_a_search_of_one_parameter_has_no_parallel_coordinates():
@@ -177,13 +172,13 @@ def test_a_search_of_one_parameter_has_no_parallel_coordinates():
         Experiment(**{**recorded_runs.EXPERIMENT, "search": search}),
         [*begin(), *events, *finish(9)],
     )
-    places = Outline(without_plotly(page)).places
+    places = Outline(page).places
     assert "plot-slice" in places
     assert "plot-parallel" not in places
 
 
 def test_the_page_refers_to_nothing_outside_itself(recorded_page):
-    page = without_plotly(recorded_page)
+    page = recorded_page
     assert re.findall(r"https?://|//[a-z]+\.|src=|@import|url\(", page) == []
 
 
@@ -207,15 +202,13 @@ def test_the_experiment_on_the_page_is_the_experiment(recorded_page, recorded_ex
 def test_the_page_makes_sense_whatever_happened(
     num_trials, state, said, one_objective, make_events
 ):
-    page = without_plotly(
-        report_html(one_objective, make_events(one_objective, num_trials, state=state))
-    )
+    page = report_html(one_objective, make_events(one_objective, num_trials, state=state))
     Outline(page)
     assert said in page
 
 
 def test_several_objectives_show_their_front(two_objectives, make_events):
-    page = without_plotly(report_html(two_objectives, make_events(two_objectives, 40)))
+    page = report_html(two_objectives, make_events(two_objectives, 40))
     assert "plot-pareto" in Outline(page).places
     assert re.search(r"trials? on the Pareto front", page)
     assert "trials on the front" in page
@@ -230,7 +223,7 @@ def test_repeats_are_ordered_by_their_mean_which_is_shown(one_objective, make_ev
         for event in make_events(one_objective, 6)
     ]
     history = History.of(experiment, events)
-    page = without_plotly(report_html(experiment, events))
+    page = report_html(experiment, events)
     rows = re.findall(
         r'<th scope="row" class="number">(\d+)</th><td class="number">([\d.]+)</td>', page
     )
@@ -239,30 +232,26 @@ def test_repeats_are_ordered_by_their_mean_which_is_shown(one_objective, make_ev
     assert means == sorted(means)
     assert means[0] == means[1] != means[2]
     assert '<th scope="col" class="number">mean loss</th>' in page
-    assert "mean loss" not in without_plotly(
-        report_html(one_objective, make_events(one_objective, 6))
-    )
+    assert "mean loss" not in report_html(one_objective, make_events(one_objective, 6))
 
 
 def test_a_trial_that_was_chosen_by_hand_is_named_and_marked(two_objectives, make_events):
     events = make_events(two_objectives, 40)
     front = History.of(two_objectives, events).front()[0].number
-    page = without_plotly(report_html(two_objectives, events, chosen_trial=front))
+    page = report_html(two_objectives, events, chosen_trial=front)
     Outline(page)
     assert f">Chosen by hand: trial {front}</h2><p>error " in page.replace("\n", "")
-    assert '"name":"chosen by hand"' in page
-    assert "hosen by hand" not in without_plotly(report_html(two_objectives, events))
+    assert ">chosen by hand</text>" in page
+    assert "hosen by hand" not in report_html(two_objectives, events)
 
 
 def test_what_people_wrote_is_escaped(one_objective, make_events):
     events = [*make_events(one_objective, 30), Noted(level="warning", message="<img src=x>")]
-    page = without_plotly(
-        report_html(
-            one_objective,
-            events,
-            run_id="<r>",
-            importance={"<x>": (1.0, 1.0, 1.0), "<y>": (0.0, 0.0, 0.1)},
-        )
+    page = report_html(
+        one_objective,
+        events,
+        run_id="<r>",
+        importance={"<x>": (1.0, 1.0, 1.0), "<y>": (0.0, 0.0, 0.1)},
     )
     Outline(page)
     for raw in ("<b>", "<i>", "<host>", "<script>alert", "<img", "<string>", "<r>", "<x>"):
@@ -281,14 +270,13 @@ def test_the_page_of_a_command_says_what_was_run():
     assert "Maximize acc: python train.py {args}, over 1 parameter" in page
 
 
-@pytest.mark.slow
-def test_two_thousand_trials_fit_into_eight_megabytes(one_objective, make_events):
-    page = report_html(one_objective, make_events(one_objective, 2000, num_reports=30))
-    assert len(page.encode()) < 8e6
+def test_three_hundred_trials_fit_into_a_megabyte(one_objective, make_events):
+    page = report_html(one_objective, make_events(one_objective, 300, num_reports=30))
+    assert len(page.encode()) < 1e6
 
 
 def test_advice_is_a_section_with_its_card_and_figures():
-    page = without_plotly(report_html(EXPERIMENT, events(), run_id="r-7"))
+    page = report_html(EXPERIMENT, events(), run_id="r-7")
     outline = Outline(page)
     assert outline.headings[2] == "Advice"
     assert outline.places[:9] == [f"plot-{name}" for name in ADVICE_FIGURES]
@@ -302,7 +290,7 @@ def test_advice_is_a_section_with_its_card_and_figures():
 
 def test_a_run_that_only_advises_says_so_and_shows_what_it_has():
     found = [event for event in events(with_trials=False) if event.type != "advice_given"]
-    page = without_plotly(report_html(EXPERIMENT, found))
+    page = report_html(EXPERIMENT, found)
     assert "Nothing is recommended yet." in page
     assert "workbench advise" in page
     assert "not started" not in page
@@ -312,7 +300,7 @@ def test_a_run_that_only_advises_says_so_and_shows_what_it_has():
 
 
 def test_a_run_that_only_advises_begins_with_what_it_recommends():
-    page = without_plotly(report_html(EXPERIMENT, events(with_trials=False)))
+    page = report_html(EXPERIMENT, events(with_trials=False))
     assert (
         '<h2 id="answer">Recommended</h2><div class="value">'
         "256 samples = 128 x 1 accumulated x 2 workers</div>" in page
@@ -322,7 +310,7 @@ def test_a_run_that_only_advises_begins_with_what_it_recommends():
 
 def test_without_advice_there_is_no_such_section_but_noise_is_shown():
     trials = [event for event in events() if event.type.startswith(("driver", "run", "trial"))]
-    outline = Outline(without_plotly(report_html(EXPERIMENT, trials)))
+    outline = Outline(report_html(EXPERIMENT, trials))
     assert "Advice" not in outline.headings
     assert outline.places[:3] == ["plot-convergence", "plot-by-time", "plot-noise"]
 
@@ -332,7 +320,7 @@ def test_what_an_advice_says_is_escaped():
     known["choice"] |= {"reasons": ["<img src=x>"], "lr_rule": "<b>"}
     known["would_change"] = ["<script>alert(1)</script>"]
     found = [*events(with_trials=False), AdviceGiven(advice=known)]
-    page = without_plotly(report_html(EXPERIMENT, found))
+    page = report_html(EXPERIMENT, found)
     Outline(page)
     assert not [raw for raw in ("<img", "<b>", "<script>alert") if raw in page]
 
@@ -349,7 +337,7 @@ def test_what_the_best_trial_attached_is_part_of_the_page_and_runs_nothing(tmp_p
     def read(saved: AttachmentSaved) -> bytes:
         return artifacts.read(f"trials/{saved.trial:05d}/{saved.file}")
 
-    page = without_plotly(report_html(experiment, found, read=read))
+    page = report_html(experiment, found, read=read)
     outline = Outline(page)
     assert "What trial 1 reported to look at" in outline.headings
     picture = base64.b64encode(SVG).decode()

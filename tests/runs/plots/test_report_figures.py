@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.runs.plots.test_report import Outline, without_plotly
+from tests.runs.plots.test_report import Outline
 from workbench.runs.plots.figures import FIGURES
 from workbench.runs.plots.report import report_html
 
@@ -12,9 +12,7 @@ def test_a_figure_that_fails_is_named_and_the_rest_of_the_report_stands(
         raise OverflowError("cannot convert <infinity> to integer")
 
     monkeypatch.setitem(FIGURES, "slice", fail)
-    page = without_plotly(
-        report_html(recorded_experiment, recorded_events, importance={}, run_id="r-7")
-    )
+    page = report_html(recorded_experiment, recorded_events, importance={}, run_id="r-7")
     outline = Outline(page)
     assert "plot-slice" not in outline.places
     assert "plot-parallel" in outline.places

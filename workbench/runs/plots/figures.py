@@ -7,15 +7,12 @@ readers can tell apart, nothing that needs WebGL. `prepare` decides what is show
 
 from __future__ import annotations
 
-import base64
 import functools
-import gzip
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from workbench.foundation.formatting import format_count, format_number, format_value
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
@@ -61,7 +58,6 @@ from workbench.runs.plots.theme import (
     MUTED,
     ORANGE,
     SKY,
-    TEMPLATE,
     VERMILLION,
     floats,
     joined,
@@ -158,28 +154,24 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 }
 
 
-@functools.cache
-def packed_javascript() -> str:
-    """Return plotly's JavaScript, for pages that must work offline.
+def spec_of(figure: go.Figure) -> dict[str, Any]:
+    """Return `data` and `layout` of a figure as plain values.
 
-    Compressed by gzip, as base64.
+    Unlike plotly's own conversion this does not copy columns, of which long runs have many.
     """
-    return base64.b64encode(
-        gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)
-    ).decode()
+    data: Any = figure.data
+    layout: Any = figure.layout
+    traces = [
+        {"type": trace.type, **{name: _plain_value(trace[name]) for name in trace}}
+        for trace in data
+    ]
+    return {"data": traces, "layout": layout.to_plotly_json()}
 
 
-def for_page(figure: go.Figure) -> tuple[str, int, str]:
-    """Return the title of a figure, its height in pixels, and its JSON without the title."""
-    drawn = figure.to_dict()
-    layout = drawn["layout"]
-    height = layout.get("height") or TEMPLATE["layout"]["height"]
-    with_legend = any(
-        trace.get("showlegend", True) and trace.get("name") for trace in figure.to_dict()["data"]
-    )
-    figure.update_layout(title_text=None, margin_t=44 if with_legend else 16, autosize=True)
-    figure.layout.title.subtitle = None  # type: ignore[reportAttributeAccessIssue]
-    return layout["title"]["text"], height, str(figure.to_json())
+def _plain_value(value: Any) -> Any:
+    if hasattr(value, "to_plotly_json"):
+        return value.to_plotly_json()
+    return value
 
 
 def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
@@ -313,6 +305,7 @@ def _add_lines(
 def hover_of(run: RunData) -> Callable[[int], str]:
     """Return a function that writes the configuration of a trial as lines of a tooltip."""
 
+    @functools.cache
     def write(number: int) -> str:
         items = list(run.history.trials[number].params.items())
         lines = [

@@ -455,6 +455,9 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
     ticks = whole_ticks(bar.trial for bar in data.bars)
     figure.update_yaxes(ticks, title_text="Trial", autorange="reversed", showgrid=False)
     figure.update_layout(barmode="overlay", height=min(max(180 + 9 * len(data.bars), 260), 560))
+    if data.num_left_out:
+        num_trials = len(data.bars) + data.num_left_out
+        add_note(figure, f"{len(data.bars):,} of {format_count(num_trials, 'trial')}")
     return figure
 
 

@@ -28,6 +28,10 @@ from workbench.store.history import History
 from workbench.store.history.run_clock import NAME as RUN_TIME
 
 Values = tuple[float | None, ...]
+_LEAST_FOR_CLOSE_UP = 4
+"""Points of a curve that has an end worth a closer look."""
+_CLOSE_UP_PART = 0.5
+"""A closer look must at least double the height of what it shows."""
 _HEADS = {
     "fit_s": "training time",
     "predict_s": "time to predict 1,000 rows",
@@ -114,6 +118,7 @@ def prepare_convergence(
     metric: str | None = None,
     max_curves: int = 60,
     chosen: Sequence[int] = (),
+    close_up: bool = False,
 ) -> CurvesData:
     """Prepare one metric of all trials, and the best value that any had reported so far.
 
@@ -123,6 +128,8 @@ def prepare_convergence(
         metric: A reported metric. The default is the first objective.
         max_curves: How many trials are drawn one by one.
         chosen: Trials that are always drawn.
+        close_up: Whether the vertical axis shows where curves end, if their start would compress
+            that.
 
     Raises:
         ExperimentError: If the axis or the metric is unknown.
@@ -147,6 +154,9 @@ def prepare_convergence(
         y_title=titles.get(metric) or shown_metric(run.experiment, metric),
         target=targets.get(metric),
     )
+    if close_up and (closer := _where_curves_end(data)) is not None:
+        shown, num_cut = closer
+        data = dataclasses.replace(data, y_range=shown, num_cut=num_cut)
     if len(goals) > 1:
         data = dataclasses.replace(data, best_name=f"best {metric}")
     if run.experiment.repeats > 1:
@@ -265,6 +275,35 @@ def readable_range(
     margin = 0.05 * (high - low)
     shown = (low - margin, high + margin)
     return shown, int(((values < shown[0]) | (values > shown[1])).sum())
+
+
+def _where_curves_end(data: CurvesData) -> tuple[tuple[float, float], int] | None:
+    """Return the range of the second halves of complete curves, and how many points it cuts off.
+
+    None where all points fit well, or nobody has declared which way is better.
+    """
+    columns = {
+        line.trial: np.array([value for value in line.y if value is not None])
+        for line in data.lines
+    }
+    states = {line.trial: line.state for line in data.lines}
+    ends = [
+        values[len(values) // 2 :]
+        for trial, values in columns.items()
+        if states[trial] == "complete" and len(values) >= _LEAST_FOR_CLOSE_UP
+    ]
+    if not ends or data.goal is None:
+        return None
+    late, drawn = np.concatenate(ends), np.concatenate([*columns.values()])
+    wanted = drawn if data.target is None else np.append(drawn, data.target)
+    low, high = float(wanted.min()), float(np.quantile(late, 0.95))
+    if data.goal == "maximize":
+        low, high = float(np.quantile(late, 0.05)), float(wanted.max())
+    if high - low > _CLOSE_UP_PART * float(np.ptp(wanted)) or high <= low:
+        return None
+    margin = 0.08 * (high - low)
+    shown = (low - margin, high + margin)
+    return shown, int(((drawn < shown[0]) | (drawn > shown[1])).sum())
 
 
 def _curves_data(

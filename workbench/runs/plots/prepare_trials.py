@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from workbench.store.history.compression import base_values
 from workbench.store.history.history import chosen_by_hand
 
 MAX_TRIALS = 1000
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,17 @@ class TimelineBar:
 
 @dataclass(frozen=True)
 class TimelineData:
-    """When each trial ran."""
+    """When each trial ran.
+
+    Attributes:
+        unit: The unit of the axis.
+        bars: The trials, in order.
+        num_left_out: Trials that are not drawn, because bars would be thinner than a line.
+    """
 
     unit: str
     bars: tuple[TimelineBar, ...]
+    num_left_out: int = 0
 
 
 def prepare_parallel(
@@ -287,6 +296,7 @@ def prepare_timeline(run: RunData) -> TimelineData:
         for trial in started
     ]
     unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))
+    drawn = _evenly(spans, MAX_TRIALS)
     bars = (
         TimelineBar(
             trial.number,
@@ -296,12 +306,12 @@ def prepare_timeline(run: RunData) -> TimelineData:
             end / length_s,
             trial.attempts,
         )
-        for trial, start, end in spans
+        for trial, start, end in drawn
     )
-    return TimelineData(unit, tuple(bars))
+    return TimelineData(unit, tuple(bars), len(spans) - len(drawn))
 
 
-def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:
+def _evenly(trials: Sequence[_Kept], most: int) -> list[_Kept]:
     """Keep at most `most`, the first always, the others spread evenly."""
     if len(trials) <= most:
         return list(trials)

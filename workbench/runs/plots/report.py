@@ -7,6 +7,7 @@ The caller provides the importance, which needs a study.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -36,7 +37,6 @@ from workbench.foundation.formatting import (
     format_time,
 )
 from workbench.runs.event_lines import describe_advised
-from workbench.runs.plots.figures import packed_javascript
 from workbench.runs.plots.report_answers import (
     advice_answer,
     choice,
@@ -154,8 +154,8 @@ def report_html(
             f"<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n<main>",
             body,
             "</main>",
-            f'<script type="application/json" id="figures">{figures.json()}</script>',
-            f'<script type="application/gzip" id="plotly">{packed_javascript()}</script>',
+            '<script type="application/json" id="hover-texts">',
+            f"{_json(figures.hover.all())}</script>",
             f"<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n",
         ]
     )
@@ -422,6 +422,11 @@ def _again(run: RunData, run_id: str | None) -> list[str]:
     except ExperimentError as error:
         written = f"# cannot be written as YAML: {error}"
     return [*parts, f"<h3>{safe}.yaml</h3><pre>{text(written)}</pre>"]
+
+
+def _json(value: object) -> str:
+    """Return JSON that cannot end the script element that holds it."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The figures of the report: the section of each, its caption, and its data.
+"""The figures of the report: the section of each, its caption, and its picture.
 
 If a figure cannot be drawn, the report says so in its place. The rest does not depend on it.
 """
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 
 from workbench.foundation.errors import Suggestion
-from workbench.runs.plots.figures import FIGURES, for_page
+from workbench.runs.plots.figures import FIGURES, spec_of
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.prepare import default_axis, model_figures
 from workbench.runs.plots.prepare_learning import prepare_noise
@@ -20,20 +20,20 @@ from workbench.runs.plots.report_answers import CAPTIONS, advice_card
 from workbench.runs.plots.report_tables import text
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.series import THROUGHPUT
+from workbench.runs.plots.svg import WIDTH_PX, HoverTexts, figure_svg
 from workbench.store.history import verdicts_of
 from workbench.store.history.lineage import describe_continued
 
-_PANEL_PX, _AXIS_PX, _LABELLED_BARS_PX = 190, 80, 520
-"""Widths that these figures need. On a narrower screen the figure scrolls, not the page."""
+_AXIS_PX = 84
+"""Width that an axis of parallel coordinates needs for its labels."""
+_LEAST_PART = 0.75
+"""Texts can be read down to this part of their size. On a narrower screen the figure scrolls."""
 
 logger = logging.getLogger(__name__)
 
 
 class ReportFigures:
-    """The figures of the page.
-
-    Their places in the text, and their data for the script at its end.
-    """
+    """The figures of the page, and the texts that the script at its end shows for their marks."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ReportFigures:
         self.run = run
         self.importance = importance
         self.how_to_freeze = how_to_freeze
-        self._drawn: dict[str, str] = {}
+        self.hover = HoverTexts()
 
     def advice(self) -> list[str]:
         """Return the section on advice, with the figures that have data."""
@@ -95,9 +95,14 @@ class ReportFigures:
                     "Each line is one trial. The dotted stair is the best "
                     f"{text(objective.metric)} that any trial had reached by that {axis}.{joins}",
                     axis=axis,
+                    close_up=True,
                 ),
                 self._figure(
-                    "convergence", "The same over the run time.", name="by-time", axis="time"
+                    "convergence",
+                    "The same over the run time.",
+                    name="by-time",
+                    axis="time",
+                    close_up=True,
                 ),
             ]
         if any(trial.segment is not None for trial in run.history.trials.values()):
@@ -133,11 +138,11 @@ class ReportFigures:
         return len(searched(self.run.history.searched, self.run.history.ranked()))
 
     def _slices(self) -> str:
-        caption = (
+        return self._figure(
+            "slice",
             f"{text(self.run.experiment.objectives[0].metric)} over each parameter, one dot per"
-            " trial."
+            " trial.",
         )
-        return self._figure("slice", caption, least_px=_PANEL_PX * min(self._searched(), 3))
 
     def _parallel(self) -> str:
         if self._searched() < 2:
@@ -146,7 +151,7 @@ class ReportFigures:
             "parallel",
             "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
             "<em>not set</em> means that the parameter does not exist in that configuration.",
-            least_px=_AXIS_PX * (self._searched() + 1),
+            width=max(WIDTH_PX, _AXIS_PX * (self._searched() + 1)),
         )
 
     def _importance(self) -> str:
@@ -161,9 +166,7 @@ class ReportFigures:
         if self.how_to_freeze is not None:
             command = shlex.join(["workbench", *self.how_to_freeze.words])
             caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
-        return self._figure(
-            "importance", caption, least_px=_LABELLED_BARS_PX, importance=self.importance
-        )
+        return self._figure("importance", caption, importance=self.importance)
 
     def _figure(
         self,
@@ -171,30 +174,22 @@ class ReportFigures:
         caption: str,
         *,
         name: str | None = None,
-        least_px: int = 0,
+        width: int = WIDTH_PX,
         **options: object,
     ) -> str:
         place = f"plot-{name or kind}"
         try:
-            title, height, self._drawn[place] = for_page(FIGURES[kind](self.run, **options))
+            figure = spec_of(FIGURES[kind](self.run, **options))
+            title = figure["layout"].pop("title")["text"]  # the page has headings and captions
+            drawn = figure_svg(figure, width=width, hover=self.hover)
         except Exception as error:
             return _not_drawn(kind, error)
-        focusable = ""
-        if least_px:
-            focusable = " tabindex=0"  # it scrolls sideways, also by keyboard
         return (
-            f'<figure><div class="scroll"{focusable}>'
+            '<figure><div class="scroll" tabindex="0">'  # it scrolls sideways, also by keyboard
             f'<div class="plot" id="{place}" role="img" aria-label="{text(title)}" '
-            f'style="height: {height}px; min-width: {least_px}px"></div></div>'
-            f"<figcaption>{caption}</figcaption></figure>"
+            f'style="min-width: {_LEAST_PART * width:.0f}px; max-width: {1.2 * width:.0f}px">'
+            f"{drawn}</div></div><figcaption>{caption}</figcaption></figure>"
         )
-
-    def json(self) -> str:
-        """Return the data of the figures by their places, for the script of the page."""
-        document = (
-            "{" + ",".join(f'"{place}":{figure}' for place, figure in self._drawn.items()) + "}"
-        )
-        return document.replace("<", "\\u003c")
 
 
 def _not_drawn(kind: str, error: Exception) -> str:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from workbench.foundation.events import TrialState
 from workbench.runs.plots.prepare import Values
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 INK, MUTED, FAINT, GRID = "#1b1f24", "#57606a", "#b8c0c8", "#e6e9ec"
 BLUE, ORANGE, GREEN, VERMILLION, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9"
@@ -88,6 +90,8 @@ TEMPLATE: dict[str, Any] = {
 
 def new_figure(title: str, subtitle: str = "") -> go.Figure:
     """Return an empty figure in this style. The subtitle says how to read it."""
+    import plotly.graph_objects as go
+
     figure = go.Figure(layout={"template": TEMPLATE, "title": {"text": title}})
     if subtitle:
         small = {"text": plain(subtitle), "font": {"size": 13, "color": MUTED}}
