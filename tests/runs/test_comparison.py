@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import base64
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pandas as pd
+import plotly.io
 import pytest
 
 import workbench as wb
@@ -56,6 +61,29 @@ def test_the_best_so_far_of_several_runs_stands_in_one_figure(tmp_path: Path) ->
     assert [float(value) for value in line.x] == pytest.approx([1, 2, 6])
     assert figure.layout.xaxis.title.text == "run time (s)"
     assert "val_accuracy" in figure.layout.yaxis.title.text
+
+
+def test_a_saved_notebook_shows_a_comparison_without_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What plotly chooses in a notebook, and in Colab.
+    monkeypatch.setattr(plotly.io.renderers, "default", "plotly_mimetype+notebook_connected")
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        first = record(store, "plain <b>", 0.5, 0.8)
+        figure = wb.compare(first, record(store, "other", 0.9), store=store)
+        forms: Any = figure._repr_mimebundle_()
+    assert forms["application/vnd.plotly.v1+json"]["data"]
+    assert len(json.dumps(forms)) < 200_000
+    image = re.fullmatch(r'<img alt="Best so far, by run" src="[^,]+,(.+)">', forms["text/html"])
+    assert image
+    svg = ElementTree.fromstring(base64.b64decode(image[1]))
+    texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == "Best so far, by run"
+    assert {"plain <b>: 0.8 (trial 1)", "other: 0.9 (trial 0)", "run time (s)"} <= {*texts}
+    assert len(svg.findall("*/*/{http://www.w3.org/2000/svg}path")) == 2
+    monkeypatch.setattr(plotly.io.renderers, "default", "colab")
+    in_colab: Any = figure._repr_mimebundle_()
+    assert "<script" in in_colab["text/html"]
 
 
 def test_runs_of_one_name_are_told_apart_and_runs_that_are_not_there_refused(

@@ -154,26 +154,6 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 }
 
 
-def spec_of(figure: go.Figure) -> dict[str, Any]:
-    """Return `data` and `layout` of a figure as plain values.
-
-    Unlike plotly's own conversion this does not copy columns, of which long runs have many.
-    """
-    data: Any = figure.data
-    layout: Any = figure.layout
-    traces = [
-        {"type": trace.type, **{name: _plain_value(trace[name]) for name in trace}}
-        for trace in data
-    ]
-    return {"data": traces, "layout": layout.to_plotly_json()}
-
-
-def _plain_value(value: Any) -> Any:
-    if hasattr(value, "to_plotly_json"):
-        return value.to_plotly_json()
-    return value
-
-
 def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
     """Draw curves: thin lines for trials, a thick one for the best, and steps so far."""
     figure = new_figure(title)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import html
 from collections.abc import Mapping
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -18,6 +21,7 @@ from workbench.runs.plots.prepare_comparison import (
     prepare_best_so_far,
 )
 from workbench.runs.plots.run_data import RunData
+from workbench.runs.plots.svg import figure_svg, spec_of
 from workbench.runs.plots.theme import (
     COLOURS,
     TEMPLATE,
@@ -28,12 +32,33 @@ from workbench.runs.plots.theme import (
     show_message,
 )
 
+_TITLE = "Best so far, by run"
 _MAX_LETTERS = 48
+_PLOTLY = "application/vnd.plotly.v1+json"
+
+
+class ComparisonFigure(go.Figure):
+    """The figure of a comparison, which saved notebooks show without a script as a still picture.
+
+    Sites such as GitHub run no script. Editors that draw plotly's figures draw this one as well.
+    """
+
+    def _ipython_display_(self) -> None:
+        raise NotImplementedError  # IPython then takes the forms below
+
+    def _repr_mimebundle_(self, *given: Any, **options: Any) -> dict[str, Any]:
+        forms: dict[str, Any] = super()._repr_mimebundle_(*given, **options) or {}
+        if _PLOTLY in forms:  # otherwise only HTML with a script is drawn here, as in Colab
+            picture = figure_svg(spec_of(self), alone=True)
+            encoded = base64.b64encode(picture.encode()).decode()
+            title = html.escape(_TITLE, quote=True)
+            forms["text/html"] = f'<img alt="{title}" src="data:image/svg+xml;base64,{encoded}">'
+        return forms
 
 
 def draw_comparison(
     runs: Mapping[str, RunData], *, metric: str | None = None, axis: ComparisonAxis = "time"
-) -> go.Figure:
+) -> ComparisonFigure:
     """Draw the best so far of several runs.
 
     Each metric has its own chart.
@@ -43,6 +68,10 @@ def draw_comparison(
         metric: A metric. The default is the first objective of each run.
         axis: "time", "epoch", "trial" or "cost", the time of all workers together.
     """
+    return ComparisonFigure(_draw(runs, metric, axis))
+
+
+def _draw(runs: Mapping[str, RunData], metric: str | None, axis: ComparisonAxis) -> go.Figure:
     goal = goal_in_any((run.history for run in runs.values()), metric)
     prepared = {
         name: prepare_best_so_far(run, metric=metric, axis=axis, goal=goal)
@@ -51,13 +80,11 @@ def draw_comparison(
     longest = max((x for data in prepared.values() for x in data.x), default=None)
     if all(data.goal is None for data in prepared.values()):
         return show_message(
-            new_figure("Best so far, by run"),
+            new_figure(_TITLE),
             f"Nobody has declared whether more or less of {short(str(metric), 40)} is better.",
         )
     if longest is None:
-        return show_message(
-            new_figure("Best so far, by run"), "No trial has reported anything yet."
-        )
+        return show_message(new_figure(_TITLE), "No trial has reported anything yet.")
     is_duration = axis in ("time", "cost")
     unit = ""
     unit_s = 1.0
@@ -67,7 +94,7 @@ def draw_comparison(
     figure = make_subplots(len(metrics), 1, shared_xaxes=True, vertical_spacing=0.08)
     figure.update_layout(
         template=TEMPLATE,
-        title_text="Best so far, by run",
+        title_text=_TITLE,
         height=max(420, 60 + 280 * len(metrics)),
     )
     for index, (name, data) in enumerate(prepared.items()):

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 
 from workbench.foundation.errors import Suggestion
-from workbench.runs.plots.figures import FIGURES, spec_of
+from workbench.runs.plots.figures import FIGURES
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.prepare import default_axis, model_figures
 from workbench.runs.plots.prepare_learning import prepare_noise
@@ -20,7 +20,7 @@ from workbench.runs.plots.report_answers import CAPTIONS, advice_card
 from workbench.runs.plots.report_tables import text
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.series import THROUGHPUT
-from workbench.runs.plots.svg import WIDTH_PX, HoverTexts, figure_svg
+from workbench.runs.plots.svg import WIDTH_PX, HoverTexts, figure_svg, spec_of
 from workbench.store.history import verdicts_of
 from workbench.store.history.lineage import describe_continued
 
