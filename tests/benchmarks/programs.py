@@ -5,8 +5,7 @@
 Each subfolder holds a program as its authors published it, and a file TRUTH.yaml of yours:
 
     script: train.py
-    objective: [val_loss]           # names that a person may pick
-    goal: minimize
+    objective: {val_loss: minimize, val_acc: maximize}   # all that a person may pick
     search: {lr: float, width: int, nesterov: bool, optimizer: choice}
     never: [ngpu]                   # besides seeds, devices, classes and paths
     command: [python train.py]      # parts that the command must have
@@ -84,7 +83,7 @@ def score_of(folder: Path) -> Score:
         for part in truth.get("command", [])
         if part not in (experiment.command or "")
     ]
-    is_right = objective.metric in truth["objective"] and objective.goal == truth["goal"]
+    is_right = truth["objective"].get(objective.metric) == objective.goal
     if not is_right:
         problems.append(f"it says {objective.goal} {objective.metric}")
     never = set(truth.get("never", []))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 
 from workbench.runs.scripts.script_options import called_name
+from workbench.runs.scripts.static_values import dotted_name
 from workbench.training.programs.metric_names import (
     data_rank,
     is_score,
@@ -49,6 +50,8 @@ _MAKE_SEVERAL = (
     "empty",
 )
 _HOLD_SEVERAL = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_FILL_DICTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.FunctionDef)
+"""What may give a dict its keys."""
 _CERTAIN = 0.5
 _PRINT = ("print", "pprint", "info", "write", "echo")
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
@@ -71,7 +74,7 @@ def metrics_of(source: str) -> list[str]:
         >>> metrics_of('print("Fold scores:", scores); print(f"Mean accuracy: {mean:.3f}")')
         ['Mean_accuracy']
     """
-    ranks = _ranks_of(source)
+    ranks = _ranks_of(ast.parse(source), {}, {})
     good = [
         name
         for name, (is_uncertain, _) in ranks.items()
@@ -90,28 +93,37 @@ def metrics_of(source: str) -> list[str]:
     )
 
 
-def printed_names(source: str) -> dict[str, bool]:
+def printed_names(
+    source: str | ast.Module,
+    words: Mapping[str, list[str]] = MappingProxyType({}),
+    dicts: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, bool]:
     """Return all names before values that a script seems to print, in their order.
 
     Each comes with whether its value surely is a number.
 
     Args:
-        source: The source of the script, which is Python.
+        source: The script, which is Python.
+        words: What variables stand for, such as a parameter that names the part of the data.
+        dicts: How variables with dicts are printed, see `texts_of_dicts`.
 
     Example:
         >>> from workbench.runs.scripts.script_metrics import printed_names
         >>> printed_names('print(f"step={step} episodic_return={total:.1f}")')
         {'step': False, 'episodic_return': True}
     """
-    return {name: not is_uncertain for name, (is_uncertain, _) in _ranks_of(source).items()}
+    tree = source if isinstance(source, ast.Module) else ast.parse(source)
+    ranks = _ranks_of(tree, words, dicts)
+    return {name: not is_uncertain for name, (is_uncertain, _) in ranks.items()}
 
 
-def _ranks_of(source: str) -> dict[str, tuple[bool, bool]]:
+def _ranks_of(
+    tree: ast.Module, words: Mapping[str, list[str]], dicts: Mapping[str, str]
+) -> dict[str, tuple[bool, bool]]:
     """Return the printed names: whether each may be no number, and is of one fold only."""
-    tree = ast.parse(source)
     several = set(_names_of_several(tree))
     ranks: dict[str, tuple[bool, bool]] = {}
-    for text, name, is_number in _printed_names(_texts(tree, several)):
+    for text, name, is_number in _printed_names(_texts(tree, several, words, dicts)):
         rank = not is_number, _OF_ONE_FOLD.search(text) is not None
         ranks[name] = min(rank, ranks.get(name, rank))
     for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
@@ -119,9 +131,14 @@ def _ranks_of(source: str) -> dict[str, tuple[bool, bool]]:
     return ranks
 
 
-def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:
+def _texts(
+    tree: ast.Module,
+    several: Container[str],
+    stands_for: Mapping[str, list[str]],
+    dicts: Mapping[str, str],
+) -> Iterator[str]:
     """Yield the texts of a source in their order, with a mark for each value that is put in."""
-    looped = _looped_words(tree)
+    looped = {**stands_for, **_looped_words(tree)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
     inside: set[ast.AST] = set()
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset, -_end_of(node))):
@@ -131,11 +148,62 @@ def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:
         if not parts:
             continue
         inside.update(child for child in ast.walk(node) if child is not node)
-        names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+        names = {dotted_name(child) for child in ast.walk(node)}
         name = next((name for name in looped if name in names), None)
         for word in looped.get(name or "", [""]):
-            words = {name: word} if name is not None else {}
+            words = dicts if name is None else {**dicts, name: word}
             yield " ".join(_text(part, several, words) for part in parts)
+
+
+def texts_of_dicts(tree: ast.Module) -> dict[str, str]:
+    """Return how the dicts of a source are printed, by their variables, with a mark for each value.
+
+    It is `{'loss': {}}` for a dict itself, and its items for a text that is joined of them.
+
+    Args:
+        tree: The script.
+    """
+    several = set(_names_of_several(tree))
+    dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL)
+    texts: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                keys = list(dicts.keys_of(ast.Name(id=name)))
+                if (joined := _joined_items(value, dicts)) is not None:
+                    texts[name] = joined
+                elif keys:
+                    texts[name] = _dict_text(keys)
+            case ast.arg(arg=name) if keys := list(dicts.keys_of(ast.Name(id=name))):
+                texts[name] = _dict_text(keys)
+    return texts
+
+
+def _dict_text(keys: list[str]) -> str:
+    return "{" + ", ".join(f"'{key}': {_ANYTHING}" for key in keys) + "}"
+
+
+def _joined_items(node: ast.expr, dicts: _Dicts) -> str | None:
+    """Return the text of `", ".join(f"{k}: {v}" for k, v in metrics.items())`, or None."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="join", value=ast.Constant(value=str() as between)),
+            args=[
+                ast.ListComp(elt=element, generators=[items])
+                | ast.GeneratorExp(elt=element, generators=[items])
+            ],
+        ):
+            pass
+        case _:
+            return None
+    match items:
+        case ast.comprehension(
+            target=ast.Tuple(elts=[ast.Name(id=key), _]),
+            iter=ast.Call(func=ast.Attribute(attr="items", value=ast.expr() as owner)),
+        ):
+            lines = [_text(element, (), {key: name}) for name in dicts.keys_of(owner)]
+            return between.join(lines) or None
+    return None
 
 
 def _end_of(node: ast.expr) -> int:
@@ -172,6 +240,10 @@ def _looped_words(tree: ast.Module) -> dict[str, list[str]]:
                 iter=ast.Call(func=ast.Attribute(attr="items", value=ast.Dict(keys=keys))),
             ):
                 firsts = keys
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.IfExp(body=first, orelse=second)
+            ):
+                firsts = [first, second]
             case _:
                 continue
         words = [item.value for item in firsts if isinstance(item, ast.Constant)]
@@ -205,12 +277,18 @@ def _text(
         words: The words that variables stand for.
     """
     if (template := _template(node)) is not None:
-        text, arguments = template
+        text, arguments, named = template
         given = (_text(argument, several, words) for argument in arguments)
-        return _VALUE.sub(lambda match: _filled(match[0], next(given, _ANYTHING)), text)
+        by_name = {word.arg: _text(word.value, several, words) for word in named}
+
+        def fill(match: re.Match[str]) -> str:
+            name = re.split(r"[:!.\[]", match[0].strip("{}"))[0]
+            return _filled(match[0], by_name[name] if name in by_name else next(given, _ANYTHING))
+
+        return _VALUE.sub(fill, text)
     inner = node.value if isinstance(node, ast.FormattedValue) else node
-    if isinstance(inner, ast.Name) and inner.id in words:
-        return words[inner.id]
+    if (name := dotted_name(inner)) and name in words:
+        return words[name]
     match node:
         case ast.Constant(value=str() as text):
             return text
@@ -240,15 +318,20 @@ def _mark_of(node: ast.expr, several: Container[str]) -> str:
     return _SEVERAL if isinstance(node, _HOLD_SEVERAL) else _ANYTHING
 
 
-def _template(node: ast.expr) -> tuple[str, list[ast.expr]] | None:
-    """Return a text with places, and what stands there, or None if an expression is another one."""
+def _template(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | None:
+    """Return a text with places, what stands there, and what stands there by its name.
+
+    None if an expression is another one.
+    """
     match node:
         case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
-            return text, right.elts if isinstance(right, ast.Tuple) else [right]
+            return text, right.elts if isinstance(right, ast.Tuple) else [right], []
         case ast.Call(
-            func=ast.Attribute(attr="format", value=ast.Constant(value=str() as text)), args=args
+            func=ast.Attribute(attr="format", value=ast.Constant(value=str() as text)),
+            args=args,
+            keywords=keywords,
         ):
-            return text, args
+            return text, args, keywords
     return None
 
 
@@ -305,6 +388,14 @@ class _Dicts:
         self._holds_several = holds_several
         self._of_variables: dict[str, list[str]] = {}
         self._of_functions: dict[str, list[str]] = {}
+        self._assigned: dict[str, dict[ast.AST, frozenset[str]]] = {}
+        self._functions = {
+            node: function
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+        }
         self._loaded = [
             name.value
             for node in ast.walk(tree)
@@ -314,8 +405,9 @@ class _Dicts:
             and isinstance(name := node.args[0], ast.Constant)
             and isinstance(name.value, str)
         ]
+        nodes = [node for node in ast.walk(tree) if isinstance(node, _FILL_DICTS)]
         for _ in range(_NUM_PASSES):
-            for node in ast.walk(tree):
+            for node in nodes:
                 self._learn(node)
 
     def keys_of(self, node: ast.expr | None) -> Iterator[str]:
@@ -333,14 +425,26 @@ class _Dicts:
                     if keyword.arg and not self._holds_several(keyword.value)
                 )
                 yield from (key for keyword in args for key in self.keys_of(keyword))
-            case ast.Call(func=ast.Name(id=name)):
-                yield from self._of_functions.get(name, ())
             case ast.Call(func=ast.Attribute(attr="compute")):  # a metric of the library evaluate
                 yield from self._loaded
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                yield from self._of_functions.get(name, ())
             case ast.Name(id=name):
-                yield from self._of_variables.get(name, ())
+                uncertain = self._of_alternatives(name)
+                yield from (k for k in self._of_variables.get(name, ()) if k not in uncertain)
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
                 yield from (key for operand in (left, right) for key in self.keys_of(operand))
+
+    def _of_alternatives(self, name: str) -> frozenset[str]:
+        """Return the keys that a variable has after some of its assignments only."""
+        certain, uncertain = frozenset[str](), frozenset[str]()
+        by_function: dict[ast.AST | None, list[frozenset[str]]] = {}
+        for node, keys in self._assigned.get(name, {}).items():
+            by_function.setdefault(self._functions.get(node), []).append(keys)
+        for alternatives in by_function.values():
+            certain |= frozenset.intersection(*alternatives)
+            uncertain |= frozenset.union(*alternatives) - frozenset.intersection(*alternatives)
+        return uncertain - certain
 
     def of_function(self, name: str) -> list[str]:
         """Return the keys of the dicts that a function returns."""
@@ -363,7 +467,10 @@ class _Dicts:
                 | ast.AugAssign(target=ast.Name(id=name), op=ast.BitOr(), value=value)
                 | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update"), args=[value])
             ):
-                self._add(self._of_variables, name, self.keys_of(value))
+                keys = list(self.keys_of(value))
+                self._add(self._of_variables, name, iter(keys))
+                if keys and isinstance(node, ast.Assign):
+                    self._assigned.setdefault(name, {})[node] = frozenset(keys)
             case ast.Assign(
                 targets=[
                     ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key))

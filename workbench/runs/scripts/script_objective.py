@@ -23,7 +23,7 @@ from workbench.runs.scripts.program_source import (
     files_below,
     read_module,
 )
-from workbench.runs.scripts.script_metrics import metrics_of, printed_names
+from workbench.runs.scripts.script_metrics import metrics_of, printed_names, texts_of_dicts
 from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
@@ -32,6 +32,7 @@ from workbench.runs.scripts.script_options import (
     places_in_source,
 )
 from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
+from workbench.training.programs.metric_names import split_word
 
 _Way = Literal["print", "jsonl", "lightning", "wandb", "tensorboard", "mlflow"]
 _TRAIN = frozenset(("train", "training", "tr", "trn", "running", "batch", "step", "iter"))
@@ -117,6 +118,8 @@ _SAME = {
     "rewards": "reward",
 }
 _MAX_MODULES = 25
+_UNKNOWN_DATA = 3
+"""The rank of what no word says the data of."""
 _NUM_FIRST = 5
 """The number of ranks that matter more than how many modules report a metric."""
 _MAX_FILES = 1000
@@ -200,10 +203,11 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     if not program.is_python:
         return _of_names(_of_other_language(program), [], program)
     modules = [*_telling_modules(program), *_trained_modules(program)]
+    given = _words_given(modules)
     reported = [
         replace(metric, is_of_main=module is program.main, module=str(module.path))
         for module in modules
-        for metric in _in_module(module)
+        for metric in _in_module(module, given)
     ]
     reported += _in_written_lines(modules)
     criteria = [criterion for module in modules for criterion in _criteria(module)]
@@ -317,8 +321,12 @@ def _of_names(
         for metric in known
     }
 
+    measures = any(m.is_of_main and m.split in ("validation", "test") for m in known)
+
     def order(metric: _Reported) -> tuple[int, ...]:
         rank = _rank(metric, criteria, has_two_meanings=_has_two_meanings(metric, known))
+        if measures and not metric.is_of_main and metric.split == "":
+            rank = (max(rank[0], _UNKNOWN_DATA), *rank[1:])
         num_modules = len(in_modules[metric.name])
         return (*rank[:_NUM_FIRST], -num_modules, *rank[_NUM_FIRST:], metric.place)
 
@@ -370,7 +378,13 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     if not set(words) <= _VALIDATION | _TEST:
         return False
     # `Train: 0.9, Valid: 0.8`: the names of the data stand for the metric.
-    others = {word for other in reported for word in other.words if len(other.words) == 1}
+    others = {
+        word
+        for other in reported
+        if (other.module, other.context) == (metric.module, metric.context)
+        for word in other.words
+        if len(other.words) == 1
+    }
     return bool(others & ({"train", "test", "loss"} - set(words)))
 
 
@@ -444,10 +458,17 @@ def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
 # What a program reports.
 
 
-def _in_module(module: Module) -> Iterator[_Reported]:
+def _in_module(module: Module, given: _Given) -> Iterator[_Reported]:
     place = 0
-    for name, body in _parts(_WithoutErrors().visit(ast.parse(module.text))):
-        printed = printed_names(ast.unparse(ast.Module(body, [])))
+    tree = _WithoutErrors().visit(ast.parse(module.text))
+    dicts = texts_of_dicts(tree)
+    of_objects = _words_of_attributes(tree, given)
+    for name, body in _parts(tree):
+        words = {**of_objects, **given.get(name, {})}
+        for node in (inner for statement in body for inner in ast.walk(statement)):
+            if isinstance(node, ast.FunctionDef):
+                words |= given.get(node.name, {})
+        printed = printed_names(ast.Module(body, []), words, dicts)
         printed |= dict.fromkeys(_meters(body), True)
         of_best = _only_improved(body)
         for metric, is_number in printed.items():
@@ -470,6 +491,69 @@ def _in_module(module: Module) -> Iterator[_Reported]:
     for metric in _of_keras(module.tree):
         place += 1
         yield _Reported(metric, "", "print", place)
+
+
+_Given = dict[str, dict[str, list[str]]]
+"""The parts of the data that calls name: by function, then by parameter."""
+
+
+def _words_given(modules: list[Module]) -> _Given:
+    """Return which parts of the data functions are called with, as in `show("Validation", loss)`.
+
+    Classes are functions as well: `Logger(name="val")`.
+    """
+    parameters = {
+        name: names
+        for module in modules
+        for node in ast.walk(module.tree)
+        for name, names in _parameters_of(node)
+    }
+    given: _Given = {}
+    for module in modules:
+        lists = {
+            last_name(node.targets[0]): node.value.elts
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple)
+        }
+        for call in ast.walk(module.tree):
+            if not isinstance(call, ast.Call) or (name := called_name(call)) not in parameters:
+                continue
+            passed = [*zip(parameters[name], call.args, strict=False)]
+            passed += [(word.arg, word.value) for word in call.keywords if word.arg]
+            for parameter, value in passed:
+                nodes = [value]
+                if isinstance(value, ast.Subscript):
+                    nodes = lists.get(last_name(value.value), [])
+                for word in map(literal_of, nodes):
+                    if isinstance(word, str) and split_word(word.strip(" :_-[]/")):
+                        words = given.setdefault(name, {}).setdefault(parameter, [])
+                        words += [word] * (word not in words)
+    return given
+
+
+def _parameters_of(node: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Yield the parameters of a function, or those that objects of a class are made with."""
+    match node:
+        case ast.FunctionDef(name=name, args=arguments):
+            names = [argument.arg for argument in arguments.args]
+            yield name, names[1:] if names[:1] == ["self"] else names
+        case ast.ClassDef(name=name, body=body):
+            for method in body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    yield name, [argument.arg for argument in method.args.args[1:]]
+
+
+def _words_of_attributes(tree: ast.Module, given: _Given) -> dict[str, list[str]]:
+    """Return the parts of the data that objects keep: `self.name`, if `name` names one."""
+    return {
+        dotted_name(node.targets[0]): words
+        for owner in tree.body
+        if isinstance(owner, ast.ClassDef) and owner.name in given
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Name)
+        and (words := given[owner.name].get(node.value.id))
+    }
 
 
 def _only_improved(body: list[ast.stmt]) -> set[str]:
