@@ -5,7 +5,7 @@
 Each subfolder holds a program as its authors published it, and a file TRUTH.yaml of yours:
 
     script: train.py
-    objective: {val_loss: minimize, val_acc: maximize}   # all that a person may pick
+    objective: {val_loss: minimize, val_acc: maximize}  # all that a person may pick
     search: {lr: float, width: int, nesterov: bool, optimizer: choice}
     never: [ngpu]                   # besides seeds, devices, classes and paths
     command: [python train.py]      # parts that the command must have

@@ -106,6 +106,40 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "eval/mean_reward",
             "maximize",
         ),
+        # A name for the part of the data comes from the call, the object or the condition.
+        (
+            "def show(tag, m):\n    text = ', '.join(f'{k}: {v}' for k, v in m.items())\n"
+            "    print(f'{tag} metrics: {text}')\n"
+            "m = {'f1': a}\nshow('Train', m)\nshow('Val', m)\n",
+            "Val_f1",
+            "maximize",
+        ),
+        (
+            "def show(header, acc):\n    print('{h:9} accuracy: {acc:.3f}'.format(h=f'({header})',"
+            " acc=acc))\nshow('train', a)\nshow('dev', b)\n",
+            "dev_accuracy",
+            "maximize",
+        ),
+        (
+            "names = ['train', 'val']\nclass Log:\n    def __init__(self, name):\n"
+            "        self.name = name\n    def stats(self):\n        return {'mse': a}\n"
+            "    def write(self):\n        print('{}: {}'.format(self.name, self.stats()))\n"
+            "logs = [Log(names[i]) for i in range(2)]\n",
+            "val_mse",
+            "minimize",
+        ),
+        (
+            "def run(test):\n    prefix = 'test_' if test else ''\n    log(prefix, x)\n"
+            "def log(prefix, x):\n    logger.log_stat(prefix + 'return_mean', x, 1)\n",
+            "test_return_mean",
+            "maximize",
+        ),
+        (
+            "stats = {'loss': a}\nstats['ErrorRate'] = b\n"
+            "logger.log_stats(train_stats=last, valid_stats=stats)\n",
+            "valid_ErrorRate",
+            "minimize",
+        ),
         ("print(f'Step {s:05d} | Validation bpb: {x:.4f} | loss: {y:.4f}')", "bpb", "minimize"),
     ],
 )
@@ -196,6 +230,54 @@ def test_scalars_in_a_dict_and_metric_objects_of_keras_are_objectives(tmp_path: 
         "m = tf.keras.metrics.Accuracy('eval/top_1_accuracy')\nlogging.info('%s = %f', m.name, x)\n"
     )
     assert objective(tmp_path, kept) == ("eval/top_1_accuracy", "maximize", None)
+
+
+@pytest.mark.parametrize(
+    ("source", "metric"),
+    [
+        ("w = csv.writer(open('log.csv', 'w'))\nw.writerow(['epoch', 'val_loss'])\n", "val_loss"),
+        (
+            "w = csv.DictWriter(open('log.csv', 'w'), fieldnames=['epoch', 'dev_f1'])\n",
+            "dev_f1",
+        ),
+        ("f = open('a.csv', 'a')\nf.write('epoch,loss,val_auc\\n')\n", "val_auc"),
+        (
+            "keys = ['train/box_loss', 'metrics/mAP_0.5', 'val/box_loss']\nopen('results.csv')\n",
+            "metrics/mAP_0.5",
+        ),
+    ],
+)
+def test_a_column_of_a_file_is_the_objective_if_no_line_has_one(
+    source: str, metric: str, tmp_path: Path
+) -> None:
+    assert objective(tmp_path, source)[0] == metric
+    text = experiment_for(tmp_path / "train.py").text
+    assert f"{metric} is in a file and in no line" in text
+    assert "workdir: fresh" in text
+
+
+def test_keys_that_only_one_branch_gives_are_left_out(tmp_path: Path) -> None:
+    source = """
+def score():
+    if regression:
+        own = {"val_mae": a}
+    else:
+        own = {"val_accuracy": b}
+    print({"val_loss": c, **own})
+"""
+    assert objective(tmp_path, source)[:2] == ("val_loss", "minimize")
+
+
+def test_a_variable_that_is_only_named_as_data_is_no_metric(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text("def show():\n    print(f'DEV={x}')\n")
+    source = "import tools\nprint(f'loss: {a:.2f} test_accuracy: {b:.2f}')\n"
+    assert objective(tmp_path, source)[:2] == ("test_accuracy", "maximize")
+
+
+def test_variables_that_julia_prints_are_metrics(tmp_path: Path) -> None:
+    script = tmp_path / "train.jl"
+    script.write_text('acc = f(x)\n@info "logging:" epoch loss test_acc\n')
+    assert Experiment.from_yaml(experiment_for(script).text).objectives[0].metric == "test_acc"
 
 
 def test_a_line_that_is_only_printed_on_improvement_comes_last(tmp_path: Path) -> None:

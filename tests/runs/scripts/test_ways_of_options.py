@@ -15,6 +15,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.foundation.errors import DataError
 from workbench.runs.scripts.first_experiment import experiment_for
+from workbench.training.programs.constants import with_constants
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,37 @@ CASES = [
         ["with", "lr=0.5"],
     ),
     Case(
+        "sacred with a file",
+        "import os, yaml\nfrom sacred import Experiment\nex = Experiment()\n"
+        "path = os.path.join(os.path.dirname(__file__), 'config', 'default.yaml')\n"
+        "ex.add_config(yaml.safe_load(open(path)))\nex.run_commandline()\n",
+        {"lr": 0.5, "gamma": 0.9},
+        ["with", "lr=0.5", "gamma=0.9"],
+        {"config/default.yaml": "lr: 0.01\ngamma: 0.99\nrunner: episode\n"},
+    ),
+    Case(
+        "HyperPyYAML",
+        "import sys\nfrom hyperpyyaml import load_hyperpyyaml\n"
+        "load_hyperpyyaml(open(sys.argv[1]))\n",
+        {"lr": 0.5, "batch_size": 16},
+        ["hparams/small.yaml", "--data_folder=DATA_FOLDER", "--lr=0.5", "--batch_size=16"],
+        {
+            "hparams/small.yaml": "data_folder: !PLACEHOLDER\nlr: 0.1\nbatch_size: 8\n"
+            "net: !new:torch.nn.Linear\n    in_features: 3\nschedule: !ref <lr>\n"
+        },
+    ),
+    Case(
+        "HParams in one option",
+        "import argparse\nfrom hparams import create\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--hparams')\n",
+        {"lr": 0.5, "batch_size": 16},
+        ["--hparams=lr=0.5,batch_size=16"],
+        {
+            "hparams.py": "import tf\ndef create():\n    return tf.HParams(epochs=5, lr=0.1, "
+            "batch_size=8, seed=1)\n"
+        },
+    ),
+    Case(
         "docopt",
         '"""Train.\n\nOptions:\n  --lr=<x>  The rate [default: 0.1].\n"""\n'
         "from docopt import docopt\ndocopt(__doc__)\n",
@@ -246,6 +278,7 @@ def test_a_trial_passes_what_the_program_declares(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in {case.script: case.source, **case.files}.items():
+        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
     experiment = Experiment.from_yaml(experiment_for(Path(case.script)).text)
     assert case.values.keys() <= experiment.search.root.keys()
@@ -360,6 +393,50 @@ def test_the_fields_of_a_struct_in_julia(tmp_path: Path) -> None:
     assert experiment.objectives[0].metric == "test_acc"
 
 
+def test_a_named_tuple_in_julia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "settings = (;\n    eta = 3e-4,  # rate\n    batchsize = 128,\n)\n"
+    Path("train.jl").write_text(text)
+    experiment = Experiment.from_yaml(experiment_for(Path("train.jl")).text)
+    assert list(experiment.search.root) == ["settings.eta", "settings.batchsize"]
+    changed = with_constants(text, ".jl", {"settings.eta": 0.5, "settings.batchsize": 64})
+    assert changed == "settings = (;\n    eta = 0.5,  # rate\n    batchsize = 64,\n)\n"
+
+
+def test_a_readme_says_which_configuration_a_program_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "README.md": "Run `python bin/train.py output/mlp.toml`.\n",
+        "bin/train.py": "import argparse\n"
+        "p = argparse.ArgumentParser()\np.add_argument('config')\n",
+        "output/mlp.toml": "[training]\nlr = 0.1\nweight_decay = 0.01\n",
+    }.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    experiment = Experiment.from_yaml(experiment_for(Path("bin/train.py")).text)
+    assert list(experiment.search.root) == ["training.lr", "training.weight_decay"]
+    assert (experiment.command or "").endswith("-- python bin/train.py output/mlp.toml")
+
+
+def test_a_file_has_the_learning_rate_that_no_option_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.yaml").write_text("names: [a, b]\n")
+    Path("hyp.yaml").write_text("lr0: 0.01\nmomentum: 0.937\n")
+    Path("train.py").write_text(
+        "import argparse\nfrom pathlib import Path\nROOT = Path(__file__).parent\n"
+        "p = argparse.ArgumentParser()\np.add_argument('--data', default=ROOT / 'data.yaml')\n"
+        "p.add_argument('--hyp', default=ROOT / 'hyp.yaml')\n"
+        "p.add_argument('--batch-size', type=int, default=16)\n"
+        "p.add_argument('--label-smoothing', type=float, default=0.0)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert set(experiment.search.root) == {"batch-size", "label-smoothing", "lr0", "momentum"}
+
+
 def test_the_parameters_of_a_notebook(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "code", "metadata": {}, "source": ["!pip install torch\n", "depth = 3"]},
@@ -428,6 +505,8 @@ def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
         ("'--smoothing', type=bool, default=True", None),
         ("'--lr', default=0.1", None),
         ("'--batch-size', type=int, default=1", [1, 2]),
+        ("'--hidden1', type=int, default=32", [16, 32, 64]),
+        ("'--ppo-epoch', type=int, default=4", [2, 4, 8]),
     ],
 )
 def test_types_and_whole_words_decide_what_is_searched(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""
 _SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 _CONFIG_OPTION = re.compile(
-    r"^(c|cfg|conf|config|opt|hparams|hyperparameters|params|yaml|settings)"
+    r"^(c|cfg|conf|config|opt|hparams|hyp|hyperparameters|params?|yaml|settings)"
     r"([-_](file|path|name|yaml|fname))?$",
     re.IGNORECASE,
 )
@@ -44,6 +44,7 @@ _SETTINGS = frozenset(("config", "settings", "constants", "hparams", "params"))
 _MAX_CONFIG_BYTES = 200_000
 _MAX_FILES = 300
 """Maximum number of files that may be the configuration of a program."""
+_MAX_ALL_FILES = 3000
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Configured:
         pairs: The word before pairs of a name and a value, as for yacs. None if there are none.
         is_joined: Whether it only understands --name=value, not --name value.
         fixed: Whole arguments that each trial needs, such as hydra.run.dir={folder}.
+        listed: The option that takes all of them, as in --hparams=lr=0.1,width=8. None without one.
+        taken: The option that the words pass by its place. None if there is none.
     """
 
     options: list[ScriptOption]
@@ -67,6 +70,8 @@ class Configured:
     pairs: str | None = None
     is_joined: bool = False
     fixed: tuple[str, ...] = ()
+    listed: str | None = None
+    taken: str | None = None
 
 
 def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -80,7 +85,7 @@ def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> 
     for reader in readers:
         if (configured := reader(program)) is not None and configured.options:
             return configured
-    for with_declared in (_of_yacs, _of_omegaconf):
+    for with_declared in (_of_yacs, _of_omegaconf, _of_hyperpyyaml, _of_hparams, _of_sacred_file):
         configured = with_declared(program, declared)
         if configured is not None and configured.options:
             return configured
@@ -422,17 +427,65 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
     return Configured(_options_in_file(files[0], "assigned"), words)
 
 
+def _of_hyperpyyaml(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the values of a file of HyperPyYAML, which `--name=value` overrides."""
+    if not program.is_python or "load_hyperpyyaml" not in program.text:
+        return None
+    option = next((o for o in declared if _names_file(o)), None)
+    file = _file_of_option(program, option) if option is not None else None
+    file = file or next(iter(_files_near(program.path)), None)
+    if file is None:
+        return None
+    options = [replace(o, way="option") for o in _options_in_file(file, "option")]
+    missing = re.findall(r"^(\w+):\s*!PLACEHOLDER", file.read_text(errors="replace"), re.MULTILINE)
+    options += [ScriptOption(name, is_required=True) for name in missing]
+    # Parameters of objects are set by the names that stand at the top of the file.
+    options = [o for o in options if "." not in o.name]
+    taken = option.name if option is not None else None
+    return Configured(options, (str(file),), is_joined=True, taken=taken)
+
+
+def _of_hparams(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the values of `HParams(...)`, which one option overrides: --hparams=lr=0.1,width=8."""
+    option = next((o for o in declared if o.name in ("hparams", "hyperparams", "hps")), None)
+    if option is None:
+        return None
+    for module in program.modules:
+        for call in _calls(module):
+            if called_name(call) != "HParams" or len(call.keywords) < 2:
+                continue
+            known = {word.arg: StaticValues().get(word.value) for word in call.keywords if word.arg}
+            options = [
+                ScriptOption(name, value, kind=type(value).__name__, way="listed")
+                for name, value in known.items()
+                if isinstance(value, bool | int | float | str)
+            ]
+            return Configured(options, listed=option.name)
+    return None
+
+
+def _of_sacred_file(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the values of a file that a program gives to an experiment of sacred."""
+    if "sacred" not in program.imported_names or ".add_config(" not in program.text:
+        return None
+    file = _named_file(program)
+    return None if file is None else Configured(_options_in_file(file, "assigned"), ("with",))
+
+
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the values of a configuration file that the program reads and cannot override."""
-    option = next((o for o in declared if _names_file(o)), None)
-    if option is not None:
-        file = _file_of_option(program, option)
+    named = [(o, _file_of_option(program, o)) for o in declared if _names_file(o)]
+    held = {file: _options_in_file(file, "constant") for _, file in named if file is not None}
+    # A program may read several files. The one with most parameters is not that of its data.
+    named.sort(key=lambda pair: -len(searched_domains(held.get(pair[1], []))) if pair[1] else 1)
+    for option, file in named:
         if file is not None:
             words = (str(file),)
             if not option.is_positional:
                 dashes = "-" if option.way == "single" else "--"
                 words = (f"{dashes}{option.name}", str(file))
-            return Configured(_options_in_file(file, "constant"), words, file)
+            taken = option.name if option.is_positional else None
+            return Configured(held[file], words, file, taken=taken)
     if (file := _named_file(program)) is not None:
         options = _options_in_file(file, "constant")
         return Configured(options, (), file, is_named=False)
@@ -444,22 +497,47 @@ def _file_of_option(program: ProgramSource, option: ScriptOption) -> Path | None
         for path in (Path(option.default), program.path.parent / option.default):
             if path.is_file():
                 return path
-    return next(iter(_files_near(program.path)), None)
+    return _file_in_readme(program) or next(iter(_files_near(program.path)), None)
+
+
+def _file_in_readme(program: ProgramSource) -> Path | None:
+    """Return the configuration file that a README passes to a program, if it is there."""
+    for folder in [program.path.parent, *program.path.absolute().parent.parents][:4]:
+        for readme in sorted(folder.glob("README*"))[:3]:
+            text = readme.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
+            for line in text.splitlines():
+                _, _, arguments = line.partition(program.path.name)
+                for word in re.findall(r"[\w./-]+\.(?:ya?ml|json|toml)\b", arguments):
+                    for path in (Path(word), program.path.parent / word, folder / word):
+                        if path.is_file() and _options_in_file(path, "constant"):
+                            return path
+    return None
 
 
 def _named_file(program: ProgramSource) -> Path | None:
     """Return the configuration file that a program names in its source, if there is one."""
     for module in program.modules[:20]:
         for node in ast.walk(module.tree):
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            name = _path_in(node)
+            if name is None or not name.endswith(_SUFFIXES) or "\n" in name:
                 continue
-            if not node.value.endswith(_SUFFIXES) or "\n" in node.value:
-                continue
-            for path in (Path(node.value), program.path.parent / node.value):
+            for path in (Path(name), program.path.parent / name):
                 if not path.is_file() or path.stat().st_size > _MAX_CONFIG_BYTES:
                     continue
                 if any(_is_number(option) for option in _options_in_file(path, "constant")):
                     return path
+    return None
+
+
+def _path_in(node: ast.AST) -> str | None:
+    """Return the path that a literal is, or the literals at the end of `os.path.join(...)`."""
+    match node:
+        case ast.Constant(value=str() as name):
+            return name
+        case ast.Call(func=ast.Attribute(attr="join"), args=[_, *parts]):
+            names = [literal_of(part) for part in parts]
+            if names and all(isinstance(name, str) for name in names):
+                return "/".join(names)
     return None
 
 
@@ -470,31 +548,35 @@ def _is_number(option: ScriptOption) -> bool:
 def _files_near(path: Path) -> list[Path]:
     """Return configuration files near a script, the most likely one for it first."""
     folder = path.parent
-    found: list[Path] = []
     places = [folder.iterdir()]
-    for pattern in ("config*", "conf", "cfgs", "examples", "../config*"):
+    for pattern in ("config*", "conf", "cfgs", "hparams", "examples", "../config*"):
         places += [
             iter(files_below(place, _SUFFIXES, _MAX_FILES))
             for place in sorted(folder.glob(pattern))
         ]
-    found += [
-        file
-        for place in places
-        for file in sorted(place)
-        if file.suffix in _SUFFIXES
-        and file.is_file()
-        and file.stat().st_size < _MAX_CONFIG_BYTES
-        and not file.name.startswith((".", "package", "pyproject", "tsconfig"))
-    ]
+    found = [file for place in places for file in _configurations(place)]
+    if not found:
+        root = next((p for p in path.absolute().parents[:3] if any(p.glob("README*"))), folder)
+        found = list(_configurations(files_below(root, _SUFFIXES, _MAX_ALL_FILES)))
+        found = [file for file in found if words_of(path.stem) & set(file.parts)]
     words = words_of(path.stem)
 
     def likeness(file: Path) -> tuple[int, int, int]:
-        named = words_of(file.stem)
+        named = words_of(file.stem) | {part.lower() for part in file.parts[-4:-1]}
         usual = file.stem in ("config", "default", "base", "train", "params", "hparams")
         num_searched = len(searched_domains(_options_in_file(file, "constant")))
         return -int(num_searched > 1), -len(words & named), -int(usual)
 
     return sorted(dict.fromkeys(found[:_MAX_FILES]), key=likeness)[:20]
+
+
+def _configurations(files: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that may be a configuration, in the order of their names."""
+    for file in sorted(files):
+        if file.name.startswith((".", "package", "pyproject", "tsconfig")):
+            continue
+        if file.suffix in _SUFFIXES and file.is_file() and file.stat().st_size < _MAX_CONFIG_BYTES:
+            yield file
 
 
 def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:

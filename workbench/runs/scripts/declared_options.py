@@ -403,6 +403,8 @@ class _Calls:
                     return {"int": int, "float": float}.get(called_name(node), str)(known)
                 except (TypeError, ValueError):
                     return None
+            case ast.BinOp(op=ast.Div(), right=ast.Constant(value=str() as path)):
+                return path  # below the folder of the program
         value = self._values.get(node)
         if isinstance(value, float) and not math.isfinite(value):
             return None

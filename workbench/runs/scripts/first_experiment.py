@@ -26,7 +26,7 @@ from workbench.runs.scripts.configured_options import (
     wandb_options,
 )
 from workbench.runs.scripts.declared_options import declared_options
-from workbench.runs.scripts.option_domains import domain_of, searched_domains
+from workbench.runs.scripts.option_domains import domain_of, is_learning_rate, searched_domains
 from workbench.runs.scripts.other_languages import options_of_language
 from workbench.runs.scripts.program_source import ProgramSource, read_program
 from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
@@ -249,13 +249,18 @@ def _of_language(program: ProgramSource) -> _Found:
 
 
 def _is_enough(options: list[ScriptOption]) -> bool:
-    """Return whether options are those of a training, rather than of its surroundings."""
-    return len(searched_domains(options)) > 1
+    """Return whether options are those of a training, rather than of its surroundings.
+
+    A program that takes a batch size and no learning rate may have it in a file.
+    """
+    searched = searched_domains(options)
+    return len(searched) > 1 and any(is_learning_rate(name) for name in searched)
 
 
 def _named(configured: Configured) -> set[str]:
     """Return the options that a configuration's words pass already."""
-    return {word.lstrip("-").partition("=")[0] for word in configured.words}
+    named = {word.lstrip("-").partition("=")[0] for word in configured.words}
+    return named | ({configured.taken} if configured.taken else set())
 
 
 def _with_others(program: ProgramSource, found: _Found) -> _Found:
@@ -440,6 +445,9 @@ def _passed(
     takes_options = not named and not found.is_notebook
     if takes_options or any(option.way == "option" for option in named):
         arguments.append("{args}")
+    listed = [f"{option.name}={{{option.name}}}" for option in named if option.way == "listed"]
+    if listed:
+        arguments.append(f"--{configured.listed}={','.join(listed)}")
     assigned = [option.name for option in named if option.way == "assigned"]
     if configured.pairs is None:
         return [*arguments, *(f"{name}={{{name}}}" for name in assigned)]
@@ -486,7 +494,7 @@ def _written(option: ScriptOption, value: str, *, is_joined: bool = False) -> li
     match option.way:
         case "assigned":
             return [f"{option.name}={value}"]
-        case "variable" | "constant" | "wandb":
+        case "variable" | "constant" | "wandb" | "listed":
             return []
         case "single":
             return [f"-{option.name}", value]

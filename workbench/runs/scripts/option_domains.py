@@ -70,6 +70,8 @@ _ALLOWED_DESPITE = (
     ("num", "steps"),
     ("n", "steps"),
     ("update", "epochs"),
+    ("ppo", "epoch"),
+    ("ppo", "epochs"),
     ("n", "epochs"),
     ("step", "size"),
     ("drop", "path"),
@@ -96,7 +98,9 @@ _SWITCH_WORDS = _table(
     "aug amp ema swa clip half skip flip gated tie tied pool mirror rslora dora packing bn"
     " gae adv double dueling per augmentation warmup"
 )
-_LEARNING_RATE = re.compile(r"^(?:.*_)?(?:lr|learning_rate|learningrate|eta|step_size)(?:_.*)?$")
+_LEARNING_RATE = re.compile(
+    r"^(?:.*_)?(?:lr|learning_rate|learningrate|eta|step_size)\d?(?:_.*)?$", re.IGNORECASE
+)
 _RATE_WORDS = _table(
     "temp lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty"
     " regularization regularisation regularizer coef coefficient coeff eta nu tau ent entropy"
@@ -117,9 +121,9 @@ _SIZE_WORDS = _table(
     "batchsize hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads"
     " emsize embd embed embedding emb channel channels unit units depth filter filters rank r"
     " head heads kernel neurons nodes features leaves estimators trees neighbors minibatches"
-    " bs steps epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
-    " components clusters hops filters1 filters2 samples nz l1 l2 lin1 lin2 lin3 d_model"
-    " warmup bag ksize"
+    " bs steps epoch epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
+    " components clusters hops samples nz l lin d_model"
+    " warmup bag ksize blocks block nstep inner"
 )
 _CLIPS = _table("clip clipping clipnorm norm delta")
 _NEAR_ONE = 0.8
@@ -343,6 +347,17 @@ def _keep_heads_divisible(options: list[ScriptOption], domains: dict[str, str]) 
             del domains[option.name]
 
 
+def is_learning_rate(name: str) -> bool:
+    """Return whether an option is a learning rate.
+
+    Example:
+        >>> from workbench.runs.scripts.option_domains import is_learning_rate
+        >>> is_learning_rate("optim.base_lr"), is_learning_rate("lr0"), is_learning_rate("alr")
+        (True, True, False)
+    """
+    return _LEARNING_RATE.match("_".join(name_words(name.rpartition(".")[2]))) is not None
+
+
 def words_in(name: str) -> list[str]:
     """Return the words of a name in lower case, in their order.
 
@@ -440,7 +455,8 @@ def _contains(words: list[str], part: tuple[str, ...]) -> bool:
 
 
 def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
-    is_size = bool(set(own) & _SIZE_WORDS) or any(
+    # `hidden1` is the first of several sizes, and `l1` a layer.
+    is_size = bool({word.rstrip("0123456789") or word for word in own} & _SIZE_WORDS) or any(
         _contains(own, named)
         for named in (("max", "depth"), ("min", "child"), ("lora", "alpha"), ("d", "model"))
     )

@@ -138,7 +138,7 @@ def _texts(
     dicts: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield the texts of a source in their order, with a mark for each value that is put in."""
-    looped = {**stands_for, **_looped_words(tree)}
+    looped = {**stands_for, **looped_words(tree)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
     inside: set[ast.AST] = set()
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset, -_end_of(node))):
@@ -156,16 +156,17 @@ def _texts(
 
 
 def texts_of_dicts(tree: ast.Module) -> dict[str, str]:
-    """Return how the dicts of a source are printed, by their variables, with a mark for each value.
+    """Return how the dicts of a source are printed, with a mark for each value.
 
-    It is `{'loss': {}}` for a dict itself, and its items for a text that is joined of them.
+    They are by the variables that hold them, and by the functions that return them: `stats()`.
+    A text that is joined of the items of a dict has those items.
 
     Args:
         tree: The script.
     """
     several = set(_names_of_several(tree))
     dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL)
-    texts: dict[str, str] = {}
+    texts = {f"{name}()": _dict_text(keys) for name, keys in dicts.returned.items()}
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -222,8 +223,12 @@ def _parts_of_text(node: ast.expr) -> list[ast.expr]:
     return [] if _template(node) is None else [node]
 
 
-def _looped_words(tree: ast.Module) -> dict[str, list[str]]:
-    """Return the variables that are looped over words, such as the parts of the data."""
+def looped_words(tree: ast.Module) -> dict[str, list[str]]:
+    """Return the variables that stand for words, such as a loop over the parts of the data.
+
+    Args:
+        tree: The script.
+    """
     looped: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         match node:
@@ -287,7 +292,8 @@ def _text(
 
         return _VALUE.sub(fill, text)
     inner = node.value if isinstance(node, ast.FormattedValue) else node
-    if (name := dotted_name(inner)) and name in words:
+    name = f"{called_name(inner)}()" if isinstance(inner, ast.Call) else dotted_name(inner)
+    if name in words:
         return words[name]
     match node:
         case ast.Constant(value=str() as text):
@@ -389,7 +395,7 @@ class _Dicts:
         self._of_variables: dict[str, list[str]] = {}
         self._of_functions: dict[str, list[str]] = {}
         self._assigned: dict[str, dict[ast.AST, frozenset[str]]] = {}
-        self._functions = {
+        self._functions: dict[ast.AST, ast.FunctionDef] = {
             node: function
             for function in ast.walk(tree)
             if isinstance(function, ast.FunctionDef)
@@ -445,6 +451,11 @@ class _Dicts:
             certain |= frozenset.intersection(*alternatives)
             uncertain |= frozenset.union(*alternatives) - frozenset.intersection(*alternatives)
         return uncertain - certain
+
+    @property
+    def returned(self) -> Mapping[str, list[str]]:
+        """The keys of the dicts that functions return, by the names of the functions."""
+        return self._of_functions
 
     def of_function(self, name: str) -> list[str]:
         """Return the keys of the dicts that a function returns."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +23,12 @@ from workbench.runs.scripts.program_source import (
     files_below,
     read_module,
 )
-from workbench.runs.scripts.script_metrics import metrics_of, printed_names, texts_of_dicts
+from workbench.runs.scripts.script_metrics import (
+    looped_words,
+    metrics_of,
+    printed_names,
+    texts_of_dicts,
+)
 from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
@@ -34,7 +39,7 @@ from workbench.runs.scripts.script_options import (
 from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
 from workbench.training.programs.metric_names import split_word
 
-_Way = Literal["print", "jsonl", "lightning", "wandb", "tensorboard", "mlflow"]
+_Way = Literal["print", "jsonl", "csv", "lightning", "wandb", "tensorboard", "mlflow"]
 _TRAIN = frozenset(("train", "training", "tr", "trn", "running", "batch", "step", "iter"))
 _VALIDATION = frozenset(
     (
@@ -94,6 +99,7 @@ _COUNTED = ("epoch", "step", "steps", "iter", "batch")
 _TABULAR = (
     *("log", "logkv", "logkv_mean", "record", "record_mean", "log_tabular", "record_tabular"),
     *("log_scalar", "write_scalar", "report_scalar", "report", "add_metric"),
+    *("log_stat", "log_value", "add_stat", "record_stat"),
 )
 """Methods that take the name of a metric and its value, and usually print a table."""
 _REPORTED = ("log", "log_dict", "log_metrics", "log_metric", "add_scalar", "add_scalars", "scalar")
@@ -347,6 +353,11 @@ def _of_names(
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
         notes.append("This may be a value of training data: a value of validation data is better.")
+    if best.way in ("csv", "mlflow"):
+        notes.append(
+            f"{best.name} is in a file and in no line: it counts when a trial has ended, so trials "
+            "are not stopped early by it."
+        )
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
 
 
@@ -421,8 +432,9 @@ def _rank(
         split = 2
     if has_two_meanings:
         split = 3
-    if metric.split == "" and any(word in ("reward", "return", "returns") for word in words):
-        split = 1
+    if any(word in ("reward", "return", "returns") for word in words):
+        # Episodes that only test the agent are its evaluation.
+        split = {"": 1, "test": 0}.get(metric.split, split)
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
     return (
         split,
@@ -481,9 +493,12 @@ def _in_module(module: Module, given: _Given) -> Iterator[_Reported]:
                 is_number=is_number,
                 is_of_best=metric in of_best,
             )
-        for metric, way in _logged(body):
+        for metric, way in _logged(body, words, dicts):
             place += 1
             yield _Reported(metric, name, way, place)
+    for metric in _in_columns(tree):
+        place += 1
+        yield replace(metric, place=place)
     for metric in metrics_of(module.text):
         place += 1
         if metric.startswith("eval_"):  # those of a Trainer, which prints them itself
@@ -515,20 +530,33 @@ def _words_given(modules: list[Module]) -> _Given:
             for node in ast.walk(module.tree)
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple)
         }
+        looped = looped_words(module.tree)
         for call in ast.walk(module.tree):
             if not isinstance(call, ast.Call) or (name := called_name(call)) not in parameters:
                 continue
             passed = [*zip(parameters[name], call.args, strict=False)]
             passed += [(word.arg, word.value) for word in call.keywords if word.arg]
             for parameter, value in passed:
-                nodes = [value]
-                if isinstance(value, ast.Subscript):
-                    nodes = lists.get(last_name(value.value), [])
-                for word in map(literal_of, nodes):
-                    if isinstance(word, str) and split_word(word.strip(" :_-[]/")):
-                        words = given.setdefault(name, {}).setdefault(parameter, [])
-                        words += [word] * (word not in words)
+                words = given.get(name, {}).get(parameter, [])
+                new = [*words, *_split_words(value, lists, looped)]
+                if new:
+                    given.setdefault(name, {})[parameter] = list(dict.fromkeys(new))
     return given
+
+
+def _split_words(
+    value: ast.expr, lists: Mapping[str, list[ast.expr]], looped: Mapping[str, list[str]]
+) -> list[str]:
+    """Return the words that an argument may be, if one of them names a part of the data."""
+    match value:
+        case ast.Name(id=name) if name in looped:
+            words = looped[name]
+        case ast.Subscript(value=owner):
+            words = [literal_of(item) for item in lists.get(last_name(owner), [])]
+        case _:
+            words = [literal_of(value)]
+    known = [word for word in words if isinstance(word, str)]
+    return known if any(split_word(word.strip(" :_-[]/")) for word in known) else []
 
 
 def _parameters_of(node: ast.AST) -> Iterator[tuple[str, list[str]]]:
@@ -585,6 +613,43 @@ def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
         names = [name for module in modules for name in _averaged(module.tree, splits)]
         for name in dict.fromkeys(names):
             yield _Reported(f"{prefix}{name}", "", "jsonl", _LAST, file=file)
+
+
+def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
+    """Yield the columns of the CSV files that a module writes."""
+    if not any(
+        isinstance(node, ast.Constant) and str(node.value).endswith(".csv")
+        for node in ast.walk(tree)
+    ):
+        return
+    for node in ast.walk(tree):
+        columns = [name.strip() for name in _columns_in(node)]
+        scores = [c for c in columns if any(_MEASURES.match(word) for word in _words(c))]
+        losses = [c for c in columns if any(_LOSS.match(word) for word in _words(c))]
+        # Scores in a table with losses of validation data are those of validation data as well,
+        # and such losses are parts of one: val/box_loss.
+        validates = any(set(_words(loss)) & _VALIDATION for loss in losses)
+        for column in scores if scores and validates else [*scores, *losses]:
+            context = "validate" if validates and column in scores else ""
+            yield _Reported(column, context, "csv", 0)
+
+
+def _columns_in(node: ast.AST) -> list[str]:
+    """Return the column names that a node writes or lists: a header, or strings in a list."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="writerow"), args=[ast.List() | ast.Tuple() as row]):
+            columns = [literal_of(item) for item in row.elts]
+        case ast.keyword(arg="fieldnames", value=ast.List() | ast.Tuple() as row):
+            columns = [literal_of(item) for item in row.elts]
+        case ast.Assign(targets=[target], value=ast.List() | ast.Tuple() as row):
+            is_header = re.search(r"keys|header|columns|fields|fieldnames", last_name(target), re.I)
+            columns = [literal_of(item) for item in row.elts] if is_header else []
+        case ast.Call(func=ast.Attribute(attr="write"), args=[ast.Constant(value=str() as text)]):
+            is_header = re.fullmatch(r"\s*[A-Za-z][\w./ -]*(?:\s*,\s*[A-Za-z][\w./ -]*)+\s*", text)
+            columns = text.split(",") if is_header else []
+        case _:
+            return []
+    return columns if all(isinstance(column, str) for column in columns) else []
 
 
 def _file_of_lines(node: ast.AST) -> str | None:
@@ -671,13 +736,18 @@ def _meters(body: list[ast.stmt]) -> Iterator[str]:
             yield name.replace(" ", "_")
 
 
-def _logged(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
+def _logged(
+    body: list[ast.stmt], words: Mapping[str, list[str]], dicts: Mapping[str, str]
+) -> Iterator[tuple[str, _Way]]:
     """Yield what is logged to a file, a service, or a table."""
     printed: _Way = "print"
+    prefixes = {**words, **looped_words(ast.Module(body, []))}
     for node in ast.walk(ast.Module(body, [])):
         if not isinstance(node, ast.Call):
             continue
-        if (named := _in_table(node)) is not None:
+        for named in _in_table(node, prefixes):
+            yield named, printed
+        for named in _in_keywords(node, dicts):
             yield named, printed
         name = called_name(node)
         if name == "log" and not node.args and len(node.keywords) > 1:
@@ -687,7 +757,7 @@ def _logged(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
             way = _way_of(dotted_name(node.func).rpartition(".")[0], name)
             if way is None:
                 continue
-            for named in _names_in(node.args[0]):
+            for named in _names_in(node.args[0]) or _keys_in_text(node.args[0], dicts):
                 yield _name_in_file(named, node, body, way), way
     yield from _in_scalars(body)
 
@@ -712,18 +782,39 @@ def _names_in(first: ast.expr) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def _in_table(call: ast.Call) -> str | None:
-    """Return the name of a metric that is given to a logger of tables, or None."""
+def _in_table(call: ast.Call, prefixes: Mapping[str, list[str]]) -> list[str]:
+    """Return the names of a metric that is given to a logger of tables."""
     if called_name(call) not in _TABULAR or not call.args:
-        return None
+        return []
     owner = dotted_name(call.func).rpartition(".")[0].rpartition(".")[2]
     if owner in ("self", "math", "np", "torch", "mlflow", "wandb", "run"):
-        return None
-    name = literal_of(call.args[0])
+        return []
     words = {word.arg for word in call.keywords}
-    if not isinstance(name, str) or " " in name or len(call.args) + len(words) < 2:
-        return None
-    return f"Average{name}" if words & {"with_min_max", "average_only"} else name
+    if len(call.args) + len(words) < 2:
+        return []
+    match call.args[0]:
+        case ast.BinOp(left=ast.Name(id=prefix), op=ast.Add(), right=ast.Constant(value=end)):
+            names = [f"{word}{end}" for word in prefixes.get(prefix, [])]
+        case first:
+            names = [literal_of(first)]
+    named = [name for name in names if isinstance(name, str) and " " not in name]
+    is_average = bool(words & {"with_min_max", "average_only"})
+    return [f"Average{name}" if is_average else name for name in named]
+
+
+def _in_keywords(call: ast.Call, dicts: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is logged with a word for the part of the data: `log_stats(valid_stats=stats)`."""
+    if not called_name(call).startswith("log"):
+        return
+    for word in call.keywords:
+        split = next((part for part in name_words(word.arg or "") if split_word(part)), None)
+        if split is not None:
+            yield from (f"{split}_{key}" for key in _keys_in_text(word.value, dicts))
+
+
+def _keys_in_text(node: ast.expr, dicts: Mapping[str, str]) -> list[str]:
+    """Return the keys of the dict that a variable holds."""
+    return re.findall(r"'([^']+)': \{\}", dicts.get(dotted_name(node), ""))
 
 
 def _way_of(owner: str, called: str) -> _Way | None:
@@ -803,6 +894,10 @@ def _of_other_language(program: ProgramSource) -> list[_Reported]:
             source = f"print({line!r})"
             reported += [_Reported(name, "", "print", place) for name in printed_names(source)]
     reported += [_Reported(name, "", "print", _LAST) for name in _of_libraries_in_r(text)]
+    for match in re.finditer(r"@(?:info|show)[ \t]+(?:\"[^\"\n]*\"[ \t]+)?([^\"\n;#]+)", text):
+        # Julia prints the names of variables with their values.
+        names = re.findall(r"(?<![\w.(])([^\W\d]\w*)(?![\w.(])(?=\s|$|,)", match[1])
+        reported += [_Reported(name, "", "print", match.start()) for name in names]
     return reported
 
 
@@ -902,6 +997,8 @@ def _source_of(metric: _Reported, program: ProgramSource) -> tuple[str | None, b
             return f"{{jsonl: '{{folder}}/{metric.file}'}}", False
         case "wandb":
             return "{from: wandb}", False
+        case "csv" | "mlflow":  # read at the end, wherever it is in the folder of the trial
+            return None, not _writes_below_option(program)
         case "tensorboard":
             return "{tensorboard: '{folder}'}", not _writes_below_option(program)
         case "lightning":

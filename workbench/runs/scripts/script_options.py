@@ -106,6 +106,7 @@ Way = Literal[
     "constant",
     "parameter",
     "wandb",
+    "listed",
     "fixed",
 ]
 """How a program takes a value:
@@ -123,6 +124,7 @@ Way = Literal[
 - constant: a constant of a file, which is replaced
 - parameter: `-p name value`, for papermill
 - wandb: `wandb.config`
+- listed: in the value of one option, as in `--hparams=lr=0.1,width=8`
 - fixed: it cannot be passed as the value of a parameter
 """
 _FLAG_WAYS = ("switch", "off", "both")

@@ -46,9 +46,16 @@ _LINES = {
         r"(?P<value>[^\s#(]+|\"[^\"]*\")\s*(?:#.*)?$"
     ),
 }
-_R_LIST = re.compile(r"^(?P<name>[A-Za-z][\w.]*)\s*(?:<-|=)\s*list\(", re.MULTILINE)
-_R_ITEM = re.compile(
-    r"(?<![\w.])(?P<name>[A-Za-z][\w.]*)\s*=\s*(?P<value>[-+]?[\d.][\w.+-]*|TRUE|FALSE|\"[^\"]*\"|'[^']*')"
+_LISTS = {
+    ".r": re.compile(r"^(?P<name>[A-Za-z][\w.]*)\s*(?:<-|=)\s*list\(", re.MULTILINE),
+    ".jl": re.compile(
+        r"^(?:const\s+)?(?P<name>[^\W\d]\w*)\s*=\s*(?:Dict)?\((?=[\s;])", re.MULTILINE
+    ),
+}
+"""Where named values start: a list in R, a named tuple in Julia."""
+_LIST_ITEM = re.compile(
+    r"(?<![\w.])(?P<name>[^\W\d][\w.]*)\s*=\s*"
+    r"(?P<value>[-+]?[\d.][\w.+-]*|TRUE|FALSE|true|false|\"[^\"]*\"|'[^']*')"
     r"(?=\s*[,)#]|\s*$)",
     re.MULTILINE,
 )
@@ -104,8 +111,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
         constants = list(_of_toml(text))
     elif suffix in _LINES:
         constants = list(_of_lines(text, _LINES[suffix]))
-        if suffix == ".r":
-            constants += _of_r_lists(text)
+        if suffix in _LISTS:
+            constants += _of_lists(text, _LISTS[suffix])
     else:
         return []
     names = [constant.name for constant in constants]
@@ -323,7 +330,7 @@ def _of_node(node: Any, name: str, text: str) -> Iterator[Constant]:
         for key, item in node.value:
             if isinstance(key, ScalarNode):
                 yield from _of_node(item, f"{name}.{key.value}".lstrip("."), text)
-    elif isinstance(node, ScalarNode) and name:
+    elif isinstance(node, ScalarNode) and name and text[node.start_mark.index :][:1] != "!":
         start = node.start_mark.index
         end = node.end_mark.index
         value = node.value if node.style in ("'", '"') else _plain_value(text[start:end])
@@ -365,14 +372,14 @@ def _of_toml(text: str) -> Iterator[Constant]:
         place += len(line)
 
 
-def _of_r_lists(text: str) -> Iterator[Constant]:
-    """Yield the values in lists at the top of a script in R: `params <- list(eta = 0.1)`."""
-    for start in _R_LIST.finditer(text):
+def _of_lists(text: str, form: re.Pattern[str]) -> Iterator[Constant]:
+    """Yield the values in lists at the top of a script: `params <- list(eta = 0.1)` in R."""
+    for start in form.finditer(text):
         depth, end = 1, start.end()
         while depth and end < len(text):
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
-        for item in _R_ITEM.finditer(text, start.end(), end):
+        for item in _LIST_ITEM.finditer(text, start.end(), end):
             is_text = item["value"][0] in "\"'"
             value = item["value"][1:-1] if is_text else _plain_value(item["value"])
             name = f"{start['name']}.{item['name']}"
