@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from workbench.advisor.fine_tuning_costs import nearest_that_fits, shipped_law
-from workbench.advisor.language_models import read_language_model
+from workbench.advisor.language_models import predict_memory, read_language_model
+from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError
 
 
@@ -138,3 +139,59 @@ def test_the_nearest_plan_changes_as_little_as_possible(tmp_path: Path) -> None:
     assert (near.method, near.sequence) == ("lora", 2048)
     assert near.micro_batch in (1, 2)
     assert nearest_that_fits(replace(plan, gpu_memory_gb=0.1), law) is None
+
+
+def test_the_memory_of_a_trial_is_that_of_its_own_way_to_train(tmp_path: Path) -> None:
+    config, _ = MODELS["Llama-3.2-1B"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    experiment = Experiment(
+        model={"name": "hf", "path": str(tmp_path)},
+        data={"name": "conversations", "path": "train.jsonl", "sequence": 2048},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"adapter.rank": {"choices": [8, 256]}},
+        training={"adapter": {"alpha": 32}, "base_weights": "bf16", "tokens": 1_000_000},
+    )
+    plan = {"micro_batch": 4, "recompute": "none", "workers": 1, "strategy": "single"}
+    peak = predict_memory(experiment, {"adapter.rank": 8}, plan)
+    assert peak is not None
+    assert peak.low_gb < peak.gb < peak.high_gb
+    as_asked = replace(
+        read_language_model(tmp_path),
+        **{"rank": 8, "adapted": "all-linear", "weights": "bf16", "sequence": 2048},
+        micro_batch=4,
+    )
+    [whole_scores] = shipped_law().predict([as_asked])
+    # The scores of 8,192 tokens never exist as a whole.
+    assert 2.47 < peak.gb < whole_scores.memory_gb
+    others = [
+        ({"adapter.rank": 256}, {}, True),
+        ({"adapter.rank": 8}, {"recompute": "all"}, False),
+        ({"adapter.rank": 8}, {"micro_batch": 1}, False),
+    ]
+    for params, changes, is_larger in others:
+        other = predict_memory(experiment, params, plan | changes)
+        assert other is not None
+        assert (other.gb > peak.gb) is is_larger
+    full = experiment.model_copy(
+        update={
+            "training": experiment.training.model_copy(
+                update={"adapter": None, "base_weights": "fp32"}
+            )
+        }
+    )
+    all_weights = predict_memory(full, {}, plan)
+    assert all_weights is not None
+    assert all_weights.gb > 4 * 1.236 + peak.gb - 2 * 1.236
+
+
+def test_nothing_is_predicted_without_the_folder_of_a_language_model(tmp_path: Path) -> None:
+    objectives = [{"metric": "val_loss", "goal": "minimize"}]
+    plan = {"micro_batch": 4}
+    other = Experiment(model="mlp", data="digits", objectives=objectives)
+    assert predict_memory(other, {}, plan) is None
+    absent = Experiment(
+        model={"name": "hf", "path": str(tmp_path / "absent")},
+        data={"name": "conversations", "path": "train.jsonl"},
+        objectives=objectives,
+    )
+    assert predict_memory(absent, {}, plan) is None

@@ -198,6 +198,8 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "peak_rate": None,
         "tokens": None,
         "memory_share": None,
+        "memory_gb": None,
+        "predicted_memory": None,
         "setbacks": [],
         "resizes": [],
         "attachments": [],

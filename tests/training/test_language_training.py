@@ -151,33 +151,88 @@ def test_a_model_that_cannot_be_packed_is_trained_in_single_rows_only(tmp_path):
     assert train(experiment(tmp_path, epochs=1), tmp_path / "single")["val_loss"] > 0
 
 
+PACKED_ADAPTER: dict[str, Any] = {
+    "data": {"packing": True},
+    "epochs": 1,
+    "adapter": {"rank": 4, "alpha": 8},
+}
+
+
 def train_on_two(
     rank: int, num_workers: int, meeting: str, folders: tuple[str, str], strategies: list[str]
 ) -> None:
     model, folder = map(Path, folders)
     for strategy in strategies:
-        written = experiment(model, plan={"workers": 2, "strategy": strategy}, epochs=1)
-        train(
-            written,
-            folder / strategy,
-            rank=rank,
-            num_workers=num_workers,
-            meeting=meeting + strategy,
-        )
+        plan = {"workers": 2, "strategy": strategy}
+        ways = {"all": {"epochs": 1, "plan": plan}}
+        if strategy == "ddp":
+            ways["adapter"] = {**PACKED_ADAPTER, "plan": {**plan, "micro_batch": 1}}
+        for way, changes in ways.items():
+            train(
+                experiment(model, **changes),
+                folder / f"{strategy}-{way}",
+                rank=rank,
+                num_workers=num_workers,
+                meeting=f"{meeting}{strategy}{way}",
+            )
 
 
 @pytest.mark.parametrize(
     "strategies", [["ddp"], pytest.param(sorted({*OF_REPLICAS} - {"ddp"}), marks=pytest.mark.slow)]
 )
 def test_two_workers_train_what_one_does(strategies, folder, tmp_path):
-    train(experiment(folder, epochs=1), tmp_path / "one")
-    alone = checkpoint.read(tmp_path / "one" / "checkpoints" / "last.pt")["strategy"]["model"]
+    train(experiment(folder, epochs=1), tmp_path / "one-all")
+    train(experiment(folder, **PACKED_ADAPTER), tmp_path / "one-adapter")
     run_together(train_on_two, 2, (str(folder), str(tmp_path)), strategies)
     for strategy in strategies:
-        path = tmp_path / strategy / "checkpoints" / "last.pt"
-        stored = checkpoint.read(path)["strategy"]["model"]
-        for name, value in alone.items():
-            torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
+        for way in ("all", "adapter") if strategy == "ddp" else ("all",):
+            alone, stored = (
+                checkpoint.read(tmp_path / name / "checkpoints" / "last.pt")["strategy"]["model"]
+                for name in (f"one-{way}", f"{strategy}-{way}")
+            )
+            assert stored.keys() == alone.keys()
+            for name, value in alone.items():
+                torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"packing": True}, "adapter": {"rank": 4, "dropout": 0.3}},
+        {"data": {"packing": False}, "plan": {"micro_batch": 2}},
+        # An epoch of 3,000 tokens begins and ends within a pass over the conversations.
+        {"data": {"packing": False}, "adapter": {"rank": 4}, "tokens": 6000},
+    ],
+    ids=["packed rows", "rows of similar length", "parts of passes"],
+)
+def test_an_epoch_of_conversations_continues_where_it_was_stopped(
+    changes, folder, tmp_path, monkeypatch
+):
+    # Every step is reported and may be saved, whatever the clock says.
+    monkeypatch.setattr("workbench.training.window.REPORT_INTERVAL_S", 0.0)
+    written = experiment(folder, checkpoint_after=1e-9, **changes)
+    whole = train(written, tmp_path / "whole")
+    steps_of_epoch = checkpoint.read(tmp_path / "whole" / "checkpoints" / "last.pt")["step"] // 2
+    assert steps_of_epoch >= 3
+    stopped_at = steps_of_epoch + 2
+
+    def stop(event: Event) -> bool:
+        return event.type == "checkpoint_saved" and event.step == stopped_at
+
+    made = TrialTask(
+        "run", 0, 0, written.model_dump_json(), folder=str(tmp_path / "parts"), seed=SEED
+    )
+    assert run_trial(made, stop).state == "stopped"
+    stored = checkpoint.read(tmp_path / "parts" / "checkpoints" / "last.pt")
+    assert (stored["epochs_done"], stored["steps_of_epoch"]) == (1, 2)
+    resumed = train(written, tmp_path / "parts", resume=True)
+    assert resumed == whole
+    first, second = (
+        checkpoint.read(tmp_path / name / "checkpoints" / "last.pt") for name in ("whole", "parts")
+    )
+    assert first["step"] == second["step"]
+    for name, value in first["strategy"]["model"].items():
+        assert torch.equal(second["strategy"]["model"][name], value)
 
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -288,9 +343,9 @@ def test_weights_that_cannot_be_stored_in_fewer_bits_are_refused(training, step,
 
 
 def test_epochs_are_equal_parts_of_a_number_of_tokens(folder, tmp_path):
-    whole = load_trial_data("run", experiment(folder), SEED).train
+    whole: Any = load_trial_data("run", experiment(folder), SEED).train
     written = experiment(folder, tokens=round(2.5 * whole.num_tokens), epochs=5)
-    part = load_trial_data("run", written, SEED).train
+    part: Any = load_trial_data("run", written, SEED).train
     assert len(part) == len(whole) // 2
     rows = []
     for epoch in range(5):
@@ -302,8 +357,8 @@ def test_epochs_are_equal_parts_of_a_number_of_tokens(folder, tmp_path):
     values = train(written, tmp_path)
     assert values["val_loss"] < 6.0
     longer = experiment(folder, tokens="1M", epochs=4)
-    tokens = load_trial_data("run", longer, SEED).train.num_tokens
-    assert 4 * tokens == pytest.approx(1_000_000, rel=0.01)
+    longer_part: Any = load_trial_data("run", longer, SEED).train
+    assert 4 * longer_part.num_tokens == pytest.approx(1_000_000, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.domain import Choice, Domain, Fixed, Prior
 from workbench.experiment.space import Space
 from workbench.foundation.errors import DataError, ExperimentError
-from workbench.foundation.formatting import format_count, format_number
+from workbench.foundation.formatting import compact_count, format_count, format_number
 from workbench.training.planning.learning_rate import default_lr, scaled_lr
 
 ALPHA_POWER = 0.6
@@ -80,8 +80,8 @@ class KnownModel:
         kind = "a base model" if self.is_base else "an instruction-tuned model"
         active = ""
         if self.active_b < self.parameters_b:
-            active = f", {format_number(round(self.active_b, 2))}B of them active"
-        return f"{kind} of {format_number(round(self.parameters_b, 2))}B parameters{active}"
+            active = f", {compact_count(self.active_b * 1e9)} of them active"
+        return f"{kind} of {compact_count(self.parameters_b * 1e9)} parameters{active}"
 
 
 @lru_cache(maxsize=64)
@@ -279,7 +279,7 @@ class _Beginning:
             return None
         parameters_b = read_known_model(folder).parameters_b
         rate = where_to_begin(parameters_b * 1e9, float(tokens)).learning_rate
-        size = f"{format_number(round(parameters_b, 3))}B parameters"
+        size = f"{compact_count(parameters_b * 1e9)} parameters"
         how = f"by Step Law, for a pretraining of {size} on {format_count(tokens)} tokens"
         return _prior_near(domain, rate, _FULL_WITHIN, how)
 

@@ -147,6 +147,7 @@ class FineTuningPlan:
         gpus: The GPUs that share a full training.
         gpu_memory_gb: The memory of a GPU.
         trainable_parameters: The number of trained parameters.
+        scores_at_once: The most scores that are in memory at a time. None for those of all tokens.
         memory_gb: The measured peak.
         out_of_memory: Whether it did not fit.
         seconds_per_step: The measured time of a step.
@@ -173,6 +174,7 @@ class FineTuningPlan:
     gpus: float | None = None
     gpu_memory_gb: float | None = None
     trainable_parameters: float | None = None
+    scores_at_once: float | None = None
     memory_gb: float | None = None
     out_of_memory: bool = False
     seconds_per_step: float | None = None
@@ -370,7 +372,7 @@ def _terms_of(plans: Sequence[FineTuningPlan]) -> _Terms:
                 _weight_bytes(plan),
                 tokens * sizes.layers * sizes.hidden,
                 tokens * sizes.layers * sizes.feed_forward * (2 if sizes.is_gated else 1),
-                tokens * sizes.vocabulary,
+                min(tokens * sizes.vocabulary, plan.scores_at_once or math.inf),
                 tokens * sizes.layers * saved if plan.kind in ("low-rank", "weight-sized") else 0,
                 trained if is_full else 0.0,
                 0.0 if is_full else trained,

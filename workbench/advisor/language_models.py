@@ -1,17 +1,26 @@
-"""Reads the sizes of a language model from its `config.json`. No weights are opened.
+"""Reads the sizes of a language model from its `config.json`, and predicts a trial's memory.
+
+No weights are opened.
 
 Source: the configurations of transformers. Older models call the same sizes by other names.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.advisor.fine_tuning_costs import FineTuningPlan
-from workbench.foundation.errors import DataError
+from pydantic import JsonValue
+
+from workbench.advisor.fine_tuning_costs import FineTuningPlan, shipped_law
+from workbench.experiment import Experiment, Training
+from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.foundation.events import PredictedMemory
+from workbench.hardware.performance.memory import SCORES_AT_ONCE
+from workbench.training.planning.settings import searched_training
 
 _NAMES = {
     "hidden": ("hidden_size", "n_embd", "d_model"),
@@ -78,6 +87,62 @@ def read_language_model(folder: Path) -> FineTuningPlan:
         feed_forward=sizes["feed_forward"],
         vocabulary=sizes["vocabulary"],
     )
+
+
+def predict_memory(
+    experiment: Experiment, params: Mapping[str, JsonValue], plan: Mapping[str, Any]
+) -> PredictedMemory | None:
+    """Predict the peak GPU memory of a trial, by the same law as `what-if fine-tuning`.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+        plan: The plan of the trial, as `TrialPlanned` holds it.
+
+    Returns:
+        The prediction, or None if the trial trains no language model in a folder whose
+        `config.json` can be read here.
+    """
+    model = experiment.model
+    if model is None or model.name != "hf" or not model.options.get("path"):
+        return None
+    try:
+        sizes = read_language_model(Path(str(model.options["path"])).expanduser())
+        training = searched_training(experiment, params)
+    except WorkbenchError:  # the training itself says what is wrong
+        return None
+    is_divided = plan.get("strategy") == "fsdp"
+    written = dataclasses.replace(
+        sizes,
+        **_way_of(training),
+        weights=training.base_weights,
+        optimizer=training.optimizer,
+        recompute=plan.get("recompute", "none") != "none",
+        sequence=None if experiment.data is None else experiment.data.options.get("sequence"),
+        micro_batch=plan.get("micro_batch"),
+        gpus=plan.get("workers") if is_divided else None,
+        scores_at_once=float(SCORES_AT_ONCE),
+    )
+    [predicted] = shipped_law().predict([written])
+    return PredictedMemory(
+        gb=predicted.memory_gb, low_gb=predicted.low_gb, high_gb=predicted.high_gb
+    )
+
+
+def _way_of(training: Training) -> dict[str, Any]:
+    """Return what is trained, in the words of a plan for a fine-tuning."""
+    adapter = training.adapter
+    if adapter is None:
+        return {"method": "full"}
+    targets = adapter.targets
+    adapted = "all-linear" if isinstance(targets, str) else "+".join(targets)
+    is_quantised = training.base_weights == "nf4"
+    return {
+        "method": "qlora" if is_quantised else "lora",
+        "dora": adapter.kind == "dora",
+        "rank": adapter.rank,
+        "adapted": adapted,
+    }
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

@@ -581,11 +581,7 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
     yield from _trial_parts(run.history, trial)
     if plan := trial.plan.describe():
         yield "plan", plan
-    if trial.peak_rate is not None:
-        yield "peak learning rate", trial.peak_rate.describe()
-    for column in (STEP, DURATION, SPEED, TOKENS, TOKEN_SPEED, UTILISATION, MEMORY, ENERGY):
-        if column.value(run.history, trial) is not None:
-            yield column.heading, column.text(run.history, trial)
+    yield from _trial_measures(run.history, trial)
     if program := describe_program(run.history, trial):
         yield "code", program
     if thinned := describe_reports([trial]):
@@ -594,6 +590,29 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
     for setback in trial.setbacks:
         yield f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}")
     yield from _trial_files(run, trial)
+
+
+def _trial_measures(history: History, trial: Trial) -> Iterator[tuple[str, str]]:
+    """Yield how fast a trial learned and ran, and what it used."""
+    if trial.peak_rate is not None:
+        yield "peak learning rate", trial.peak_rate.describe()
+    for column in (STEP, DURATION, SPEED, TOKENS, TOKEN_SPEED, UTILISATION, MEMORY, ENERGY):
+        if column.value(history, trial) is not None:
+            yield column.heading, column.text(history, trial)
+    if memory := _describe_memory(trial):
+        yield "memory", memory
+
+
+def _describe_memory(trial: Trial) -> str | None:
+    """Write the measured peak beside the predicted one, or return None without a prediction."""
+    if trial.predicted_memory is None:
+        return None
+    measured = "not measured yet"
+    if trial.memory_gb is not None:
+        measured = f"{format_number(round(trial.memory_gb, 2))} GB"
+    elif trial.memory_limit_bytes is None:
+        measured = "not measured, because there is no GPU"
+    return f"{measured}; predicted {trial.predicted_memory.describe()}"
 
 
 def _trial_parts(history: History, trial: Trial) -> Iterator[tuple[str, Text]]:

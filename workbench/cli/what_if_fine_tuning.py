@@ -30,7 +30,7 @@ from workbench.cli.parameters import (
     STORED,
     TARGETS,
 )
-from workbench.foundation.formatting import format_duration, format_number
+from workbench.foundation.formatting import compact_count, format_duration, format_number
 
 if TYPE_CHECKING:
     from workbench.advisor.fine_tuning_costs import FineTuningPlan, FineTuningPrediction
@@ -305,30 +305,22 @@ def what_if_ladder(runs: tuple[str, ...], parameters: float, tokens: float, as_j
     table = make_table("parameters", "tokens", metric, "law", "")
     for rung in rungs:
         fitted = law.predict(rung.parameters, rung.tokens).loss
-        sizes = (_in_short(rung.parameters), _in_short(rung.tokens))
+        sizes = (compact_count(rung.parameters), compact_count(rung.tokens))
         table.add_row(*sizes, f"{rung.loss:.3f}", f"{fitted:.3f}", rung.name)
     make_console().print(table)
     click.echo(
-        f"\n{_in_short(parameters)} parameters on {_in_short(tokens)} tokens: {metric}"
+        f"\n{compact_count(parameters)} parameters on {compact_count(tokens)} tokens: {metric}"
         f" {prediction.loss:.3f}  ({prediction.low:.3f} to {prediction.high:.3f})\n"
-        f"begin with AdamW at a batch of {_in_short(begins.batch_tokens)} tokens, lr"
+        f"begin with AdamW at a batch of {compact_count(begins.batch_tokens)} tokens, lr"
         f" {begins.learning_rate:.2g}, weight decay {begins.weight_decay:.2g} and"
         f" {format_number(begins.warmup_steps)} of {format_number(begins.num_steps)} steps of"
         " warm-up"
     )
     if reach > FAR:
         print_note(
-            f"that is {_in_short(reach)} times the operations of your largest training. Train a"
+            f"that is {compact_count(reach)} times the operations of your largest training. Train a"
             " larger one to rely on this"
         )
-
-
-def _in_short(number: float) -> str:
-    """Write a large number with three digits: `1.24B`."""
-    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if number >= unit:
-            return f"{number / unit:.3g}{name}"
-    return f"{number:.3g}"
 
 
 def _show_beginnings(

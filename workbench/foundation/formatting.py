@@ -155,6 +155,22 @@ def counted_noun(count: float, noun: str, plural: str = "") -> str:
     return plural or f"{noun}s"
 
 
+def compact_count(number: float) -> str:
+    """Write a large number with three digits and a unit.
+
+    Args:
+        number: The number, from 0.
+
+    Example:
+        >>> compact_count(1_240_000_000), compact_count(38_912)
+        ('1.24B', '38.9k')
+    """
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.3g}"
+
+
 def format_rate(per_s: float) -> str:
     """Write a rate without its unit: `5,120` from a hundred on, three significant digits below."""
     if not math.isfinite(per_s):

@@ -27,14 +27,13 @@ from workbench.foundation.errors import (
     first_line_of,
     install_command,
 )
+from workbench.hardware.performance.memory import SCORES_AT_ONCE
 from workbench.models.calls import TokenLosses
 from workbench.models.low_rank import can_write_adapter, merge_adapter, write_adapter
 from workbench.models.pairing import IGNORED
 
 FIELD = "model.path"
 StoredWeights = Literal["fp32", "bf16", "nf4"]
-_SCORES_AT_ONCE = 2**26
-"""Number of scores in memory at a time: 256 MB in single precision."""
 _NUM_TRIED = 8
 _TOLERANCE = 1e-3
 _SAME_EXACT = 5e-5
@@ -313,7 +312,7 @@ class LanguageModel(nn.Module):
 
     def _losses(self, hidden: Tensor, labels: Tensor) -> TokenLosses:
         head = self.inner.get_output_embeddings()
-        size = max(1, _SCORES_AT_ONCE // self._config_of_text.vocab_size)
+        size = max(1, SCORES_AT_ONCE // self._config_of_text.vocab_size)
         parts = []
         for first in range(0, len(labels), size):
             some, wanted = hidden[first : first + size], labels[first : first + size]

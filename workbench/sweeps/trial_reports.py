@@ -30,6 +30,7 @@ from workbench.foundation.events import (
     Noted,
     Reason,
     TrialEnded,
+    TrialPlanned,
     TrialReported,
     TrialStarted,
 )
@@ -125,6 +126,8 @@ class Referee:
             if isinstance(stamped, AttemptEnded) and stamped.reason == "turn":
                 so_far = self._ledger.study.result(trial.number)
                 return taken, stamped.model_copy(update={"values": so_far})
+            if isinstance(stamped, TrialPlanned):
+                stamped = self._with_predicted_memory(stamped, trial)
             if isinstance(stamped, TrialReported):
                 stamped = self._resources.added(stamped, trial)
             taken.append(stamped)
@@ -134,6 +137,16 @@ class Referee:
                 if verdict is not None:
                     return taken, verdict
         return taken, None
+
+    def _with_predicted_memory(self, planned: TrialPlanned, trial: Trial) -> TrialPlanned:
+        experiment = self._ledger.experiment
+        if experiment.model is None or experiment.model.name != "hf":
+            return planned
+        # Loads numpy and a law, which other experiments do not need.
+        from workbench.advisor.language_models import predict_memory
+
+        predicted = predict_memory(experiment, trial.params, planned.plan)
+        return planned.model_copy(update={"predicted_memory": predicted})
 
     def _end(self, trial: Trial, ended: TrialEnded) -> TrialEnded:
         """Return the end of a trial as it is stored, and log a failure."""

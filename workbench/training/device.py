@@ -67,17 +67,18 @@ class HeldMemory:
             device: This worker's device.
             experiment: The experiment that this process trains.
         """
-        self._limit_bytes = 0.0
+        self.limit_bytes: float | None = None
+        """What this process may use, or None without a GPU."""
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             total_bytes = torch.cuda.get_device_properties(device).total_memory
-            self._limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpu_share)
+            self.limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpu_share)
 
     def share(self) -> float | None:
         """Return the largest share so far, at most 1, or None without a GPU."""
-        if not self._limit_bytes:
+        if not self.limit_bytes:
             return None
-        return min(torch.cuda.max_memory_allocated() / self._limit_bytes, 1.0)
+        return min(torch.cuda.max_memory_allocated() / self.limit_bytes, 1.0)
 
 
 def energy_counters(device: torch.device) -> dict[str, EnergyCounter]:

@@ -144,6 +144,7 @@ class _Loop:
             parts.metrics,
             peak_rate=parts.settings.peak_rate,
             tokens=parts.tokens,
+            memory_limit_bytes=self._memory.limit_bytes,
             has_blocks=parts.has_blocks,
             divides_batch=parts.loss.division != "none",
             **begins,

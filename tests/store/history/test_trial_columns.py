@@ -316,17 +316,19 @@ def test_a_column_states_what_its_values_are_and_a_quantity_its_unit(column: Any
     assert column.meaning.endswith(".")
     assert column.write(None) == MISSING
     if column.unit:
-        suffix = {"s": "_s", "Wh": "_wh", "samples/s": "_per_s"}[column.unit]
+        suffix = {"s": "_s", "Wh": "_wh", "samples/s": "_per_s", "GB": "_gb"}[column.unit]
         assert column.name.endswith(suffix)
         assert column.unit in column.heading
 
 
-def _of_tokens(**counts: Any) -> History:
+def _of_tokens(planned: dict[str, Any] | None = None, **counts: Any) -> History:
     tokens = TokenCounts(per_sample=500.0, num_samples=1000, **counts)
     events: list[Event] = [
         TrialProposed(trial=0, params={}, configuration=0, seed=0, time_unix_s=0.0),
         TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=10.0),
-        TrialPlanned(trial=0, plan={"workers": 2}, tokens=tokens, time_unix_s=11.0),
+        TrialPlanned(
+            trial=0, plan={"workers": 2}, tokens=tokens, time_unix_s=11.0, **(planned or {})
+        ),
         TrialReported(
             trial=0, step=1, epoch=1.5, samples_per_s=40.0, memory_share=0.6, time_unix_s=15.0
         ),
@@ -355,3 +357,20 @@ def test_there_is_no_utilisation_on_cpus_and_no_tokens_without_texts() -> None:
     assert not {"tokens", "tokens_per_s", "mfu", "memory_share"} & {
         column.name for column in columns_of(History(EXPERIMENT))
     }
+
+
+def test_the_measured_memory_is_beside_the_predicted_one() -> None:
+    predicted = {"gb": 30.0, "low_gb": 25.0, "high_gb": 36.0}
+    on_gpu = _of_tokens({"memory_limit_bytes": 50e9, "predicted_memory": predicted})
+    row = to_table(on_gpu).iloc[0]
+    assert (row["memory_gb"], row["predicted_memory_gb"]) == (pytest.approx(30.0), 30.0)
+    table = Console(file=io.StringIO(), width=240, force_terminal=False)
+    table.print(trials_table(on_gpu, list(on_gpu.trials.values())))
+    shown = table.file.getvalue()  # type: ignore[attr-defined]
+    assert "memory (GB)" in shown
+    assert "predicted (GB)" in shown
+    on_cpu = on_gpu.trials[0]
+    on_cpu.memory_limit_bytes = None
+    assert on_cpu.memory_gb is None
+    assert on_cpu.to_json()["predicted_memory"] == predicted
+    assert "predicted_memory_gb" not in to_table(_of_tokens()).columns

@@ -98,6 +98,21 @@ class TokenCounts(BaseModel):
     )
 
 
+class PredictedMemory(BaseModel):
+    """The peak memory of a GPU that was expected before a training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gb: float = Field(description="In GB of 1e9 bytes.")
+    low_gb: float = Field(description="90 % of all peaks should be above this and below high_gb.")
+    high_gb: float
+
+    def describe(self) -> str:
+        """Write the prediction with its interval."""
+        low, high = format_number(round(self.low_gb, 2)), format_number(round(self.high_gb, 2))
+        return f"{format_number(round(self.gb, 2))} GB ({low} to {high} GB)"
+
+
 class TrialPlanned(TrialEventHeader):
     """An attempt knows its data and its device, and so its complete plan."""
 
@@ -114,6 +129,12 @@ class TrialPlanned(TrialEventHeader):
     )
     tokens: TokenCounts | None = Field(
         default=None, description="null if its samples are not tokens."
+    )
+    memory_limit_bytes: float | None = Field(
+        default=None, description="GPU memory that a worker may use. null on CPUs."
+    )
+    predicted_memory: PredictedMemory | None = Field(
+        default=None, description="null unless it trains a language model in a folder."
     )
     has_blocks: bool | None = Field(
         default=None,

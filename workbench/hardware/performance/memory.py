@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+SCORES_AT_ONCE = 2**26
+"""Scores of a language model in memory at a time: 256 MB in single precision."""
 MARGIN = 0.1
 """Share of a device that stays free for workspaces and fragmentation, which traces do not show."""
 

@@ -18,6 +18,7 @@ from workbench.foundation.events import (
     Clone,
     LowFidelity,
     PeakRate,
+    PredictedMemory,
     Reason,
     ResizeMeasured,
     Segment,
@@ -139,6 +140,8 @@ class Trial:
     plan: PartialPlan = _NOTHING_DECIDED
     tokens: TokenCounts | None = None  # if its samples are tokens
     memory_share: float | None = None  # the largest share of its GPU's memory so far
+    memory_limit_bytes: float | None = None  # what a worker may use of its GPU's memory
+    predicted_memory: PredictedMemory | None = None  # if it trains a language model in a folder
     peak_rate: PeakRate | None = None  # its learning rate, after scaling to the batch
     decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
     # How the attempts before the last one ended.
@@ -201,6 +204,13 @@ class Trial:
         if self.tokens is None or self.last_epoch is None:
             return None
         return self.last_epoch * self.tokens.num_samples * self.tokens.per_sample
+
+    @property
+    def memory_gb(self) -> float | None:
+        """The most memory that its first worker has used of its GPU, in GB, or None on a CPU."""
+        if self.memory_share is None or self.memory_limit_bytes is None:
+            return None
+        return self.memory_share * self.memory_limit_bytes / 1e9
 
     @property
     def utilisation(self) -> float | None:
@@ -300,6 +310,8 @@ class Trial:
             "plan": self.plan.to_json(),
             "tokens": self.tokens and self.tokens.model_dump(),
             "memory_share": self.memory_share,
+            "memory_gb": self.memory_gb,
+            "predicted_memory": self.predicted_memory and self.predicted_memory.model_dump(),
             "peak_rate": self.peak_rate and self.peak_rate.model_dump(),
             "values": self.values,
             "last_step": self.last_step,
@@ -341,6 +353,8 @@ def _start(trial: Trial, event: TrialStarted) -> None:
 def _plan(trial: Trial, event: TrialPlanned) -> None:
     trial.plan = _shared(PartialPlan.from_json(event.plan))
     trial.peak_rate, trial.tokens = event.peak_rate, event.tokens
+    trial.memory_limit_bytes = event.memory_limit_bytes
+    trial.predicted_memory = event.predicted_memory
     trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
     if trial.clone is not None and event.begins_step is not None:
         begins = {"step": event.begins_step, "epoch": event.begins_epoch}

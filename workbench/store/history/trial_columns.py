@@ -223,6 +223,26 @@ MEMORY = TrialColumn(
     is_short=True,
     is_number=True,
 )
+MEMORY_GB = TrialColumn(
+    "memory_gb",
+    "progress",
+    "The most memory that the first worker has used of its GPU, in GB of 1e9 bytes.",
+    lambda _, trial: trial.memory_gb,
+    label="memory (GB)",
+    unit="GB",
+    is_short=True,
+    is_number=True,
+)
+PREDICTED_MEMORY = TrialColumn(
+    "predicted_memory_gb",
+    "progress",
+    "The GPU memory that was predicted before it started, in GB. Only for language models.",
+    lambda _, trial: None if trial.predicted_memory is None else trial.predicted_memory.gb,
+    label="predicted (GB)",
+    unit="GB",
+    is_short=True,
+    is_number=True,
+)
 ENERGY = TrialColumn(
     "energy_wh",
     "progress",
@@ -265,7 +285,11 @@ MESSAGE = TrialColumn(
 _BEGINNING = (NUMBER, STATE, REASON)
 _COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
 _OF_TOKENS = (TOKENS, TOKEN_SPEED, UTILISATION)
-_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, TURN, CODE, CONTINUES, *_OF_TOKENS, MEMORY, *_COURSE)
+_OF_MEMORY = (MEMORY, MEMORY_GB, PREDICTED_MEMORY)
+_DECLARED = (
+    *(*_BEGINNING, FEASIBLE, MEMBER, TURN, CODE, CONTINUES),
+    *(*_OF_TOKENS, *_OF_MEMORY, *_COURSE),
+)
 _TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
 
 
@@ -306,6 +330,9 @@ def _measured(history: History) -> Iterable[TrialColumn]:
         yield UTILISATION
     if any(trial.memory_share is not None for trial in trials):
         yield MEMORY
+    if any(trial.predicted_memory is not None for trial in trials):
+        yield MEMORY_GB
+        yield PREDICTED_MEMORY
 
 
 def _judged(history: History) -> Iterable[TrialColumn]:

@@ -175,7 +175,7 @@ def resolve(
     Raises:
         ExperimentError: If settings contradict each other. It has the dotted field.
     """
-    training = _override(experiment.training, "training", params)
+    training = searched_training(experiment, params)
     check_schedule(training)
     check_averaging(training)
     federated = federated_with(experiment.federated, params)
@@ -214,6 +214,19 @@ def _step_batch(plan: Plan, federated: Federated | None) -> int:
     if federated is None:
         return plan.global_batch
     return plan.micro_batch * plan.accumulation
+
+
+def searched_training(experiment: Experiment, params: Mapping[str, JsonValue]) -> Training:
+    """Return the section `training` of a trial, with searched values in place.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+
+    Raises:
+        ExperimentError: If a value is not allowed.
+    """
+    return _override(experiment.training, "training", params)
 
 
 def reference_lr(training: Training) -> float:
