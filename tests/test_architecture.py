@@ -71,6 +71,19 @@ OWNERS = {
     "jupyter_server": {"views.server"},
     "tornado": {"views.server"},
 }
+WAITS = {
+    "communicate",
+    "get",
+    "join",
+    "lease",
+    "next",
+    "run",
+    "urlopen",
+    "wait",
+    "wait_for",
+    "wait_until",
+}
+GIVEN_LIMIT = re.compile(r"timeout(?:_s)?=\d|\b(?:wait|join)\(\d")
 CONDITIONAL_ELSE = re.compile(r"\belse\b(?!\s*:)")
 DOCSTRING = re.compile(r'(#.*\n|\n)*r?"""')
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "manager", "handler"}
@@ -128,6 +141,44 @@ def test_no_conditional_expression_is_inside_another() -> None:
         and any(isinstance(inner, ast.IfExp) for inner in ast.walk(outer) if inner is not outer)
     ]
     assert nested == []
+
+
+def _last_name(called: ast.expr) -> str:
+    return ast.unparse(called).rpartition(".")[2]
+
+
+def limits_of_waiting(path: Path) -> list[tuple[int, float]]:
+    """The lines and seconds of calls that wait for something."""
+    text = path.read_text()
+    if not GIVEN_LIMIT.search(text):
+        return []
+    limits: list[tuple[int, float]] = []
+    for call in ast.walk(ast.parse(text)):
+        if isinstance(call, ast.Call) and (name := _last_name(call.func)) in WAITS:
+            given = [word.value for word in call.keywords if word.arg in ("timeout", "timeout_s")]
+            if name in ("join", "wait", "wait_until"):
+                given += call.args
+            limits += [
+                (call.lineno, value.value)
+                for value in given
+                if isinstance(value, ast.Constant) and isinstance(value.value, int | float)
+            ]
+    return limits
+
+
+def test_tests_wait_long_enough_for_a_busy_machine() -> None:
+    """With a limit of a few seconds a test waits for what must not come. Any other only ends what
+    hangs.
+    """
+    short = [
+        f"{path.relative_to(ROOT)}:{line}: {limit_s:g} s"
+        for path in CODE
+        if path.is_relative_to(ROOT / "tests")
+        and not {"benchmarks", "faults"} & set(path.relative_to(ROOT).parts)
+        for line, limit_s in limits_of_waiting(path)
+        if 3 < limit_s < 120
+    ]
+    assert short == []
 
 
 def test_the_tree_in_the_docs_is_the_tree_on_the_disk() -> None:

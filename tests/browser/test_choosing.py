@@ -44,7 +44,7 @@ def test_a_click_on_a_point_of_the_front_leads_to_a_choice_that_can_be_undone(
     page.get_by_role("tab", name="Analysis").click()
     page.get_by_label("Figure", exact=True).select_option("pareto")
     figure = page.get_by_role("figure", name="Pareto front")
-    figure.locator(".scatterlayer path").first.wait_for(state="attached", timeout=60_000)
+    figure.locator(".scatterlayer path").first.wait_for(state="attached")
     page.mouse.click(*figure.evaluate(PLACE_ON_AXIS, list(RESULTS[1])))
     trial = page.get_by_role("complementary", name="Trial 1")
     trial.get_by_role("button", name="Choose", exact=True).click()

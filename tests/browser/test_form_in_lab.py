@@ -59,11 +59,11 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     write_notebook(jupyter.root, "form.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "form.ipynb")
     form = page.locator(FORM)
-    form.get_by_role("tab", name="Model").wait_for(timeout=60_000)
+    form.get_by_role("tab", name="Model").wait_for()
 
     show(page, "Model").get_by_role("button", name=re.compile("^convnet")).click()
-    form.get_by_role("row", name=re.compile("Conv2d")).first.wait_for(timeout=60_000)
-    show(page, "Data").locator("img").first.wait_for(timeout=60_000)
+    form.get_by_role("row", name=re.compile("Conv2d")).first.wait_for()
+    show(page, "Data").locator("img").first.wait_for()
     space = show(page, "Search space")
     enter(space.get_by_label("Add a parameter"), "width")
     width = space.get_by_role("group", name="width", exact=True)
@@ -81,11 +81,9 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     dialog.get_by_role("button", name="Save").click()
     wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "clicked.yaml").exists())
 
-    run.get_by_role("button", name="Start the run").click(timeout=60_000)
-    form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(
-        timeout=120_000
-    )
-    form.locator(".workbench-head [role=status]", has_text="complete").wait_for(timeout=90_000)
+    run.get_by_role("button", name="Start the run").click()
+    form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for()
+    form.locator(".workbench-head [role=status]", has_text="complete").wait_for()
     result = show(page, "Result")
     result.get_by_label("Export the best to the folder").fill("mine")
     result.get_by_role("button", name="Export").click()
@@ -117,7 +115,7 @@ def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(
     write_notebook(jupyter.root, "themes.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "themes.ipynb")
     form = page.locator(FORM)
-    form.get_by_text("✓ ready").wait_for(timeout=60_000)
+    form.get_by_text("✓ ready").wait_for()
     for theme in ("JupyterLab Dark", "JupyterLab Dark High Contrast", "JupyterLab Light"):
         execute(page, "apputils:change-theme", theme=theme)
         page.wait_for_function("(theme) => document.body.dataset.jpThemeName === theme", arg=theme)
@@ -134,7 +132,7 @@ def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(
     assert "ready" not in form.inner_text()
     assert form.locator("[inert]").count() == 2, "nothing can be clicked that would change nothing"
     execute(page, "notebook:run-all-cells")
-    form.get_by_text("✓ ready").wait_for(timeout=60_000)
+    form.get_by_text("✓ ready").wait_for()
     assert form.get_by_text("No longer connected").count() == 0
 
 
@@ -158,12 +156,12 @@ def test_a_notebook_that_is_opened_again_shows_the_draft_and_running_the_cell_co
 
     again = new_page(live_browser)
     open_lab(again, jupyter, "kept.ipynb")
-    again.locator(".workbench-form-kept", has_text="clicked-name").wait_for(timeout=60_000)
+    again.locator(".workbench-form-kept", has_text="clicked-name").wait_for()
     assert again.get_by_text("model not found").is_hidden()
-    again.wait_for_function(KERNEL_IS_IDLE, timeout=60_000)
+    again.wait_for_function(KERNEL_IS_IDLE)
     execute(again, "notebook:run-all-cells")
     name = again.locator(FORM).get_by_label("Name of the experiment")
-    name.wait_for(timeout=60_000)
+    name.wait_for()
     assert name.input_value() == "clicked-name"
     again.context.close()
 
@@ -173,10 +171,10 @@ def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(page
     write_notebook(jupyter.root, "late.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "late.ipynb")
     form = page.locator(FORM)
-    form.get_by_role("tab", name="Model").wait_for(timeout=60_000)
+    form.get_by_role("tab", name="Model").wait_for()
     panel = show(page, "Model")
     enter(panel.get_by_label("Model", exact=True), "build")
     panel.get_by_text("Run its cell first").wait_for()
     page.evaluate(f"(code) => {{ {KERNEL}.requestExecute({{ code }}); }}", LATE)
-    form.get_by_text("✓ ready").wait_for(timeout=60_000)
+    form.get_by_text("✓ ready").wait_for()
     assert panel.get_by_role("row", name=re.compile("Linear")).count() == 1

@@ -164,7 +164,7 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
     write_notebook(jupyter.root, "rows.ipynb", *cells)
     run_all(page, jupyter, "rows.ipynb")
     outputs = page.locator(".jp-OutputArea .workbench-cell")
-    wait_until(lambda: page.wait_for_timeout(200) or outputs.count() == 2, timeout_s=60)
+    wait_until(lambda: page.wait_for_timeout(200) or outputs.count() == 2)
     for index in range(2):
         output = outputs.nth(index)
         output.scroll_into_view_if_needed()
@@ -205,9 +205,7 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
 
 def wait_for_snippet(page: Any, dialog: Any, snippet: Snippet) -> None:
     texts = dialog.locator(".workbench-code pre")
-    wait_until(
-        lambda: page.wait_for_timeout(50) or texts.all_inner_texts() == [*snippet], timeout_s=20
-    )
+    wait_until(lambda: page.wait_for_timeout(50) or texts.all_inner_texts() == [*snippet])
 
 
 @pytest.mark.slow
@@ -279,7 +277,7 @@ def test_a_report_opens_as_a_page_and_is_saved_where_nothing_is(page, jupyter) -
     saved = jupyter.root / f"{run_id}-report.html"
     dialog = press(page, "Save report")
     dialog.get_by_role("button", name="Save report", exact=True).click()
-    dialog.wait_for(state="hidden", timeout=60_000)
+    dialog.wait_for(state="hidden")
     assert "<!DOCTYPE html>" in saved.read_text()
     saved.write_text("changed by a person")
     dialog = press(page, "Save report")
@@ -377,7 +375,7 @@ def test_nothing_is_cut_or_covered_in_a_narrow_panel(page, jupyter) -> None:
     page.get_by_role("tab", name="Analysis").click()
     page.get_by_label("Figure", exact=True).select_option("parallel")
     figure = page.get_by_role("figure", name="Parallel coordinates")
-    figure.locator(".annotation").first.wait_for(state="attached", timeout=60_000)
+    figure.locator(".annotation").first.wait_for(state="attached")
     assert not figure.evaluate(LABELS_ON_EACH_OTHER)
 
 
@@ -395,7 +393,7 @@ def test_a_drag_along_an_axis_selects_trials_for_the_table_and_the_figures(page,
     page.get_by_role("tab", name="Analysis").click()
     page.get_by_label("Figure", exact=True).select_option("parallel")
     figure = page.get_by_role("figure", name="Parallel coordinates")
-    figure.locator(".scatterlayer path").first.wait_for(state="attached", timeout=60_000)
+    figure.locator(".scatterlayer path").first.wait_for(state="attached")
     # The second axis is that of the width, with 8 at its lower and 16 at its upper end.
     x, low = figure.evaluate(PLACE_ON_AXIS, [1, 0.5])
     _, high = figure.evaluate(PLACE_ON_AXIS, [1, 1.05])

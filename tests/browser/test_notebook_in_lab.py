@@ -39,7 +39,7 @@ def test_a_saved_notebook_gets_the_end_of_a_run_and_views_of_it_are_left_as_they
         views = page.locator(".jp-OutputArea-output .workbench-output")
         for index in range(2):
             best = views.nth(index).get_by_role("img", name=re.compile("best so far"))
-            best.first.wait_for(timeout=60_000)
+            best.first.wait_for()
             views.nth(index).evaluate("(view) => { view.isTheFirst = true; }")
         assert all("running, as of " in html for html in page.evaluate(OUTPUTS))
     page.wait_for_function(f"() => ({OUTPUTS})().every((html) => html.includes('>stopped<'))")
@@ -59,10 +59,8 @@ def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(
     shutil.copy(ROOT / "notebooks" / NAME, jupyter.root)
     run_all(page, jupyter, NAME)
     live = page.locator(".jp-OutputArea .workbench-cell")
-    live.get_by_role("img", name=re.compile("best so far 0")).first.wait_for(timeout=90_000)
-    page.wait_for_function(
-        f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)", timeout=90_000
-    )
+    live.get_by_role("img", name=re.compile("best so far 0")).first.wait_for()
+    page.wait_for_function(f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)")
     page.wait_for_function(KERNEL_IS_IDLE)
 
     outputs = [output for cell in page.evaluate(CODE_CELLS) for output in cell["outputs"]]

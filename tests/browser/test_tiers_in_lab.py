@@ -37,7 +37,7 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     )
     run_all(page, jupyter, "tiers.ipynb")
     slider = page.get_by_role("slider", name="Exit threshold")
-    slider.wait_for(timeout=120_000)
+    slider.wait_for()
     page.get_by_text("This threshold is in use").wait_for()
     before = slider.input_value()
     slider.press("End")
@@ -62,9 +62,7 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
         page.get_by_label(label).fill(value)
         page.get_by_label(label).press("Enter")
     page.get_by_role("button", name="Run end-cloud").click()
-    page.get_by_role("img", name=re.compile("Queue of end: ")).wait_for(timeout=120_000)
-    page.get_by_text(re.compile("end-cloud at the threshold 1: .* 0 unanswered")).wait_for(
-        timeout=120_000
-    )
+    page.get_by_role("img", name=re.compile("Queue of end: ")).wait_for()
+    page.get_by_text(re.compile("end-cloud at the threshold 1: .* 0 unanswered")).wait_for()
     page.get_by_role("rowheader", name="expected").wait_for()
     assert violations(page, ".workbench-tiers") == []

@@ -31,7 +31,7 @@ def test_without_the_extension_a_widget_brings_the_view_along(page, plain_jupyte
         write_notebook(plain_jupyter.root, "widget.ipynb", f"{attach}\nrun", "wb.live(run)")
         run_all(page, plain_jupyter, "widget.ipynb")
         snapshot, widget = (page.locator(".jp-OutputArea-output").nth(index) for index in (0, 1))
-        widget.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
+        widget.get_by_role("img", name=re.compile("best so far")).wait_for()
         snapshot.locator("img[alt='curves of under-load']").wait_for()
         assert not page.evaluate("() => window.jupyterapp.commands.hasCommand('workbench:open')")
 
@@ -46,7 +46,7 @@ def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyt
         views = [page.locator(".jp-OutputArea-output").nth(index) for index in range(2)]
         pictures = [view.get_by_role("img", name=re.compile("best so far")) for view in views]
         for picture in pictures:
-            picture.wait_for(timeout=40_000)
+            picture.wait_for()
         # What one view shows of it is nothing to the other.
         views[1].get_by_label("Horizontal axis").select_option("time")
         views[1].get_by_role("img", name=re.compile("by Run time .* best so far")).wait_for()

@@ -122,7 +122,7 @@ def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path
         assert [post["message"] for post in server.posted] == [
             "the driver, process 4711 on somewhere, is gone. Resume the run to continue it"
         ]
-        wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
+        wait_until(lambda: store.run(lost).state == "lost")
         assert shell.json("alerts", "--lost") == {"run_ids": [], "notified": []}
         assert len(server.posted) == 1
         raised, delivered = store.events(lost, types=["alert_raised", "alert_delivered"])

@@ -196,7 +196,7 @@ def test_following_sees_what_is_written_while_it_looks(shell: Shell) -> None:
         assert process.poll() is None
         writer.append(*finish(5))
 
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     assert run_id in process.stdout.read()
 
 
@@ -232,7 +232,7 @@ def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shel
 
     process.send_signal(signal.SIGINT)
 
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert f"workbench follow {run_id}" in err
     assert f"workbench stop {run_id}" in err
@@ -495,7 +495,7 @@ def test_a_run_in_this_process_shows_its_lines_as_they_come_and_ends_like_an_int
 
     process.send_signal(signal.SIGTERM)
 
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         row = store.run("last")
     assert (process.returncode, row.state) == (130, "stopped")

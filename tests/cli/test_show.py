@@ -498,7 +498,7 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     process.stdout.readline()
     process.stdout.close()
 
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
 
@@ -509,7 +509,7 @@ def test_a_reader_that_is_gone_before_the_first_word_is_no_error(shell: Shell) -
     process = shell.process("show", "last", "--json")
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
 
 
 def _experiment_text() -> str:

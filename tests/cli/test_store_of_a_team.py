@@ -91,7 +91,7 @@ def test_a_follower_goes_on_when_the_server_is_back(
         with postgresql.away():
             told = process.stderr.readline()
         append(store, run_id, [*trial_events(0, at_s=1), *finish(9)])
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert "Trying again" in told
     assert "trial 0 complete" in out
     assert "Traceback" not in err

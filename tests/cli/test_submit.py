@@ -210,13 +210,13 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     assert other.stderr is not None
     assert "was already submitted" in other.stderr.readline()
     other.send_signal(signal.SIGINT)
-    _, said = other.communicate(timeout=30)
+    _, said = other.communicate(timeout=120)
     assert other.returncode == 130
     assert f"workbench stop {run_id} --address {cluster.jobs_address}" in said
 
     [job] = running(cluster)
     cluster.jobs.stop(job.submission_id)
-    _, said = follower.communicate(timeout=60)
+    _, said = follower.communicate(timeout=120)
     assert follower.returncode == 130
     assert "The run continues on the cluster" in said, "it belongs to its driver, not to the job"
     assert state_of(cluster, run_id) == "running"

@@ -44,7 +44,7 @@ class Terminal:
         os.close(terminal)
         self.raw = ""
 
-    def wait_for(self, text: str, timeout_s: float = 30) -> str:
+    def wait_for(self, text: str, timeout_s: float = 120) -> str:
         until = time.monotonic() + timeout_s
         while text not in self.text:
             assert time.monotonic() < until, self.text

@@ -79,7 +79,7 @@ def test_cached_arrays_cannot_be_changed_by_accident(tmp_path):
 def test_several_processes_at_once_build_one_entry(tmp_path):
     folder, log = tmp_path / "cache", tmp_path / "log"
     processes = [start(folder, log, 0.5) for _ in range(4)]
-    assert [process.wait(60) for process in processes] == [0] * 4
+    assert [process.wait(120) for process in processes] == [0] * 4
     assert log.read_text() == "built\n"
 
 
@@ -108,7 +108,7 @@ def test_a_process_killed_while_writing_leaves_nothing_behind(tmp_path):
     waiting = start(folder, tmp_path / "log", 0.0)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert waiting.wait(60) == 0
+    assert waiting.wait(120) == 0
     assert [path.name for path in folder.iterdir() if path.name.endswith(".partial")] == []
     assert make(folder)[1] == 0
 

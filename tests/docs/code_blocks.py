@@ -288,4 +288,4 @@ def running(words: list[str], ready: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=120)

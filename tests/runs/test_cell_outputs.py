@@ -42,7 +42,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def end(run: Run, begun: Path) -> None:
-    wait_until(begun.exists, timeout_s=60)
+    wait_until(begun.exists)
     append(run.store, run.run_id, [*trial_events(1, at_s=9), RunStateChanged(state="complete")])
 
 

@@ -76,7 +76,7 @@ def test_a_run_whose_driver_was_killed_gets_another_at_once(tmp_path: Path) -> N
         program = [sys.executable, "-c", DRIVE, store.url, run.run_id]
         root = str(Path(__file__).parents[2])
         subprocess.run(
-            program, env=os.environ | {"PYTHONPATH": root}, cwd=root, check=False, timeout=60
+            program, env=os.environ | {"PYTHONPATH": root}, cwd=root, check=False, timeout=120
         )
         assert run.state == "running"
         assert not run.driven

@@ -120,7 +120,7 @@ def test_waiting_ends_with_the_run_or_the_patience(url: str) -> None:
             writer.append(*begin())
             timer = threading.Timer(0.4, lambda: writer.append(*finish(1)))
             timer.start()
-            assert run.wait(timeout_s=30).state == "complete"
+            assert run.wait(timeout_s=120).state == "complete"
             timer.join()
 
 
@@ -136,7 +136,7 @@ def test_waiting_goes_on_while_the_store_is_away_as_long_as_there_is_patience(
             with pytest.raises(StoreUnavailableError):
                 run.wait(timeout_s=0.6)
         append(store, run.run_id, [*begin(), *finish(1)])
-        waiting.join(20)
+        waiting.join(120)
     assert seen == ["complete"]
 
 

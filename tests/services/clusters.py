@@ -26,7 +26,7 @@ from workbench.cluster.remote.jobs import Jobs
 from workbench.foundation.errors import RunError
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 120.0
 _STARTED = "Ray runtime started"
 _START = (
     "-m",

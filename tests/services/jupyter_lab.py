@@ -154,7 +154,7 @@ class Jupyter:
             stderr=log,
             start_new_session=True,
         )
-        wait_until(self._answers, timeout_s=60)
+        wait_until(self._answers)
         return self
 
     def _answers(self) -> bool:
@@ -179,21 +179,21 @@ class Jupyter:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(15)
+                self._process.wait(120)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._process = None
         if (self.folder / "home").exists():  # a run was started here
             command = [self.python or sys.executable, "-m", "workbench", "shutdown"]
             subprocess.run(
-                command, env=self.environment, capture_output=True, timeout=60, check=True
+                command, env=self.environment, capture_output=True, timeout=120, check=True
             )
 
     def request(self, path: str, **options: Any) -> Any:
         """Ask the server as its owner; answer the JSON that it sends."""
         headers = {"Authorization": f"token {TOKEN}", **options.pop("headers", {})}
         wanted = urllib.request.Request(self.url + path, headers=headers, **options)
-        with urllib.request.urlopen(wanted, timeout=60) as answer:
+        with urllib.request.urlopen(wanted, timeout=120) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
@@ -217,7 +217,7 @@ def new_page(browser: Any, **options: Any) -> Any:
     # A pattern and no function: each request would otherwise wait for this process.
     context.route(ELSEWHERE, lambda route: route.abort())
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(120_000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(error.stack or str(error)))
     return page

@@ -42,6 +42,6 @@ def run_with_little_memory(program: str, folder: Path) -> list[str]:
             check=False,
         )
     finally:
-        subprocess.run([sys.executable, "-c", shutdown], env=environment, timeout=60, check=True)
+        subprocess.run([sys.executable, "-c", shutdown], env=environment, timeout=120, check=True)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.splitlines()

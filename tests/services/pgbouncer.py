@@ -18,7 +18,7 @@ from tests.services.ports import free_port
 from tests.services.postgresql import PASSWORD, USER, Server
 from tests.services.waiting import wait_until
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 120.0
 PROGRAM = "pgbouncer"
 
 

@@ -26,7 +26,7 @@ from tests.services.waiting import wait_until
 USER = "tester"
 PASSWORD = "s3cret/of the+tests"
 ESCAPED_PASSWORD = "s3cret%2Fof%20the%2Btests"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 _SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",

@@ -10,7 +10,7 @@ import urllib.request
 from tests.services.ports import free_port
 from tests.services.waiting import wait_until
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 BUCKET = "bucket"
 
 

@@ -215,7 +215,7 @@ class Server:
         self.headers = {"Authorization": f"Bearer {self.token}"} if token else {}
         import httpx
 
-        self.client = httpx.Client(base_url=self.url, headers=self.headers, timeout=30)
+        self.client = httpx.Client(base_url=self.url, headers=self.headers, timeout=120)
         wait_until(self._is_ready, what="the start of the server")
 
     def _is_ready(self) -> bool:
@@ -242,7 +242,7 @@ class Server:
     def stop(self) -> int:
         """Send SIGTERM, wait for the end and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=120)
 
     def close(self) -> None:
         """End it in any case."""

@@ -11,7 +11,7 @@ Found = TypeVar("Found")
 
 def wait_until(
     find: Callable[[], Found | None],
-    timeout_s: float = 30.0,
+    timeout_s: float = 120.0,
     *,
     what: str = "it",
     every_s: float = 0.02,

@@ -48,5 +48,5 @@ def free_pool(ray_head: Path) -> Iterator[None]:
         status = ray.get(connect_pool().status.remote())
         return not status.leased and status.num_waiting == 0
 
-    wait_until(is_free, timeout_s=60)
-    wait_until(lambda: not driver_names(), timeout_s=60)
+    wait_until(is_free)
+    wait_until(lambda: not driver_names())

@@ -162,7 +162,7 @@ def meet(config, report):
     """Wait until a trial of another sweep trains at the same time, at least once."""
     place = Path(config["notes"])
     (place / config["name_of_sweep"]).touch()
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 120
     while len(list(place.iterdir())) < 2:
         if time.monotonic() > until_s:
             raise RuntimeError("nobody came")

@@ -185,9 +185,9 @@ def test_a_stopped_trial_takes_the_processes_that_it_started_along(store: Store,
     assert Run(store, sweep.run_id).stop(trial=0) == "trial 0 is stopping"
     sweep.wait("complete")
     assert sweep.trials[0].state == "stopped"
-    wait_until(lambda: not any(goes_on(process) for process in started), timeout_s=20)
+    wait_until(lambda: not any(goes_on(process) for process in started))
     if how == "deaf":  # the process that trained it had to end, too
-        wait_until(lambda: not goes_on(worker), timeout_s=20)
+        wait_until(lambda: not goes_on(worker))
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(
     started = [psutil.Process(int(report.values[name])) for name in ("child", "shell")]
     sweep.wait("failed")
     assert (sweep.trials[0].state, sweep.trials[0].reason) == ("failed", "timeout")
-    wait_until(lambda: not any(goes_on(process) for process in started), timeout_s=20)
+    wait_until(lambda: not any(goes_on(process) for process in started))
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_a_parallel_sweep_is_replayed_with_the_same_proposals_in_the_same_order(
     sweep.wait("complete")
     assert len(sweep.of(PriorTrialAdded)) == 3
 
-    replay = run.replay().wait(timeout_s=60)
+    replay = run.replay().wait(timeout_s=120)
 
     again = Sweep(store, replay.run_id).wait("complete")
     assert proposals(again) == proposals(sweep)

@@ -105,7 +105,7 @@ def test_a_place_that_stays_ill_ends_the_run_with_no_trial_lost_and_resume_goes_
             folder.rename(disk.path / "away")
             if fault == "a file":
                 folder.touch()
-    error = driving.join(40)
+    error = driving.join(120)
 
     assert isinstance(error, ArtifactsError)
     assert str(disk.path) in str(error)

@@ -120,7 +120,7 @@ def test_the_process_of_a_trial_that_does_not_stop_in_time_is_ended(endings: Swe
     trial = endings.trial_with(how="deaf")
     [pid] = trial.worker_pids
     # The driver does not wait for the process that it has killed.
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout_s=10)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(

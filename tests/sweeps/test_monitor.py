@@ -103,7 +103,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
             found = with_gpus()
             return found if found and len(found.workers) == 2 else None
 
-        sample = wait_until(both_train, timeout_s=90)
+        sample = wait_until(both_train)
         wait_until(lambda: len(list(cluster.folder.glob("gpus-*"))) == 2)
         notes = {int(path.name[5:]): path.read_text() for path in cluster.folder.glob("gpus-*")}
         assert {worker.pid: worker.gpus for worker in sample.workers} == {
@@ -119,9 +119,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         used = [{**card, "energy_mj": 3_600_000 * (1 + index)} for index, card in enumerate(CARDS)]
         fake_nvml_library.play(*used)
         followed = attach(run_id, store=store)
-        wait_until(
-            lambda: followed.energy.total_wh and followed.energy.total_wh > 2.9, timeout_s=15
-        )
+        wait_until(lambda: followed.energy.total_wh and followed.energy.total_wh > 2.9)
         assert followed.energy.of_trial(by_gpu["0"]) == pytest.approx(1.0)
         assert followed.energy.of_trial(by_gpu["1"]) == pytest.approx(2.0)
         assert followed.energy.describe() == "energy: 3 Wh (GPUs, as metered)"
@@ -129,7 +127,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
 
         fake_nvml_library.play(used[0], {**used[1], "xids": "79", "error": 15})
         lost = wait_until(
-            lambda: (found := with_gpus()) and found.gpus[1].state == "lost" and found, timeout_s=15
+            lambda: (found := with_gpus()) and found.gpus[1].state == "lost" and found
         )
         assert lost.gpus[0].state == "ok"
         picture = cluster_status(store, run_id)
@@ -146,7 +144,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
             {**used[0], "energy_mj": 3_600_000 * 1.25}, {**used[1], "xids": "79", "error": 15}
         )
         (cluster.folder / "enough").touch()
-        wait_until(lambda: store.run(run_id).state == "complete", timeout_s=30)
+        wait_until(lambda: store.run(run_id).state == "complete")
         values = {trial.number: trial.values for trial in followed.history.trials.values()}
         assert values[by_gpu["0"]]["energy_wh"] == pytest.approx(1.25)
         assert values[by_gpu["1"]]["energy_wh"] == pytest.approx(2.0)

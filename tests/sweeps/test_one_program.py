@@ -61,10 +61,10 @@ def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(
     )
     sweep = Sweep(store, store.create_run(experiment)).drive()
     run = Run(store, sweep.run_id)
-    wait_until(lambda: any(isinstance(event, TrialStarted) for event in run.events()), timeout_s=60)
+    wait_until(lambda: any(isinstance(event, TrialStarted) for event in run.events()))
     (folder / "own_helper.py").write_text(HELPER.format(sign="1000 - "))
     (folder / "gate").touch()
-    sweep.wait(timeout_s=60)
+    sweep.wait()
     trials = run.history.trials.values()
     assert {trial.params["x"]: trial.last_values["loss"] for trial in trials} == {
         0: 0,
@@ -131,7 +131,7 @@ def test_a_bundle_holds_the_data_that_its_trial_read(
         budget={"trials": 1},
     )
     run_id = store.create_run(experiment)
-    Sweep(store, run_id).launch("inline").wait("complete", timeout_s=60)
+    Sweep(store, run_id).launch("inline").wait("complete")
     run = Run(store, run_id)
     same = run.export(folder.parent / "same")
     assert json.loads((same / "configuration.json").read_text())["changed_since"] == []
@@ -172,7 +172,7 @@ def test_code_that_a_program_reads_from_the_disk_is_compared(store: Store, folde
         budget={"trials": 2},
     )
     run_id = store.create_run(experiment)
-    Sweep(store, run_id).launch("inline").wait("complete", timeout_s=60)
+    Sweep(store, run_id).launch("inline").wait("complete")
     (folder / "own_part.py").write_text("ADDED = 1000\n")
     run = Run(store, run_id)
     run.extend(trials=2, launcher="inline")

@@ -156,7 +156,7 @@ def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> No
 
 def leased() -> dict[str, int]:
     """How many workers each run has leased of the test session's pool."""
-    status = pool_client.status(timeout_s=5.0)
+    status = pool_client.status(timeout_s=120)
     return status.leased if status is not None else {}
 
 
@@ -166,7 +166,8 @@ def test_a_frozen_driver_is_replaced_when_its_run_is_resumed(store: Store) -> No
     sweep.wait_for(TrialReported, lambda event: event.trial == 2)
     frozen = psutil.Process(sweep.of(DriverStarted)[-1].pid)
     frozen.suspend()
-    wait_until(lambda: sweep.state == "lost", 60)
+    # It is silent, not lost: its process lives, as that of a driver on a busy machine does.
+    wait_until(lambda: store.run(sweep.run_id).silent_s is not None)
     sweep.launch()
     sweep.wait("complete")
     assert not frozen.is_running()
@@ -241,7 +242,7 @@ def own_head(tmp_path: Path) -> Iterator[dict[str, str]]:
         environment.pop(variable, None)
     yield environment
     program = "from workbench.cluster.head import local_head; local_head.shutdown()"
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
 
 
 @pytest.mark.slow
@@ -265,13 +266,13 @@ def test_after_the_whole_cluster_was_killed_a_launch_goes_on(
     everybody = [keeper, *keeper.children(recursive=True)]
     for process in everybody:
         process.kill()
-    psutil.wait_procs(everybody, timeout=20)
+    psutil.wait_procs(everybody, timeout=120)
     ended = [event.trial for event in sweep.of(TrialEnded)]
     assert 0 in ended
     assert sweep.history.in_state("running"), "it was killed in the middle"
 
     launch()
-    sweep.wait("complete", timeout_s=90)
+    sweep.wait("complete")
     assert [event.trial for event in sweep.of(TrialEnded)] == [0, 1, 2, 3]
     assert len(sweep.trials) == 4
     assert steps_of(sweep, 0) == list(range(1, 21))

@@ -66,7 +66,7 @@ def test_hostile_programs_end_their_trial_and_nothing_else(store: Store) -> None
 @pytest.mark.usefixtures("free_pool")
 def test_a_run_whose_first_trial_never_writes_the_objective_ends(store: Store) -> None:
     run = sweep_of(store, "other", "{x}", search={"x": {"choices": [1, 2, 3, 4]}})
-    run.wait("failed", timeout_s=90)
+    run.wait("failed", timeout_s=120)
     ended = [event for event in run.events if isinstance(event, RunStateChanged)][-1]
     assert "without writing 'loss'; it wrote: Epoch, Loss" in (ended.message or "")
     assert "that was it" in (ended.message or "")

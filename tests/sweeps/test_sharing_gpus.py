@@ -103,10 +103,10 @@ def test_stopping_a_run_ends_the_measuring_before_its_first_trial(
     (cluster_with_gpu.folder / "stopped.yaml").write_text(experiment)
     with Store.open(str(cluster_with_gpu.folder / "store.sqlite")) as store:
         _send(commands, "sweep", "stopped.yaml", "--run-id", "stopped")
-        wait_until(lambda: "stopped" in [row.run_id for row in store.runs()], 60)
-        wait_until(lambda: MEASURING in _notes(store, "stopped"), 60)
+        wait_until(lambda: "stopped" in [row.run_id for row in store.runs()])
+        wait_until(lambda: MEASURING in _notes(store, "stopped"))
         store.command("stopped", "stop", {})
-        wait_until(lambda: store.run("stopped").state == "stopped", 60)
+        wait_until(lambda: store.run("stopped").state == "stopped")
         assert _sharing(store, "stopped") == [], "nothing is decided by half a measurement"
         assert not _history(store, "stopped").trials
 

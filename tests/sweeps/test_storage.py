@@ -32,7 +32,7 @@ def lock(path: Path, seconds: float) -> threading.Thread:
 
     thread = threading.Thread(target=hold)
     thread.start()
-    locked.wait(10)
+    locked.wait(120)
     return thread
 
 
@@ -53,7 +53,7 @@ def test_a_run_waits_for_a_locked_store_and_loses_nothing(
     driving = Driving(sweep)
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     lock(tmp_path / "store.sqlite", 3.0)
-    assert driving.join(30) is None
+    assert driving.join(120) is None
 
     sweep.assert_every_step_was_reported(20)
     assert "waits for the store" in caplog.text
@@ -71,7 +71,7 @@ def test_a_store_that_stays_locked_ends_the_driver_and_what_was_stored_stays(
     driving = Driving(sweep)
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     locking = lock(tmp_path / "store.sqlite", 10.0)
-    assert "keeps the database locked" in str(driving.join(9))
+    assert "keeps the database locked" in str(driving.join(120))
     assert len(sweep.of(TrialReported)) >= 5
     locking.join()
 
@@ -90,7 +90,7 @@ def test_a_store_that_is_moved_away_ends_the_driver(
         path.rename(path.with_name(f"moved-{path.name}"))
     if replaced:
         Store.open(str(tmp_path / "store.sqlite")).close()
-    assert "moved or removed" in str(driving.join(8))
+    assert "moved or removed" in str(driving.join(120))
     with Store.open(str(tmp_path / "moved-store.sqlite")) as moved:
         run = Sweep(moved, sweep.run_id)
         assert len(run.of(TrialReported)) >= 5

@@ -49,7 +49,7 @@ def test_a_run_waits_for_a_server_that_does_not_answer_for_a_while_and_loses_not
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     with postgresql.away() if how == "away" else postgresql.hung():
         time.sleep(2.0)
-    assert driving.join(40) is None
+    assert driving.join(120) is None
 
     sweep.assert_every_step_was_reported(20)
     # A connection that is cut is an error; one that is silent for two seconds is none.
@@ -85,7 +85,7 @@ def test_a_server_that_stays_away_ends_the_driver_and_resume_goes_on(
     driving = Driving(sweep)
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     with postgresql.away():
-        error = driving.join(20)
+        error = driving.join(120)
     assert error.next_step.words == ("resume", sweep.run_id)
     sweep.wait("lost")
     monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 60.0)

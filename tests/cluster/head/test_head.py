@@ -114,7 +114,7 @@ except RunError as error:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert finished.stdout == "refused\n", finished.stderr
@@ -224,7 +224,7 @@ def start_and_kill(home: Path) -> psutil.Process:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(starting.exists, 60)
+    wait_until(starting.exists)
     caller.kill()
     caller.wait()
     assert local_head.status() is None
@@ -245,7 +245,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, li
         for _ in range(3)
     ]
     starting = home / "head" / "starting.json"
-    wait_until(starting.exists, 60)
+    wait_until(starting.exists)
     keeper = psutil.Process(json.loads(starting.read_text())["pid"])
     next(caller for caller in callers if caller.pid == keeper.ppid()).kill()
     yield home, [str(keeper.pid), *(caller.communicate(timeout=120)[0] for caller in callers)]
@@ -269,7 +269,7 @@ def test_processes_that_want_a_head_at_once_share_one_also_if_the_one_that_start
 def test_shutdown_ends_a_head_that_is_still_starting(home):
     keeper = start_and_kill(home)
     local_head.shutdown()
-    wait_until(lambda: not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE, 30)
+    wait_until(lambda: not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE)
     assert local_head.status() is None
     assert not (home / "head" / "starting.json").exists()
 

@@ -239,7 +239,7 @@ def status_of(
     )
     request = urllib.request.Request(f"{address}{path}", body, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

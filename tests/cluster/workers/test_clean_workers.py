@@ -34,7 +34,7 @@ def run(task, origin, request: Request = ONE):
                 return values, gang.workers[0].pid, progress.unfit
     finally:
         gang.release()
-        wait_until(lambda: not ray.get(connect_pool().status.remote()).leased, timeout_s=20)
+        wait_until(lambda: not ray.get(connect_pool().status.remote()).leased)
 
 
 def test_a_trial_finds_nothing_of_another_one_in_its_process_but_what_its_own_modules_set(

@@ -33,19 +33,19 @@ def run(task, origin: Origin, request: Request = ONE):
 
     Return all its events, its end, and the worker, given back.
     """
-    gang = Gang.lease(request, timeout_s=60)
+    gang = Gang.lease(request, timeout_s=120)
     try:
         gang.start(task, origin=origin)
         events = []
         while True:
-            progress = gang.next(timeout_s=60)
+            progress = gang.next(timeout_s=120)
             events += progress.events
             if progress.ended is not None:
                 worker = gang.workers[0]
                 gang.release()
                 # An actor may take up calls in another order than they were sent: releases never
                 # wait.
-                wait_until(is_pool_free, timeout_s=10)
+                wait_until(is_pool_free)
                 return events, progress.ended, worker
     finally:
         gang.release()
@@ -64,7 +64,7 @@ def is_pool_free() -> bool:
 def _no_test_leaves_a_lease():
     yield
     try:
-        wait_until(is_pool_free, timeout_s=10)
+        wait_until(is_pool_free)
     except TimeoutError:
         ray.kill(connect_pool())
         raise
@@ -119,11 +119,11 @@ def test_a_blocking_trial_stops_at_exactly_the_report_that_was_answered_with_sto
     gang = Gang.lease(ONE)
     gang.start(make_task("count", note=str(note)), blocking=True, origin=origin)
     for step in range(1, 6):
-        progress = gang.next(timeout_s=30)
+        progress = gang.next(timeout_s=120)
         assert [event.step for event in progress.events] == [step]
         time.sleep(0.05)
         assert note.read_text() == str(step), "training goes on before it was allowed to"
-    progress = gang.next(stop=True, timeout_s=30)
+    progress = gang.next(stop=True, timeout_s=120)
     assert progress.ended is not None
     assert (progress.ended.state, progress.ended.step, progress.events) == ("stopped", 5, [])
     assert note.read_text() == "5"
@@ -136,7 +136,7 @@ def test_a_blocking_trial_waits_only_at_reports_of_an_objective(make_task, origi
     gang.start(make_task("count_apart", note=str(note)), blocking=True, origin=origin)
     seen = []
     while True:
-        progress = gang.next(timeout_s=30)
+        progress = gang.next(timeout_s=120)
         seen += [event.step for event in progress.events]
         if progress.ended is not None:
             break
@@ -152,7 +152,7 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
 ):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
-    first = gang.next(timeout_s=30)
+    first = gang.next(timeout_s=120)
     assert [event.step for event in first.events] == [1]
     assert gang.next(timeout_s=0.2).events == []
     progress = gang.stop(grace_s=0.5)
@@ -166,9 +166,9 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
 def test_a_killed_worker_is_reported_lost_and_replaced(make_task, origin, capfd):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
-    gang.next(timeout_s=30)
+    gang.next(timeout_s=120)
     os.kill(gang.workers[0].pid, signal.SIGKILL)
-    progress = gang.next(timeout_s=30)
+    progress = gang.next(timeout_s=120)
     assert (progress.lost, progress.ended) == ("lost", None)
     assert gang.next().lost == "lost"
     old = gang.workers[0]
@@ -213,16 +213,16 @@ def test_the_next_trial_keeps_the_workers_and_is_cancelled_by_its_own_number(
     make_task, origin, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(gang_module, "KEPT_S", 600.0)
-    gang = Gang.lease(Request("run", trial=0), timeout_s=60)
+    gang = Gang.lease(Request("run", trial=0), timeout_s=120)
     assert not gang.continue_with(Request("run", trial=1, num_workers=2)), "those are other workers"
     gang.start(make_task("constant"), origin=origin)
     assert not gang.continue_with(Request("run", trial=1)), "trial 0 still runs"
-    while gang.next(timeout_s=60).ended is None:
+    while gang.next(timeout_s=120).ended is None:
         pass
     [kept] = gang.workers
     assert gang.continue_with(Request("run", trial=1))
     gang.start(make_task("sleep", trial=1), origin=origin)
-    assert gang.next(timeout_s=60).events
+    assert gang.next(timeout_s=120).events
     gang.announce()
     ray.get(cancel("run", 0))  # comes late
     assert psutil.pid_exists(kept.pid)
@@ -241,9 +241,9 @@ def test_workers_are_kept_for_a_while_only_and_never_where_each_trial_has_its_ow
         (600.0, Request("run", trial=0, fresh=True)),
     ):
         monkeypatch.setattr(gang_module, "KEPT_S", kept_s)
-        gang = Gang.lease(request, timeout_s=60)
+        gang = Gang.lease(request, timeout_s=120)
         gang.start(make_task("constant"), origin=origin)
-        while gang.next(timeout_s=60).ended is None:
+        while gang.next(timeout_s=120).ended is None:
             pass
         assert not gang.continue_with(dataclasses.replace(request, trial=1))
         gang.release()
@@ -286,7 +286,7 @@ def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
     both = [Gang.lease(ONE), Gang.lease(ONE)]
     coordinator = start_coordinator()
     waiting = coordinator.hold.remote(make_task("sleep"), origin)
-    wait_until(lambda: pool_status().num_waiting == 1, timeout_s=15)
+    wait_until(lambda: pool_status().num_waiting == 1)
     ray.kill(coordinator)
     wait_until(lambda: pool_status().num_waiting == 0)
     with pytest.raises(ray.exceptions.RayActorError):
@@ -334,9 +334,9 @@ def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
     assert pair.ready(60)
     assert len({worker.pid for worker in pair.workers}) == 2
     pair.start(make_task("constant"), origin=origin)
-    progress = pair.next(timeout_s=30)
+    progress = pair.next(timeout_s=120)
     while progress.ended is None:
-        progress = pair.next(timeout_s=30)
+        progress = pair.next(timeout_s=120)
     assert progress.ended.state == "complete", progress.ended.traceback
     pair.release()
     assert late.ready(60)
@@ -346,9 +346,9 @@ def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
 @pytest.mark.slow
 def test_nobody_trains_a_trial_while_its_last_attempt_has_not_ended(make_task, origin):
     request = Request("run", trial=3)
-    first = Gang.lease(request, timeout_s=60)
+    first = Gang.lease(request, timeout_s=120)
     first.start(make_task("sleep"), origin=origin)
-    assert first.next(timeout_s=60).events
+    assert first.next(timeout_s=120).events
     [old] = first.workers
     first.release()  # it does not listen, so its process is ended after a grace
     again = Gang(request)
@@ -362,9 +362,9 @@ def test_nobody_trains_a_trial_while_its_last_attempt_has_not_ended(make_task, o
 def test_the_death_of_any_rank_ends_the_gang(make_task, origin):
     gang = Gang.lease(Request("run", num_workers=2))
     gang.start(make_task("sleep"), origin=origin)
-    gang.next(timeout_s=30)
+    gang.next(timeout_s=120)
     os.kill(gang.workers[1].pid, signal.SIGKILL)
-    progress = gang.next(timeout_s=30)
+    progress = gang.next(timeout_s=120)
     assert progress.lost == "lost"
     assert str(gang.workers[1].pid) in str(progress.message)
     gang.release()
@@ -376,7 +376,7 @@ def test_two_runs_get_their_turns_evenly():
     turns = []
     while waiting:
         holding.pop(0).release()
-        wait_until(lambda: any(gang.ready(0) for gang in waiting), timeout_s=10)
+        wait_until(lambda: any(gang.ready(0) for gang in waiting))
         gang = next(gang for gang in waiting if gang.ready(0))
         waiting.remove(gang)
         holding.append(gang)
@@ -389,7 +389,7 @@ def test_two_runs_get_their_turns_evenly():
 @pytest.mark.slow
 def test_a_worker_of_another_shape_takes_the_place_of_idle_ones(make_task, origin):
     run(make_task("constant"), origin)
-    large = Gang.lease(Request("run", shape=Shape(cpus=2)), timeout_s=30)
+    large = Gang.lease(Request("run", shape=Shape(cpus=2)), timeout_s=120)
     large.release()
     run(make_task("constant"), origin)
 
@@ -427,9 +427,9 @@ def test_a_trial_runs_the_code_that_is_on_the_disk_when_it_starts(make_task, ori
 def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, origin):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
-    gang.next(timeout_s=30)
+    gang.next(timeout_s=120)
     ray.kill(connect_pool())
-    progress = gang.next(timeout_s=30)
+    progress = gang.next(timeout_s=120)
     assert progress.lost == "lost"
     gang.release()
     assert run(make_task("constant"), origin)[1].state == "complete"

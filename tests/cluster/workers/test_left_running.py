@@ -25,7 +25,7 @@ def over() -> Iterator[threading.Event]:
 
 def test_a_thread_that_runs_the_code_of_the_trial_is_named(over: threading.Event) -> None:
     def poll() -> None:
-        over.wait(60)
+        over.wait(120)
 
     before = thread_ids()
     threading.Thread(target=poll, name="my poller", daemon=True).start()
@@ -79,7 +79,7 @@ shared.close(); shared.unlink()
 
 def test_every_process_below_this_one_ends_but_pythons_own_helper() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True
     )
 
     assert (done.stdout.split(), done.stderr) == (["5", "0"], "")

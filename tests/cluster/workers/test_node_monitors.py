@@ -55,7 +55,7 @@ def test_nodes_are_followed_whatever_becomes_of_them(
             assert seen["here"].state == "ok"
             return seen[there] if there in seen and is_it(seen[there]) else None
 
-        found = wait_until(find, timeout_s=60)
+        found = wait_until(find)
         assert found is not None
         return found
 

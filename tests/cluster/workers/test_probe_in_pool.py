@@ -40,13 +40,13 @@ class Pool:
         order = PlanProbe(plans, warmup_steps=2, num_steps=5, setting="pool")
         task = TrialTask(self._run_id, 0, 0, self._text, folder=self._folder, measurement=order)
         request = Request(self._run_id, num_workers=self._num_workers, preload=("torch",))
-        gang = Gang.lease(request, timeout_s=60)
+        gang = Gang.lease(request, timeout_s=120)
         try:
             gang.start(task)
-            progress = gang.next(timeout_s=60)
+            progress = gang.next(timeout_s=120)
             events = list(progress.events)
             while progress.ended is None and progress.lost is None:
-                progress = gang.next(timeout_s=60)
+                progress = gang.next(timeout_s=120)
                 events += progress.events
         finally:
             gang.release()

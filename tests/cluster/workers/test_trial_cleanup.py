@@ -147,7 +147,7 @@ thread.start(); thread.join()
 print(*lost)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
 
     assert done.stdout == "['signal handlers cannot be restored']\n"

@@ -26,22 +26,22 @@ def is_pool_free() -> bool:
 
 def finish(gang: Gang):
     """Wait for the end of a gang's trial, give the workers back, and return how it ended."""
-    deadline = time.monotonic() + 60
-    progress = gang.next(timeout_s=60)
+    deadline = time.monotonic() + 120
+    progress = gang.next(timeout_s=120)
     events = list(progress.events)
     while progress.ended is None:
         assert progress.lost is None, progress.message
         assert time.monotonic() < deadline, "the trial did not end in time"
-        progress = gang.next(timeout_s=60)
+        progress = gang.next(timeout_s=120)
         events += progress.events
     gang.release()
-    wait_until(is_pool_free, timeout_s=10)
+    wait_until(is_pool_free)
     return events, progress.ended
 
 
 def run(task, origin, num_workers: int):
     """Run one trial; return its pids by rank and what it reported last."""
-    gang = Gang.lease(Request("run", num_workers=num_workers), timeout_s=60)
+    gang = Gang.lease(Request("run", num_workers=num_workers), timeout_s=120)
     pids = [worker.pid for worker in gang.workers]
     gang.start(task, origin=origin)
     events, ended = finish(gang)
@@ -52,7 +52,7 @@ def run(task, origin, num_workers: int):
 @pytest.fixture(autouse=True)
 def _no_test_leaves_a_lease():
     yield
-    wait_until(is_pool_free, timeout_s=15)
+    wait_until(is_pool_free)
 
 
 def test_a_trial_takes_a_worker_that_is_being_prepared_instead_of_starting_another():
@@ -60,12 +60,12 @@ def test_a_trial_takes_a_worker_that_is_being_prepared_instead_of_starting_anoth
     ray.get(pool.give_way.remote())  # calls to a pool that still starts may overtake others
     prepared = pool.prepare.remote(request)
     ray.get(pool.status.remote())
-    gang = Gang.lease(request, timeout_s=60)
+    gang = Gang.lease(request, timeout_s=120)
     ray.get(prepared)
     pids = [worker.pid for worker in gang.workers]
     assert ray.get(pool.status.remote()).idle_pids == ()
     gang.release()
-    wait_until(is_pool_free, timeout_s=10)
+    wait_until(is_pool_free)
     assert list(ray.get(pool.status.remote()).idle_pids) == pids
 
 
@@ -114,7 +114,7 @@ def start_coordinator():
 
     class Coordinator:
         def hold(self, task, origin):
-            self.gang = Gang.lease(Request("run", num_workers=2), timeout_s=60)
+            self.gang = Gang.lease(Request("run", num_workers=2), timeout_s=120)
             self.gang.start(task, origin=origin)
             self.gang.next()
             return os.getpid(), [worker.pid for worker in self.gang.workers]
@@ -133,15 +133,15 @@ def test_a_gang_that_trains_ends_with_its_coordinator(ending, make_task, origin)
         del coordinator
     else:
         os.kill(pid, signal.SIGKILL)
-    wait_until(is_pool_free, timeout_s=15)
-    wait_until(lambda: not any(psutil.pid_exists(worker) for worker in worker_pids), timeout_s=10)
+    wait_until(is_pool_free)
+    wait_until(lambda: not any(psutil.pid_exists(worker) for worker in worker_pids))
     pids, _ = run(make_task("add_up", trial=1), origin, 2)
     assert not set(pids) & set(worker_pids)
 
 
 @pytest.mark.slow
 def test_a_rank_that_fails_leaves_the_gang_warm_and_says_why(make_task, origin):
-    gang = Gang.lease(Request("run", num_workers=2), timeout_s=60)
+    gang = Gang.lease(Request("run", num_workers=2), timeout_s=120)
     pids = [worker.pid for worker in gang.workers]
     gang.start(make_task("fail_on_rank_1"), origin=origin)
     _, ended = finish(gang)

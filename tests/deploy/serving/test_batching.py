@@ -28,7 +28,7 @@ class Model:
 
     def __call__(self, rows: Sequence[Row]) -> list[Answer]:
         self.batches.append([row[0] for row in rows])
-        assert self.may_continue.wait(30)
+        assert self.may_continue.wait(120)
         if any(row[0] < 0 for row in rows):
             raise ValueError("negative")
         return [{"values": 2 * row[0]} for row in rows]
@@ -185,7 +185,7 @@ def test_a_quick_model_that_takes_single_rows_answers_without_a_turn_of_the_loop
             Model(), BatchTimes(0.0, 1e-5), max_batch=1, latency_s=1.0, limit_rows=100
         )  # nothing empties it
         with pytest.raises(ValueError, match="negative"):
-            await asyncio.wait_for(queue.answer(rows_of(-1)), 30)
-        return await asyncio.wait_for(queue.answer(rows_of(3)), 30)
+            await asyncio.wait_for(queue.answer(rows_of(-1)), 120)
+        return await asyncio.wait_for(queue.answer(rows_of(3)), 120)
 
     assert values_of(asyncio.run(use())) == [6]

@@ -63,7 +63,7 @@ async def ask(port: int, peer: str = "127.0.0.1") -> bytes:
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        await asyncio.wait_for(test(), 60)
+        await asyncio.wait_for(test(), 120)
 
     asyncio.run(limited())
 

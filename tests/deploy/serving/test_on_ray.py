@@ -107,9 +107,7 @@ def test_routes_and_answers_are_those_of_the_plain_server(
     wait_until(lambda: len(answered) > 20, what="answers")
     write_array_bundle(tmp_path / "sum", scale=2.0)
     on_ray.process.send_signal(signal.SIGHUP)
-    wait_until(
-        lambda: "now version" in on_ray.log.read_text(), what="the newer bundle", timeout_s=120
-    )
+    wait_until(lambda: "now version" in on_ray.log.read_text(), what="the newer bundle")
     at = len(answered)
     wait_until(lambda: len(answered) > at + 50, what="more answers")
     stop.set()

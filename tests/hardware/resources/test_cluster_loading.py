@@ -22,5 +22,5 @@ loading.join()
 
 @pytest.mark.slow
 def test_a_ray_that_is_being_loaded_is_waited_for() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120)
     assert done.stdout == "False\n", done.stderr

@@ -117,5 +117,5 @@ def test_a_cluster_is_the_sum_of_the_nodes_that_live() -> None:
 def test_a_cluster_that_nobody_is_connected_to_is_refused() -> None:
     # In a process of its own: other tests may have attached this one.
     code = "from workbench.hardware.resources import cluster_inventory; cluster_inventory()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "ResourcesError: this process is not connected to a cluster" in done.stderr

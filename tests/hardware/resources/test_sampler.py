@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -23,7 +22,7 @@ BUSY = (
 @pytest.fixture
 def worker() -> Iterator[subprocess.Popen[str]]:
     """A process that is idle itself, with one of its own in another session that is busy."""
-    program = f"{BUSY}\nimport time\ntime.sleep(60)"
+    program = f"{BUSY}\nimport time\ntime.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -40,6 +39,12 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
+
+
+def wait_until_it_worked(busy: psutil.Process) -> None:
+    """Wait until the system has counted processor time for a process."""
+    used_s = sum(busy.cpu_times()[:2])
+    wait_until(lambda: sum(busy.cpu_times()[:2]) > used_s)
 
 
 def test_a_machine_is_seen_from_look_to_look() -> None:
@@ -71,8 +76,7 @@ def test_a_worker_answers_for_what_it_started(worker: subprocess.Popen[str]) -> 
     employed = [WatchedWorker(worker.pid, trial=3, rank=1), WatchedWorker(os.getpid(), trial=4)]
     first = {usage.trial: usage for usage in looks.sample(employed).workers}
     assert first[3].cpus is None
-    used_s = sum(busy.cpu_times()[:2])
-    wait_until(lambda: sum(busy.cpu_times()[:2]) > used_s)
+    wait_until_it_worked(busy)
     usages = {usage.trial: usage for usage in looks.sample(employed).workers}
     assert (usages[3].pid, usages[3].rank) == (worker.pid, 1)
     assert usages[3].cpus is not None
@@ -102,7 +106,8 @@ def test_energy_is_that_of_who_keeps_processors_busy(
     looks = Sampler()
     looks.sample([WatchedWorker(worker.pid, trial=3)])
     used_j = 100.0
-    time.sleep(0.5)
+    (busy,) = psutil.Process(worker.pid).children()
+    wait_until_it_worked(busy)
     sample = looks.sample([WatchedWorker(worker.pid, trial=3)])
     assert sample.cpu_energy_j == pytest.approx(100.0)
     assert sample.workers[0].cpu_energy_j is not None

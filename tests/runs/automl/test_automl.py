@@ -64,8 +64,8 @@ def end_after(found: wb.AutoML, num_complete: int) -> None:
         assert not found.finished
         return len(found.run.history.in_state("complete")) >= num_complete
 
-    wait_until(is_enough, timeout_s=120, every_s=0.2)
-    found.stop().wait(timeout_s=60)
+    wait_until(is_enough, every_s=0.2)
+    found.stop().wait(timeout_s=120)
 
 
 def started_run() -> wb.AutoML:
@@ -75,7 +75,7 @@ def started_run() -> wb.AutoML:
         with contextlib.suppress(RunNotFoundError, StoreError):  # there is no store at first
             return wb.AutoML.attach()
 
-    found = wait_until(attach, timeout_s=120, every_s=0.2)
+    found = wait_until(attach, every_s=0.2)
     assert found is not None
     return found
 
@@ -229,7 +229,7 @@ def test_who_ends_the_command_leaves_the_run_alive(folder: Path, ended_by: signa
     assert process.stdout is not None
     assert "candidate" in process.stdout.readline()
     process.send_signal(ended_by)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
 
     found = wb.AutoML.attach()
     assert process.returncode == 130
@@ -237,7 +237,7 @@ def test_who_ends_the_command_leaves_the_run_alive(folder: Path, ended_by: signa
     assert f"Its result, once it has ended: workbench show {found.run.run_id}" in err
     assert "Traceback" not in err
     assert found.run.driven
-    assert found.stop().wait(timeout_s=60).has_result
+    assert found.stop().wait(timeout_s=120).has_result
 
 
 @pytest.mark.slow
@@ -248,7 +248,7 @@ def test_a_killed_command_continues_with_the_next_call(folder: Path) -> None:
     assert process.stdout is not None
     assert b"candidate" in process.stdout.readline()
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
 
     first = wb.AutoML.attach()
     again = wb.automl(folder / "customers.csv", "stays", time="5m")
@@ -279,7 +279,7 @@ def test_the_command_line_tests_a_regression(folder: Path) -> None:
         [*command, "price"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     end_after(started_run(), 1)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
 
     assert process.returncode == 0, err
     told = json.loads(out)

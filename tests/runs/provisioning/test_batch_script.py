@@ -130,11 +130,11 @@ def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
         assert batch.poll() is None, finish(batch)
         return started.exists() and bool(started.read_text().strip())
 
-    wait_until(is_started, timeout_s=100)
+    wait_until(is_started)
     assert (started.parent / "token").stat().st_mode & 0o777 == 0o600
     with Store.open(str(tmp_path / "runs.sqlite")) as store:
         run_id = started.read_text().strip()
-        wait_until(lambda: store.events(run_id, types=["checkpoint_saved"], limit=1), timeout_s=100)
+        wait_until(lambda: store.events(run_id, types=["checkpoint_saved"], limit=1))
     os.kill(batch.pid, signal.SIGUSR1)
     said = finish(batch)
     assert batch.returncode == 0, said

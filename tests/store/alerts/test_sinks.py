@@ -159,7 +159,7 @@ def test_what_may_pass_is_tried_again_and_the_outcome_kept() -> None:
         server.answers = [503, 503]
         delivery = Delivery({"team": sink(kind="webhook", url=server.url)}, waits_s=(0.01, 0.01))
         delivery.put("team", 4, ALERT)
-        outcomes = delivery.close(timeout_s=10)
+        outcomes = delivery.close(timeout_s=120)
         assert [(told.alert, told.sink, told.sent, told.message) for told in outcomes] == [
             (4, "team", True, None)
         ]
@@ -172,7 +172,7 @@ def test_what_does_not_pass_is_given_up_and_what_nobody_knows_is_said() -> None:
         delivery = Delivery({"team": sink(kind="webhook", url=server.url)}, waits_s=(0.01, 0.01))
         delivery.put("team", 0, ALERT)
         delivery.put("nobody", 1, ALERT)
-        said = {(told.sink, told.sent, told.message) for told in delivery.close(timeout_s=10)}
+        said = {(told.sink, told.sent, told.message) for told in delivery.close(timeout_s=120)}
     assert said == {
         ("team", False, "127.0.0.1 answered with status 503"),
         ("nobody", False, "the settings on this machine have no such sink"),

@@ -583,7 +583,7 @@ class Writing:
 
     def end(self) -> None:
         self._ends.set()
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
 

@@ -46,7 +46,7 @@ class Kept(TrialLogger):
         if "breaks" in params:
             raise ConnectionError("password: secret")
         if "hangs" in params:
-            self.may_go_on.wait(30)
+            self.may_go_on.wait(120)
         self.calls.append(("begin", trial, params))
 
     def report(self, trial: int, step: int, values: Mapping[str, float]) -> None:

@@ -166,9 +166,9 @@ def test_a_tier_that_comes_back_is_used_again(tmp_path: Path) -> None:
         end, _ = end_and_cloud(tiers, heartbeat_s=0.05)
         stopped = tiers.processes["cloud-0"].pid
         os.kill(stopped, signal.SIGSTOP)
-        wait_until(lambda: tiers.ask([end], UNSURE[None], [0.0])[0].tier == 0, timeout_s=20)
+        wait_until(lambda: tiers.ask([end], UNSURE[None], [0.0])[0].tier == 0)
         os.kill(stopped, signal.SIGCONT)
-        wait_until(lambda: tiers.ask([end], UNSURE[None], [0.0])[0].tier == 1, timeout_s=20)
+        wait_until(lambda: tiers.ask([end], UNSURE[None], [0.0])[0].tier == 1)
 
 
 def test_devices_that_see_the_same_scene_answer_without_one_that_is_lost(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_tiers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), timeout_s=20)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
 
 
 def test_a_device_that_reaches_nobody_does_not_answer_scenes_before_those_that_do(

@@ -104,7 +104,7 @@ def test_a_program_ends_with_the_process_that_waits_for_it(run, tmp_path: Path) 
     )
     waiting = subprocess.Popen([sys.executable, "-c", waits], cwd=tmp_path)
     place = tmp_path / "pid"
-    wait_until(lambda: place.exists() and place.read_text().endswith("\n"), timeout_s=120)
+    wait_until(lambda: place.exists() and place.read_text().endswith("\n"))
     waiting.kill()
     waiting.wait()
     wait_until(lambda: not is_running(int(place.read_text())))

@@ -79,7 +79,7 @@ def test_changes_are_saved_while_the_form_is_open(store: Store) -> None:
         found = read_draft(store.artifacts, KEY)
         return found is not None and "width" in found.document["search"]
 
-    wait_until(saved, timeout_s=30)
+    wait_until(saved)
     keeper.close()
 
 

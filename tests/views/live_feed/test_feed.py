@@ -193,7 +193,7 @@ def test_who_listens_hears_of_changes_until_they_end_it(tmp_path: Path, feed: Fe
     end = feed.listen(heard.set)
     feed.check()
     feed.tail(run_id)
-    assert heard.wait(10)
+    assert heard.wait(120)
     end()
     assert not feed._listeners
 

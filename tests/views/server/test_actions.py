@@ -71,4 +71,4 @@ def test_starting_returns_as_soon_as_the_run_is_stored_and_leaves_it_to_its_driv
     finally:
         (tmp_path / "go").touch()
         feed.close()
-    wait_until(lambda: time.sleep(0.1) or store.run(done.run_id).state == "running", timeout_s=60)
+    wait_until(lambda: time.sleep(0.1) or store.run(done.run_id).state == "running")

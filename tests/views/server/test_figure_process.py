@@ -103,7 +103,7 @@ def test_what_takes_too_long_is_ended_and_so_is_what_waited_behind_it(
         thread.start()
         time.sleep(0.5)
     for thread in asking:
-        thread.join(20)
+        thread.join(120)
     assert sorted(problems) == [
         f"the process that drew parallel of {run_id} ended: try again",
         f"timeline of {run_id} was not drawn within 3 s",

@@ -39,7 +39,7 @@ class Browser:
             json.dumps({"type": "subscribe", "number": self.number, "subscription": subscription})
         )
 
-    async def take(self, timeout_s: float = 10.0, *, acknowledge: bool = True) -> Frame:
+    async def take(self, timeout_s: float = 120.0, *, acknowledge: bool = True) -> Frame:
         raw = await asyncio.wait_for(self.connection.read_message(), timeout_s)
         assert raw is not None, "the server has closed the connection"
         self.num_bytes += len(raw)
@@ -62,7 +62,7 @@ class Browser:
             )
         return frame
 
-    async def take_until(self, is_true: Any, timeout_s: float = 15.0) -> None:
+    async def take_until(self, is_true: Any, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_true():
             assert time.monotonic() < deadline, self.head
@@ -289,7 +289,7 @@ class TestTheEnd:
             await browser.take()
         browsers[1].connection.close()
         await jp_serverapp.cleanup_extensions()
-        while await asyncio.wait_for(browsers[0].connection.read_message(), 5) is not None:
+        while await asyncio.wait_for(browsers[0].connection.read_message(), 120) is not None:
             pass
         pending = [repr(task) for task in asyncio.all_tasks()]
         assert [task for task in pending if "LiveSocket" in task] == []
@@ -311,12 +311,12 @@ class TestHostile:
     async def test_what_is_no_message_ends_the_connection(self, connect, message):
         browser = await connect()
         await browser.connection.write_message(message)
-        assert await asyncio.wait_for(browser.connection.read_message(), 5) is None
+        assert await asyncio.wait_for(browser.connection.read_message(), 120) is None
 
     async def test_an_over_long_message_ends_the_connection(self, connect):
         browser = await connect()
         await browser.connection.write_message("x" * 1_000_000)
-        assert await asyncio.wait_for(browser.connection.read_message(), 5) is None
+        assert await asyncio.wait_for(browser.connection.read_message(), 120) is None
 
     async def test_nobody_connects_who_is_not_logged_in(self, jp_ws_fetch, http_server_client):
         with pytest.raises(HTTPClientError) as caught:

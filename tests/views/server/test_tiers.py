@@ -21,7 +21,7 @@ place: {from: no-bundle, scheduler: sideways}
 
 
 async def next_message(connection: Any) -> dict[str, Any]:
-    return json.loads(await asyncio.wait_for(connection.read_message(), 60))
+    return json.loads(await asyncio.wait_for(connection.read_message(), 120))
 
 
 async def test_views_of_a_file_share_a_process_that_states_what_is_wrong(

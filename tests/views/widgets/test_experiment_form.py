@@ -198,7 +198,7 @@ def test_a_run_shows_its_experiment_and_is_told_its_frames(
             " {}}}"
         )
         talk.form._on_message(talk.form, {"view": "one", "message": said}, [])
-        assert talk.frames.get(timeout=20)
+        assert talk.frames.get(timeout=120)
     finally:
         talk.form.close()
 
