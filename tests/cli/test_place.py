@@ -11,6 +11,7 @@ from tests.tiers.placement.systems import two_exits
 from workbench.cli import place_run
 from workbench.deploy.stages import STAGES, Stage, Stages
 from workbench.foundation.files import sha256_of
+from workbench.tiers.placement import scheduler_plans
 from workbench.tiers.placement.assembly import assemble
 from workbench.tiers.placement.links import HEADER_BYTES
 from workbench.tiers.placement.profile import FrameTiming, Profile, StageTiming, read_profile
@@ -26,6 +27,12 @@ links: {end-cloud: {bandwidth: 8Mbit, rtt: 20ms, energy: 1uJ/B}}
 place: {from: bundle, objective: {p95_latency: 1s, accuracy: max}}
 privacy: {features: uint8}
 """
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the tests of plans: intervals, which nothing here looks at, take most of the time."""
+    monkeypatch.setattr(scheduler_plans, "_NUM_RESAMPLES", 4)
 
 
 def write_bundle(folder: Path) -> Path:

@@ -65,7 +65,7 @@ def test_trials_are_a_table_with_one_row_each(run: Run) -> None:
     assert table["state"].tolist() == ["complete", "complete", "pruned", "failed", "failed"]
     assert table["lr"].tolist() == [0.01, 0.1, 0.01, 0.01, 0.01]
     assert table["val_accuracy"].tolist()[:4] == [0.91, 0.95, 0.5, 0.9]
-    assert math.isnan(table["val_accuracy"][4])
+    assert math.isnan(table["val_accuracy"].tolist()[4])
     assert table["duration_s"][0] == pytest.approx(2.9)
     assert table["step"].tolist() == [40] * 5
 
@@ -222,7 +222,7 @@ def test_the_notebook_face_escapes_what_people_wrote(tmp_path: Path, url: str) -
             store, store.create_run(wb.Experiment(**{**EXPERIMENT, "name": name, "search": search}))
         )
         append(store, run.run_id, [*begin(), *trial_events(0, at_s=0, width=name)])  # pyright: ignore
-        shown = run._repr_html_()
+        shown = run._repr_html_() or ""
 
     assert html.escape(name) in shown
     assert "<script" not in shown

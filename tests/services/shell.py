@@ -22,7 +22,7 @@ class Shell:
         self.folder = folder
         self._capsys = capsys
 
-    def __call__(self, *words: str) -> tuple[int, str, str]:
+    def __call__(self, *words: str | Path) -> tuple[int, str, str]:
         self._capsys.readouterr()
         code = run_command([str(word) for word in words])
         captured = self._capsys.readouterr()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def free_pool(ray_head: Path) -> Iterator[None]:
     yield
 
     def is_free() -> bool:
-        status = ray.get(connect_pool().status.remote())
+        status: Any = ray.get(connect_pool().status.remote())
         return not status.leased and status.num_waiting == 0
 
     wait_until(is_free)

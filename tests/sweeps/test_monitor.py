@@ -126,9 +126,12 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         assert sorted(followed.trials["energy_wh"]) == pytest.approx([1.0, 2.0])
 
         fake_nvml_library.play(used[0], {**used[1], "xids": "79", "error": 15})
-        lost = wait_until(
-            lambda: (found := with_gpus()) and found.gpus[1].state == "lost" and found
-        )
+
+        def one_is_lost() -> NodeSample | None:
+            found = with_gpus()
+            return found if found and found.gpus[1].state == "lost" else None
+
+        lost = wait_until(one_is_lost)
         assert lost.gpus[0].state == "ok"
         picture = cluster_status(store, run_id)
         assert picture is not None

@@ -11,6 +11,7 @@ import pytest
 
 from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
 from tests.services.sweeps import Driving, Sweep
+from workbench.foundation.errors import Suggestion
 from workbench.foundation.events import DriverStarted, TrialReported
 from workbench.store.database import Store
 from workbench.sweeps import ledger
@@ -86,6 +87,8 @@ def test_a_server_that_stays_away_ends_the_driver_and_resume_goes_on(
     sweep.wait_for(TrialReported, lambda event: event.step == 5)
     with postgresql.away():
         error = driving.join(120)
+    assert error is not None
+    assert isinstance(error.next_step, Suggestion)
     assert error.next_step.words == ("resume", sweep.run_id)
     sweep.wait("lost")
     monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import psutil
 import pytest
@@ -18,23 +19,27 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
 ONE = Request("run")
 
 
-def run(task, origin, request: Request = ONE):
+def is_nothing_leased() -> bool:
+    status: Any = ray.get(connect_pool().status.remote())
+    return not status.leased
+
+
+def run(task, origin, request: Request = ONE) -> tuple[dict[str, float], int, Any]:
     """Run one trial on a leased worker; return its values, the process, and why it was given up."""
     gang = Gang.lease(request, timeout_s=120)
     try:
         gang.start(task, origin=origin)
-        values = {}
+        values: dict[str, float] = {}
         while True:
             progress = gang.next(timeout_s=120)
-            values |= {
-                name: value for event in progress.events for name, value in event.values.items()
-            }
+            events: list[Any] = progress.events
+            values |= {name: value for event in events for name, value in event.values.items()}
             if progress.ended is not None:
                 assert progress.ended.state == "complete", progress.ended.traceback
                 return values, gang.workers[0].pid, progress.unfit
     finally:
         gang.release()
-        wait_until(lambda: not ray.get(connect_pool().status.remote()).leased)
+        wait_until(is_nothing_leased)
 
 
 def test_a_trial_finds_nothing_of_another_one_in_its_process_but_what_its_own_modules_set(

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import ray
+from ray.exceptions import RayActorError
 
 from tests.services.waiting import wait_until
 from workbench.cluster.remote.code_origin import Origin
@@ -51,7 +53,7 @@ def run(task, origin: Origin, request: Request = ONE):
         gang.release()
 
 
-def pool_status():
+def pool_status() -> Any:
     return ray.get(connect_pool().status.remote())
 
 
@@ -119,7 +121,7 @@ def test_a_blocking_trial_stops_at_exactly_the_report_that_was_answered_with_sto
     gang = Gang.lease(ONE)
     gang.start(make_task("count", note=str(note)), blocking=True, origin=origin)
     for step in range(1, 6):
-        progress = gang.next(timeout_s=120)
+        progress: Any = gang.next(timeout_s=120)
         assert [event.step for event in progress.events] == [step]
         time.sleep(0.05)
         assert note.read_text() == str(step), "training goes on before it was allowed to"
@@ -136,7 +138,7 @@ def test_a_blocking_trial_waits_only_at_reports_of_an_objective(make_task, origi
     gang.start(make_task("count_apart", note=str(note)), blocking=True, origin=origin)
     seen = []
     while True:
-        progress = gang.next(timeout_s=120)
+        progress: Any = gang.next(timeout_s=120)
         seen += [event.step for event in progress.events]
         if progress.ended is not None:
             break
@@ -152,7 +154,7 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
 ):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
-    first = gang.next(timeout_s=120)
+    first: Any = gang.next(timeout_s=120)
     assert [event.step for event in first.events] == [1]
     assert gang.next(timeout_s=0.2).events == []
     progress = gang.stop(grace_s=0.5)
@@ -186,7 +188,7 @@ def test_an_idle_worker_that_was_killed_is_not_leased(make_task, origin):
     assert run(make_task("constant"), origin)[2] != worker
 
 
-def start_coordinator():
+def start_coordinator() -> Any:
     """Start an actor that holds a gang, as the trial of a sweep does."""
 
     class Coordinator:
@@ -196,7 +198,8 @@ def start_coordinator():
             self.gang.next()
             return os.getpid(), self.gang.workers[0].pid
 
-    return ray.remote(Coordinator).options(num_cpus=0.001).remote()
+    coordinators: Any = ray.remote(Coordinator)
+    return coordinators.options(num_cpus=0.001).remote()
 
 
 def test_what_a_killed_coordinator_held_comes_back(make_task, origin):
@@ -289,7 +292,7 @@ def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
     wait_until(lambda: pool_status().num_waiting == 1)
     ray.kill(coordinator)
     wait_until(lambda: pool_status().num_waiting == 0)
-    with pytest.raises(ray.exceptions.RayActorError):
+    with pytest.raises(RayActorError):
         ray.get(waiting)
     for gang in both:
         gang.release()

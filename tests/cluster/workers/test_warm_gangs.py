@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -19,8 +20,12 @@ WARM_UP = 10
 """Trials after which a process has loaded all that its trials need."""
 
 
+def pool_status() -> Any:
+    return ray.get(connect_pool().status.remote())
+
+
 def is_pool_free() -> bool:
-    status = ray.get(connect_pool().status.remote())
+    status = pool_status()
     return not status.leased and status.num_waiting == 0
 
 
@@ -28,7 +33,7 @@ def finish(gang: Gang):
     """Wait for the end of a gang's trial, give the workers back, and return how it ended."""
     deadline = time.monotonic() + 120
     progress = gang.next(timeout_s=120)
-    events = list(progress.events)
+    events: list[Any] = list(progress.events)
     while progress.ended is None:
         assert progress.lost is None, progress.message
         assert time.monotonic() < deadline, "the trial did not end in time"
@@ -63,10 +68,10 @@ def test_a_trial_takes_a_worker_that_is_being_prepared_instead_of_starting_anoth
     gang = Gang.lease(request, timeout_s=120)
     ray.get(prepared)
     pids = [worker.pid for worker in gang.workers]
-    assert ray.get(pool.status.remote()).idle_pids == ()
+    assert pool_status().idle_pids == ()
     gang.release()
     wait_until(is_pool_free)
-    assert list(ray.get(pool.status.remote()).idle_pids) == pids
+    assert list(pool_status().idle_pids) == pids
 
 
 def test_another_number_of_workers_from_trial_to_trial_finds_them_warm(make_task, origin):
@@ -80,11 +85,12 @@ def test_another_number_of_workers_from_trial_to_trial_finds_them_warm(make_task
 
 @pytest.mark.slow
 def test_nothing_of_a_gang_stays_behind_in_its_workers(make_task, origin):
-    task = make_task("add_up")
-    for trial in range(NUM_TRIALS):
+    task, pids = make_task("add_up"), []
+    for _ in range(WARM_UP):
         pids, _ = run(task, origin, 2)
-        if trial == WARM_UP:
-            before = {pid: measure(pid) for pid in pids}
+    before = {pid: measure(pid) for pid in pids}
+    for _ in range(NUM_TRIALS - WARM_UP):
+        pids, _ = run(task, origin, 2)
     after = {pid: measure(pid) for pid in pids}
     assert after.keys() == before.keys(), "the workers stay the same"
     grown = {
@@ -107,7 +113,7 @@ def measure(pid: int) -> dict[str, int]:
     }
 
 
-def start_coordinator():
+def start_coordinator() -> Any:
     """Start an actor that holds two workers which wait for each other, as the trial of a sweep
     does.
     """
@@ -119,7 +125,8 @@ def start_coordinator():
             self.gang.next()
             return os.getpid(), [worker.pid for worker in self.gang.workers]
 
-    return ray.remote(Coordinator).options(num_cpus=0.001).remote()
+    coordinators: Any = ray.remote(Coordinator)
+    return coordinators.options(num_cpus=0.001).remote()
 
 
 @pytest.mark.parametrize("ending", ["killed by the system", "ended by Ray", "dropped"])

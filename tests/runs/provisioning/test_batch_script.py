@@ -17,6 +17,7 @@ import pytest
 from tests.runs.provisioning.test_templates import node_of_slurm, rental
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
+from workbench.foundation.events import DriverStarted
 from workbench.runs.provisioning.slurm import batch_script
 from workbench.store.database import Store
 
@@ -115,6 +116,7 @@ def test_a_job_starts_ray_does_the_run_and_leaves_nothing(
         (row,) = store.runs()
         assert row.state == "complete"
         (started,) = store.events(row.run_id, types=["driver_started"])
+        assert isinstance(started.event, DriverStarted)
         assert started.event.num_cpus == 2  # one of each node
     assert re.search(r"\b[0-9a-f]{64}\b", said) is None  # the token
     assert list((tmp_path / "state").iterdir()) == []

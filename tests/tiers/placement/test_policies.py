@@ -78,7 +78,7 @@ def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_devi
     send_s=st.floats(0.001, 0.3),
     threshold=st.floats(0.1, 0.9),
 )
-@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_mapping_is_never_much_slower_than_the_better_of_end_and_end_cloud(
     *,
     devices: int,

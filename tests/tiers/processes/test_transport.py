@@ -8,6 +8,7 @@ import stat
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ AUTHORITY = Authority.create()
 """One for all tests of the file: making keys is not what they are about."""
 
 
-def identity(folder: Path, name: str, authority: Authority = AUTHORITY, **times: float) -> Identity:
+def identity(folder: Path, name: str, authority: Authority = AUTHORITY, **times: Any) -> Identity:
     authority.issue(name, folder, **times)
     return Identity.in_folder(folder, name)
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,9 @@ READING = {
 Call = Callable[..., Awaitable[Any]]
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    """A store with a run of 25 trials, one of which failed with a hostile message."""
-    path = str(tmp_path / "store.sqlite")
+def record_failures(folder: Path) -> str:
+    """Make a store with a run of 25 trials, one of which failed with a hostile message."""
+    path = str(folder / "store.sqlite")
     with Store.open(path) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT), run_id="digits-1")
         events = begin()
@@ -57,6 +57,11 @@ def address(tmp_path: Path) -> str:
         )
         append(store, run_id, [*events, *failed])
     return path
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return record_failures(tmp_path)
 
 
 def talk(
@@ -84,38 +89,67 @@ def talk(
     return log.read_text()
 
 
-def test_a_server_only_reads_unless_a_person_allows_more(address: str, tmp_path: Path) -> None:
+@dataclass
+class Reading:
+    """What a server that may only read has answered in one session."""
+
+    tools: list[Any]
+    instructions: str
+    answers: dict[str, Any]
+    log: str
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Reading:
+    """One session of an agent that reads: a server loads for seconds."""
+    folder = tmp_path_factory.mktemp("reading")
+    answers: dict[str, Any] = {}
+    seen: list[Any] = []
+
     async def work(client: Any, call: Call) -> None:
-        tools = (await client.list_tools()).tools
-        assert {tool.name for tool in tools} == READING
-        assert all(tool.output_schema for tool in tools)
-        refused = await call("enqueue", run="last", params={"lr": 0.1, "width": 8})
-        assert refused.is_error
+        seen[:] = (await client.list_tools()).tools, client.instructions
+        for name, (tool, arguments) in ASKED.items():
+            answers[name] = await call(tool, **arguments)
 
-    log = talk(address, work, folder=tmp_path)
-    assert "secret-value" not in log
+    log = talk(record_failures(folder), work, folder=folder)
+    return Reading(*seen, answers, log)
 
 
-def test_answers_are_short_typed_paged_and_name_the_next_step(address: str, tmp_path: Path) -> None:
-    async def work(_client: Any, call: Call) -> None:
-        first = (await call("list_trials", run="digits-1")).structured_content
-        assert len(first["trials"]) == 20
-        assert first["num_pages"] == 2
-        assert "page is 1" in first["next_step"]
-        second = (await call("list_trials", run="digits-1", page=1)).structured_content
-        assert len(second["trials"]) == 5
-        beyond = await call("list_trials", run="digits-1", page=2)
-        assert beyond.is_error
-        assert "from 0 to 1" in beyond.content[0].text
-        run = (await call("show_run", run="digits")).structured_content
-        assert run["counts"] == {"complete": 24, "failed": 1}
-        curve = (await call("read_curve", run="digits-1", trial=3)).structured_content
-        assert curve["values"][-1] == 0.5
-        state = (await call("read_sampler", run="digits-1", num_proposals=2)).structured_content
-        assert len(state["proposals"]) == 2
-        assert all(1e-4 <= params["lr"] <= 0.5 for params in state["proposals"])
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "enqueue": ("enqueue", {"run": "last", "params": {"lr": 0.1, "width": 8}}),
+    "first page": ("list_trials", {"run": "digits-1"}),
+    "second page": ("list_trials", {"run": "digits-1", "page": 1}),
+    "page beyond": ("list_trials", {"run": "digits-1", "page": 2}),
+    "run": ("show_run", {"run": "digits"}),
+    "curve": ("read_curve", {"run": "digits-1", "trial": 3}),
+    "sampler": ("read_sampler", {"run": "digits-1", "num_proposals": 2}),
+    "weird runs": ("list_runs", {"state": "weird"}),
+    "weird trials": ("list_trials", {"run": "last", "state": "weird"}),
+    "failures": ("list_failures", {"run": "digits-1"}),
+}
 
-    talk(address, work, folder=tmp_path)
+
+def test_a_server_only_reads_unless_a_person_allows_more(reading: Reading) -> None:
+    assert {tool.name for tool in reading.tools} == READING
+    assert all(tool.output_schema for tool in reading.tools)
+    assert reading.answers["enqueue"].is_error
+    assert "secret-value" not in reading.log
+
+
+def test_answers_are_short_typed_paged_and_name_the_next_step(reading: Reading) -> None:
+    answers = reading.answers
+    first = answers["first page"].structured_content
+    assert len(first["trials"]) == 20
+    assert first["num_pages"] == 2
+    assert "page is 1" in first["next_step"]
+    assert len(answers["second page"].structured_content["trials"]) == 5
+    assert answers["page beyond"].is_error
+    assert "from 0 to 1" in answers["page beyond"].content[0].text
+    assert answers["run"].structured_content["counts"] == {"complete": 24, "failed": 1}
+    assert answers["curve"].structured_content["values"][-1] == 0.5
+    state = answers["sampler"].structured_content
+    assert len(state["proposals"]) == 2
+    assert all(1e-4 <= params["lr"] <= 0.5 for params in state["proposals"])
 
 
 def test_the_best_of_a_run_with_repeats_is_their_mean_as_everywhere_else(tmp_path: Path) -> None:
@@ -133,26 +167,20 @@ def test_the_best_of_a_run_with_repeats_is_their_mean_as_everywhere_else(tmp_pat
     assert line.best == pytest.approx(0.8)  # not 0.9, the lucky one of the first configuration
 
 
+@pytest.mark.parametrize("asked", ["weird runs", "weird trials"])
 def test_a_state_that_does_not_exist_is_answered_with_those_that_do(
-    address: str, tmp_path: Path
+    reading: Reading, asked: str
 ) -> None:
-    async def work(_client: Any, call: Call) -> None:
-        for tool, arguments in (("list_runs", {}), ("list_trials", {"run": "last"})):
-            refused = await call(tool, state="weird", **arguments)
-            assert refused.is_error
-            assert "'complete'" in refused.content[0].text
-
-    talk(address, work, folder=tmp_path)
+    refused = reading.answers[asked]
+    assert refused.is_error
+    assert "'complete'" in refused.content[0].text
 
 
-def test_text_of_programs_is_marked_as_data(address: str, tmp_path: Path) -> None:
-    async def work(client: Any, call: Call) -> None:
-        failures = (await call("list_failures", run="digits-1")).structured_content["failures"]
-        assert failures[0]["message"] == {"data": f"ValueError: {HOSTILE}"}
-        assert failures[0]["traceback"] == {"data": f"Traceback\n{HOSTILE}"}
-        assert "never instructions" in client.instructions
-
-    talk(address, work, folder=tmp_path)
+def test_text_of_programs_is_marked_as_data(reading: Reading) -> None:
+    failures = reading.answers["failures"].structured_content["failures"]
+    assert failures[0]["message"] == {"data": f"ValueError: {HOSTILE}"}
+    assert failures[0]["traceback"] == {"data": f"Traceback\n{HOSTILE}"}
+    assert "never instructions" in reading.instructions
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "digits-1/../x", "\x1b[31m", "'; drop table"])
@@ -273,19 +301,17 @@ def test_an_agent_proposes_code_and_the_referee_decides(
         peek = await call("propose_code", title="peek", patch=CHANGE.format('open("test.csv")'))
         assert "names the test data test.csv" in peek.content[0].text
         better = await call("propose_code", title="better", patch=CHANGE.format(0.3))
-        assert better.structured_content["trials_left"] == 3
+        assert better.structured_content["trials_left"] == 0
         decision = (await call("decide", candidate="proposal-1")).structured_content
         assert decision["decision"] == "better"
         assert decision["effect"] == pytest.approx(0.3, abs=0.05)
-        beyond = await call("propose_code", title="again", patch=CHANGE.format(0.4))
-        assert not beyond.is_error
         last = await call("propose_code", title="too many", patch=CHANGE.format(0.5))
         assert last.is_error
-        assert "0 trials of 9 are left" in last.content[0].text
+        assert "0 trials of 6 are left" in last.content[0].text
         run = (await call("show_run", run="last")).structured_content
-        assert "agent tester: start: trains proposal-2: again" in run["agents"][0]["data"]
+        assert "agent tester: start: trains proposal-1: better" in run["agents"][0]["data"]
 
-    options = ["train.yaml", "--allow", "propose,code", "--session", "night", "--trials", "9"]
+    options = ["train.yaml", "--allow", "propose,code", "--session", "night", "--trials", "6"]
     guard = ["--protect", "evaluate.py", "--test-data", "../test.csv", "--agent", "tester"]
     talk(address, work, *options, *guard, "--launcher", "inline", folder=project)
     with Store.open(address) as store:

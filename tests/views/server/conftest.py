@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,17 @@ import pytest
 
 # For the tests of this folder only: named as a plugin, it would give every test a loop.
 from pytest_jupyter.jupyter_server import *  # noqa: F403
+from pytest_jupyter.jupyter_server import jp_fetch as impatient_fetch  # noqa: F401
 
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.experiment import Experiment
 from workbench.store.database import Store
+
+
+@pytest.fixture
+def jp_fetch(impatient_fetch: Callable[..., Any]) -> Callable[..., Any]:  # noqa: F811
+    """Requests that wait for a busy machine: those of pytest-jupyter give up after 20 s."""
+    return functools.partial(impatient_fetch, request_timeout=120)
 
 
 @pytest.fixture

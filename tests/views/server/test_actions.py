@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,10 @@ def test_starting_returns_as_soon_as_the_run_is_stored_and_leaves_it_to_its_driv
         done = ActionRunner(feed, tmp_path).do(
             Action(kind="start", arguments={"path": "slow.yaml"})
         )
-        assert done.run_id is not None
-        assert store.run(done.run_id).state == "waiting"
+        started = done.run_id
+        assert started is not None
+        assert store.run(started).state == "waiting"
     finally:
         (tmp_path / "go").touch()
         feed.close()
-    wait_until(lambda: time.sleep(0.1) or store.run(done.run_id).state == "running")
+    wait_until(lambda: store.run(started).state == "running", every_s=0.1)

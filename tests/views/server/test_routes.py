@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,26 @@ from tests.builders.frames import read_frame
 from tests.builders.recorded_runs import EXPERIMENT, HOSTILE, SVG, append, attach, finish
 from workbench.experiment import Experiment
 from workbench.store.database import Store
+from workbench.views.server import figure_process
+from workbench.views.server.figure_process import FigureRenderer
+
+
+@pytest.fixture(scope="module")
+def figure_pool() -> Iterator[ProcessPoolExecutor]:
+    """A process that draws for all tests of this file: it loads for seconds."""
+    with figure_process._one_process() as pool:
+        yield pool
+
+
+@pytest.fixture(autouse=True)
+def _drawn_in_one_process(
+    figure_pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(renderer: FigureRenderer, _: object) -> None:
+        renderer._pool = None
+
+    monkeypatch.setattr(figure_process, "_one_process", lambda: figure_pool)
+    monkeypatch.setattr(FigureRenderer, "_end", leave)
 
 
 def api_routes(jp_serverapp: Any) -> list[str]:
@@ -135,7 +157,9 @@ class TestReading:
         page = (await jp_fetch("workbench", "api", "runs", run_id, "report")).body.decode()
         assert HOSTILE not in page
 
-    async def test_figures_show_the_trials_that_a_filter_leaves(self, jp_fetch, run_id):
+    async def test_figures_are_plotly_documents_of_the_trials_that_a_filter_leaves(
+        self, jp_fetch, run_id
+    ):
         async def get(**params):
             answer = await jp_fetch(
                 "workbench", "api", "runs", run_id, "figures", "timeline", params=params
@@ -145,20 +169,15 @@ class TestReading:
         def trials(figure):
             return {item[0] for trace in figure["data"] for item in trace.get("customdata", ())}
 
-        found = trials(await get())
+        whole = await get()
+        assert whole["layout"]["title"]["text"]
+        found = trials(whole)
         assert len(found) > 1
         assert trials(await get(filter=f"trial = {min(found)}", colour="lr")) == {min(found)}
         for wrong in ({"filter": "nothing < 1"}, {"colour": "nothing"}):
             with pytest.raises(HTTPClientError) as caught:
                 await get(**wrong)
             assert caught.value.code in (400, 404)
-
-    async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
-        found = json.loads(
-            (await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body
-        )
-        assert found["data"]
-        assert found["layout"]["title"]["text"]
 
     async def test_the_report_is_a_page_in_a_sandbox(self, jp_fetch, run_id):
         answer = await jp_fetch("workbench", "api", "runs", run_id, "report")

@@ -128,7 +128,7 @@ def test_an_experiment_is_assigned_and_saved_in_python_and_the_view_follows(
         with pytest.raises(
             ExperimentError, match="is not an experiment; allowed: an experiment, the path"
         ):
-            talk.form.experiment = wrong
+            talk.form.experiment = wrong  # pyright: ignore[reportAttributeAccessIssue]
     assert talk.form.experiment == other
 
 
@@ -205,7 +205,7 @@ def test_a_run_shows_its_experiment_and_is_told_its_frames(
 
 def test_where_no_widget_is_shown_the_experiment_remains_as_text(talk: Talk) -> None:
     talk.edit(("name", "<b>"))
-    forms, _ = talk.form._repr_mimebundle_()
+    forms, _ = talk.form._repr_mimebundle_() or ({}, {})
     assert "name: &lt;b&gt;" in forms["text/html"]
 
 

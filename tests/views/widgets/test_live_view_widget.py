@@ -30,7 +30,7 @@ def test_a_run_becomes_a_widget_that_brings_view_and_snapshot(tmp_path: Path, bu
 
     assert (shown.run_id, shown.height, shown._esm) == (run_id, 300, built.read_text())
     assert "trial 1: val_accuracy = 0.95" in shown.snapshot
-    forms, _ = shown._repr_mimebundle_()
+    forms, _ = shown._repr_mimebundle_() or ({}, {})
     assert forms["application/vnd.jupyter.widget-view+json"]["model_id"] == shown.model_id
     assert forms["text/html"] == shown.snapshot
 
