@@ -81,6 +81,18 @@ def write_model(
     return model.eval()
 
 
+def write_encoder(folder: Path) -> None:
+    """Write a tiny BERT, which reads texts in both directions, with its tokenizer."""
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.BertModel(transformers.BertConfig(**SIZES))
+    model.save_pretrained(folder)
+    write_tokenizer(folder, None)
+
+
 def conversations(num: int = 60) -> list[dict[str, Any]]:
     """Return conversations of one to three turns, in which the assistant repeats the user."""
     draw = random.Random(0)

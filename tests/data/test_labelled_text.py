@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.language_models import write_tokenizer
 from workbench.data import load
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
 from workbench.foundation.errors import DataError, ExperimentError
@@ -77,3 +78,40 @@ def test_what_is_missing_is_named(tmp_path, options, message):
 def test_columns_of_no_table_are_refused():
     with pytest.raises(ExperimentError, match="needs a table"):
         load("labelled_text", {"text": "review"})
+
+
+def test_tokens_of_a_tokenizer_are_padded_only_as_far_as_the_longest_text_of_a_batch(tmp_path):
+    tokenizer = write_tokenizer(tmp_path)
+    texts = [f"{'red ' * number}cat" for number in range(1, 41)]
+    frame = pd.DataFrame({"text": texts, "label": ["odd", "even"] * 20})
+    frame.to_csv(tmp_path / "texts.csv", index=False)
+    options = {"path": str(tmp_path / "texts.csv"), "tokenizer": str(tmp_path), "context": 30}
+    data = load("labelled_text", options)
+    known = {text: tokenizer(text)["input_ids"][:30] for text in texts}
+    seen = {}
+    for split in (data.train, data.validation):
+        inputs, targets = split.batch(np.arange(len(split)))
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        assert ids.shape[1] == mask.sum(axis=1).max()
+        for row, kept, target in zip(ids, mask, targets, strict=True):
+            assert kept.tolist() == sorted(kept, reverse=True)
+            seen[tuple(row[: kept.sum()])] = data.class_names[target]
+    labels = dict(zip(texts, frame["label"], strict=True))
+    short = {tuple(ids): labels[text] for text, ids in known.items() if len(ids) < 30}
+    assert len(short) > 10
+    assert short.items() <= seen.items()
+    assert data.vocabulary_size == len(tokenizer)
+    assert data.tokens_per_sample == pytest.approx(
+        np.mean(
+            [
+                data.train.batch(np.array([row]))[0]["attention_mask"].sum()
+                for row in range(len(data.train))
+            ]
+        )
+    )
+
+
+def test_a_tokenizer_leaves_no_vocabulary_to_learn(tmp_path):
+    options = {"path": "texts.csv", "tokenizer": str(tmp_path), "vocabulary": 100}
+    with pytest.raises(ExperimentError, match="own vocabulary"):
+        load("labelled_text", options)

@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from tests.builders.language_models import conversations, write_lines, write_model
+from tests.builders.language_models import (
+    conversations,
+    write_encoder,
+    write_lines,
+    write_model,
+)
 from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
-from workbench.experiment import Experiment
+from workbench.experiment import Component, Experiment, Objective
+from workbench.experiment.training_section import LowRankAdapter
 from workbench.foundation.events import Event, TrialReported
 from workbench.training import assembly, checkpoint
 from workbench.training.loading import load_trial_data
@@ -468,3 +474,70 @@ def test_two_workers_that_divide_the_weights_train_the_adapter_of_one(strategy, 
     assert stored.keys() == alone.keys()
     for name, value in alone.items():
         torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
+
+
+def classified_texts(folder: Path) -> Experiment:
+    """Return an experiment that tells texts with a colour from texts with an animal."""
+    words = ("one", "two", "three")
+    lines = ["text,label"]
+    for number in range(120):
+        filling = " ".join(words[(number + place) % 3] for place in range(number % 4 + 1))
+        word, label = (("red", "colour"), ("cat", "animal"))[number % 2]
+        lines.append(f"{filling} {word},{label}")
+    (folder / "texts.csv").write_text("\n".join(lines))
+    return experiment(folder).model_copy(
+        update={
+            "data": Component(
+                name="labelled_text",
+                options={
+                    "path": str(folder / "texts.csv"),
+                    "tokenizer": str(folder),
+                    "context": 16,
+                },
+            ),
+            "objectives": (Objective(metric="val_accuracy", goal="maximize"),),
+        }
+    )
+
+
+# Llama finds the last token of a text by its padding, and BERT hides padding by a mask.
+@pytest.mark.parametrize(
+    ("config", "adapter"), [("LlamaConfig", {"rank": 4}), ("BertConfig", None)], ids=str
+)
+def test_a_classifier_learns_and_loads_in_plain_transformers_and_peft(config, adapter, tmp_path):
+    from transformers import AutoModelForSequenceClassification
+
+    folder = tmp_path / "base"
+    if config == "BertConfig":
+        write_encoder(folder)
+    else:
+        write_model(folder, config, initializer_range=0.3)
+    written = classified_texts(folder)
+    training = written.training.model_copy(
+        update={"epochs": 4, "adapter": adapter and LowRankAdapter(**adapter)}
+    )
+    written = written.model_copy(update={"training": training})
+    values = train(written, tmp_path)
+    assert values["val_accuracy"] == 1.0
+    weights = tmp_path / "weights.safetensors"
+    write_weights(tmp_path / "checkpoints" / "best.pt", weights)
+    trained, _ = read_model(written, {}, weights)
+    inputs, _ = load_trial_data("run", written, SEED).validation.batch(np.arange(20))
+    batch = {name: torch.from_numpy(part) for name, part in inputs.items()}
+    assert not bool(batch["attention_mask"].all())
+    with torch.no_grad():
+        expected = trained(**batch)
+    write_language_model(written, {}, weights, tmp_path)
+    merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    alone = []
+    if adapter:
+        peft = pytest.importorskip("peft")
+        base = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+        base.config.pad_token_id = merged.config.pad_token_id
+        alone = [peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()]
+    for model in (merged, *alone):
+        with torch.no_grad():
+            for row in range(20):  # one text at a time needs no padding
+                length = int(batch["attention_mask"][row].sum())
+                scores = model(input_ids=batch["input_ids"][row : row + 1, :length]).logits
+                torch.testing.assert_close(scores[0], expected[row], rtol=1e-4, atol=1e-4)

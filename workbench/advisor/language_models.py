@@ -104,7 +104,10 @@ def predict_memory(
         `config.json` can be read here.
     """
     model = experiment.model
+    data = experiment.data
     if model is None or model.name != "hf" or not model.options.get("path"):
+        return None
+    if data is None or data.name == "labelled_text":  # a classifier has no scores of tokens
         return None
     try:
         sizes = read_language_model(Path(str(model.options["path"])).expanduser())
@@ -118,7 +121,7 @@ def predict_memory(
         weights=training.base_weights,
         optimizer=training.optimizer,
         recompute=plan.get("recompute", "none") != "none",
-        sequence=None if experiment.data is None else experiment.data.options.get("sequence"),
+        sequence=data.options.get("sequence"),
         micro_batch=plan.get("micro_batch"),
         gpus=plan.get("workers") if is_divided else None,
         scores_at_once=float(SCORES_AT_ONCE),

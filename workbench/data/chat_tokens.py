@@ -51,6 +51,50 @@ class Tokens(NamedTuple):
     is_counted: np.ndarray
 
 
+def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
+    """Return the tokenizer of transformers in a folder. Nothing is downloaded, and no code runs.
+
+    Args:
+        folder: The folder of a model of transformers, or of a tokenizer.
+        field: The dotted field that contains the folder.
+
+    Raises:
+        DataError: If the folder has no tokenizer that can be read.
+        MissingDependencyError: If transformers is not installed.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"tokens of a folder need the package transformers: {first_line_of(error)}",
+            field=field,
+            next_step=f"Install it: {install_command('hf')}",
+        ) from error
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is not a folder",
+            field=field,
+            allowed="the folder of a tokenizer of transformers",
+            next_step=f"Relative paths start in {Path.cwd()}. Nothing is downloaded.",
+        )
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # of many libraries, by kind of tokenizer
+        raise DataError(
+            f"{folder} has no tokenizer that can be read: {first_line_of(error)}",
+            field=field,
+            allowed="a folder with tokenizer.json and tokenizer_config.json",
+        ) from error
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that a tokenizer may consist of."""
+    names = ("tokenizer*", "*.jinja", "special_tokens_map.json", "vocab*", "merges*", "config.json")
+    return sorted({file for name in names for file in folder.glob(name) if file.is_file()})
+
+
 class ChatTokenizer:
     """The tokenizer of a model, with its chat template."""
 
@@ -65,31 +109,7 @@ class ChatTokenizer:
             DataError: If the folder has no tokenizer that can be read.
             MissingDependencyError: If transformers is not installed.
         """
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"conversations need the package transformers: {first_line_of(error)}",
-                field=field,
-                next_step=f"Install it: {install_command('hf')}",
-            ) from error
-        if not folder.is_dir():
-            raise DataError(
-                f"{folder} is not a folder",
-                field=field,
-                allowed="the folder of a tokenizer of transformers",
-                next_step=f"Relative paths start in {Path.cwd()}. Nothing is downloaded.",
-            )
-        try:
-            loaded: Any = AutoTokenizer.from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:  # of many libraries, by kind of tokenizer
-            raise DataError(
-                f"{folder} has no tokenizer that can be read: {first_line_of(error)}",
-                field=field,
-                allowed="a folder with tokenizer.json and tokenizer_config.json",
-            ) from error
+        loaded = load_tokenizer(folder, field=field)
         self.loaded = loaded
         self._field = field
         self.is_plain = not loaded.chat_template

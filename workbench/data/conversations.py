@@ -21,7 +21,7 @@ from pydantic import Field
 from workbench.data.batches import Groups, epoch_indices
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.chat_records import Conversation, read_conversations
-from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens
+from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens, tokenizer_files
 from workbench.data.masks import IGNORED
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.splits import Datasets
@@ -126,7 +126,9 @@ class ConversationsOptions(DatasetOptions):
         assert self.tokenizer is not None
         made_from = {
             "files": [file_stamp(file) for file in files],
-            "tokenizer": [file_stamp(file) for file in _files_of(self.tokenizer.expanduser())],
+            "tokenizer": [
+                file_stamp(file) for file in tokenizer_files(self.tokenizer.expanduser())
+            ],
             "seed": seed,
             "options": self.model_dump(
                 mode="json", exclude={"path", "tokenizer", "validation", "similar_lengths"}
@@ -243,12 +245,6 @@ def _parts_of_groups(
 def _digest(conversation: Conversation) -> bytes:
     tools = json.dumps(conversation.tools, sort_keys=True, default=str)
     return hashlib.sha256(f"{conversation.identity}\n{tools}".encode()).digest()
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """Return the files that a tokenizer may consist of."""
-    names = ("tokenizer*", "*.jinja", "special_tokens_map.json", "vocab*", "merges*", "config.json")
-    return sorted({file for name in names for file in folder.glob(name) if file.is_file()})
 
 
 def _documents(

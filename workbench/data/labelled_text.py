@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import ast
 import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.chat_tokens import load_tokenizer, tokenizer_files
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.plain_frames import column_of
 from workbench.data.reading import Reading, some_of
@@ -37,8 +41,9 @@ class LabelledTextOptions(DatasetOptions):
     """A table with a column of texts and one of their classes, to classify texts.
 
     A text becomes its words and signs, in small letters. The vocabulary is learned from the train
-    texts. Without a path, the texts are functions of Python's standard library, and the class of
-    each is its package.
+    texts. If a model of transformers is trained by its folder, a text becomes tokens of the model's
+    tokenizer. Without a path, the texts are functions of Python's standard library, and the class
+    of each is its package.
     """
 
     path: Path | None = Field(
@@ -59,12 +64,21 @@ class LabelledTextOptions(DatasetOptions):
         description="The column to predict.",
         json_schema_extra={"column_of": "path"},
     )
-    context: int = Field(64, ge=1, le=65_536, description="Words of a text that are read.")
+    context: int = Field(
+        64, ge=1, le=65_536, description="Words, or tokens of a tokenizer, of a text that are read."
+    )
     vocabulary: int = Field(
         5_000,
         ge=3,
         le=1_000_000,
         description="Number of the most frequent words that are told apart.",
+    )
+    tokenizer: Path | None = Field(
+        None,
+        description=(
+            "The folder of a tokenizer of transformers. By default, the folder of the model if it"
+            " is one of transformers, and otherwise texts become words."
+        ),
     )
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of the texts of each class that is held out."
@@ -78,6 +92,10 @@ class LabelledTextOptions(DatasetOptions):
                 raise ExperimentError(
                     "needs a table", field=option, next_step="Set path to a file."
                 )
+        if self.tokenizer is not None and "vocabulary" in self.model_fields_set:
+            raise ExperimentError(
+                "a tokenizer has its own vocabulary", field="vocabulary", next_step="Remove it."
+            )
         return self
 
     def find_task(self) -> Task:
@@ -91,17 +109,44 @@ class LabelledTextOptions(DatasetOptions):
         if self.path is not None:
             path = existing_path(self.path)
             version = file_stamp(path)
+        tokenizer, files = None, []
+        if self.tokenizer is not None:
+            folder = self.tokenizer.expanduser()
+            tokenizer = load_tokenizer(folder)
+            files = [file_stamp(file) for file in tokenizer_files(folder)]
         made_from = {
             "file": version,
             "seed": seed,
-            "options": self.model_dump(mode="json", exclude={"path"}),
+            "tokenizer": files,
+            "options": self.model_dump(mode="json", exclude={"path", "tokenizer"}),
         }
         code = [__file__, str(Path(__file__).with_name("tokens.py"))]
         made = cached(
-            "labelled_text", made_from, lambda: self._encode(path, seed), code=code, folder=cache
+            "labelled_text",
+            made_from,
+            lambda: self._encode(path, seed, tokenizer),
+            code=code,
+            folder=cache,
         )
         arrays = made.arrays
         names = tuple(made.facts["class_names"])
+        if tokenizer is not None:
+            parts = {
+                part: TokenizedTexts.of(arrays, part)
+                for part in ("train", "validation", "test")
+                if f"{part}_inputs" in arrays
+            }
+            return Datasets(
+                name="labelled_text",
+                task="classification",
+                train=parts["train"],
+                validation=parts["validation"],
+                test=parts.get("test"),
+                input_shape=(self.context,),
+                num_outputs=len(names),
+                vocabulary_size=len(tokenizer),
+                class_names=names,
+            )
         vocabulary = tuple(made.facts["vocabulary"])
         return Datasets(
             name="labelled_text",
@@ -116,8 +161,10 @@ class LabelledTextOptions(DatasetOptions):
             token_names=vocabulary,
         )
 
-    def reading(self, *, seed: int) -> Reading:
+    def reading(self, *, seed: int) -> Reading | None:
         """Return how words become numbers, as DatasetOptions.reading does."""
+        if self.tokenizer is not None:
+            return None
         datasets = self.load(seed=seed, cache=None)
         indices = some_of(min(len(datasets.train), 500))
         return Reading(
@@ -128,27 +175,32 @@ class LabelledTextOptions(DatasetOptions):
             target=self.target,
         )
 
-    def _encode(self, path: Path | None, seed: int) -> Cached:
+    def _encode(self, path: Path | None, seed: int, tokenizer: Any) -> Cached:
         texts, names, targets = _functions() if path is None else self._read(path)
-        train, validation, test = split_in_three(
+        places = split_in_three(
             len(texts),
             validation_fraction=self.validation_fraction,
             test_fraction=self.test_fraction,
             seed=seed,
             classes=targets,
         )
-        tokens = [split_text(text, _WORDS) for text in texts]
-        vocabulary = learn_vocabulary((tokens[place] for place in train), self.vocabulary)
-        inputs = encode_texts(tokens, vocabulary, self.context)
+        facts: dict[str, Any] = {"class_names": names}
+        encoded: dict[str, np.ndarray] = {"targets": targets}
+        if tokenizer is None:
+            tokens = [split_text(text, _WORDS) for text in texts]
+            vocabulary = learn_vocabulary((tokens[place] for place in places[0]), self.vocabulary)
+            encoded["inputs"] = encode_texts(tokens, vocabulary, self.context)
+            facts["vocabulary"] = list(vocabulary)
+        else:
+            encoded["inputs"], encoded["lengths"] = _tokenized(texts, tokenizer, self.context)
+            facts["vocabulary"] = []
         arrays = {
-            "train_inputs": inputs[train],
-            "train_targets": targets[train],
-            "validation_inputs": inputs[validation],
-            "validation_targets": targets[validation],
+            f"{part}_{name}": values[chosen]
+            for part, chosen in zip(("train", "validation", "test"), places, strict=True)
+            for name, values in encoded.items()
+            if len(chosen)
         }
-        if len(test):
-            arrays |= {"test_inputs": inputs[test], "test_targets": targets[test]}
-        return Cached(arrays, {"class_names": names, "vocabulary": list(vocabulary)})
+        return Cached(arrays, facts)
 
     def _read(self, path: Path) -> tuple[list[str], list[str], np.ndarray]:
         table = read_table(path)
@@ -172,6 +224,61 @@ class LabelledTextOptions(DatasetOptions):
                 next_step="Remove these rows from the file, or write such a class as another word.",
             )
         return [str(text) for text in texts], *number_classes(targets)
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Texts as tokens of a tokenizer, each with a class.
+
+    Attributes:
+        inputs: Token ids of (texts, context), int32, of which each row ends with padding.
+        lengths: How many ids of each row are tokens of its text.
+        targets: The class of each text.
+    """
+
+    inputs: np.ndarray = field(repr=False)
+    lengths: np.ndarray = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], part: str) -> TokenizedTexts:
+        """Return a part of cached arrays: train, validation or test."""
+        return cls(*(arrays[f"{part}_{name}"] for name in ("inputs", "lengths", "targets")))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all texts, without padding."""
+        return int(self.lengths.sum())
+
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return `input_ids` and `attention_mask`, as long as the longest text, and targets."""
+        lengths = self.lengths[indices]
+        width = int(lengths.max(initial=1))
+        mask = np.arange(width) < lengths[:, None]
+        named = {
+            "input_ids": self.inputs[indices, :width].astype(np.int64),
+            "attention_mask": mask.astype(np.int64),
+        }
+        return named, self.targets[indices]
+
+
+def _tokenized(texts: Sequence[str], tokenizer: Any, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the token ids of texts, padded to the same length, and the length of each text."""
+    rows = tokenizer(list(texts), truncation=True, max_length=context, verbose=False)["input_ids"]
+    inputs = np.zeros((len(rows), context), dtype=np.int32)
+    for number, row in enumerate(rows):
+        inputs[number, : len(row)] = row
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    if not lengths.all():
+        raise DataError(
+            f"{(lengths == 0).sum()} texts have no token",
+            field="data.path",
+            next_step="Remove empty texts.",
+        )
+    return inputs, lengths
 
 
 def _functions() -> tuple[list[str], list[str], np.ndarray]:

@@ -731,7 +731,9 @@ def _check_versions(experiment: Experiment) -> None:
 
 def _with_tokenizer(data: Component | None, model: Component | None) -> Component | None:
     """Return data that is read with the tokenizer of the model, if it needs one and names none."""
-    if data is None or model is None or data.name != "conversations" or model.name != "hf":
+    if data is None or model is None or model.name != "hf":
+        return data
+    if data.name not in ("conversations", "labelled_text"):
         return data
     folder = model.options.get("path")
     if folder is None or data.options.get("tokenizer") is not None:

@@ -1,4 +1,4 @@
-"""Language models of transformers from a local folder, with their own loss.
+"""Models of transformers from a local folder: language models with their own loss, and classifiers.
 
 Nothing is downloaded, weights are read from safetensors only, and code in the folder runs only if
 the user asks for it. The scores of a large vocabulary are the largest tensor of a step, so the loss
@@ -55,35 +55,38 @@ PREFIX = "inner."
 """Where the names of weights of a `LanguageModel` differ from those that transformers gives."""
 
 
-class LanguageModel(nn.Module):
-    """A model of transformers that predicts the next token, and the loss of its predictions.
+class FolderModel(nn.Module):
+    """A model of transformers in a folder.
 
     Attributes:
         inner: The model of transformers. It has no values before `load`.
-        computes_losses: Whether a call with labels returns `TokenLosses`. Otherwise it returns
-            scores.
     """
 
-    def __init__(self, folder: Path, **how: Any) -> None:
+    _KIND = ""
+    """The class of transformers that builds the model, and the task of its adapter in PEFT."""
+    _PEFT_TASK = ""
+
+    def __init__(self, folder: Path, *, num_classes: int | None = None, **how: Any) -> None:
         """Build the model without its weights.
 
         Args:
             folder: The folder of the model.
+            num_classes: The classes that it tells apart, if it is a classifier.
             **how: The arguments of `_from_config`.
 
         Raises:
-            ExperimentError: If the folder holds no language model.
+            ExperimentError: If the folder holds no such model.
             MissingDependencyError: If transformers is not installed.
         """
         super().__init__()
         self._folder = folder
-        self._how = how
+        self._how = {**how, "kind": self._KIND}
         self._config = read_config(folder, runs_code=how["runs_code"])
+        if num_classes is not None:
+            self._config.num_labels = num_classes
         is_fake = detect_fake_mode() is not None
         with contextlib.nullcontext() if is_fake else torch.device("meta"):
-            self.inner: Any = _from_config(self._config, folder, **how)
-        self.computes_losses = True
-        self._heads = _ScoreRules.of(self._config)
+            self.inner: Any = _from_config(self._config, folder, **self._how)
 
     @property
     def config(self) -> Any:
@@ -138,14 +141,99 @@ class LanguageModel(nn.Module):
             how = {**self._how, "dtype": dtype}
             if stored == "nf4":
                 how["quantization_config"] = _in_four_bits()
-            self.inner = _pretrained(self._folder, **how)
+            self.inner = _pretrained(self._folder, self._config, **how)
             note = f"weights: {self._folder}"
             if stored != "fp32":
                 note += f" in {stored}"
         else:
             self.inner = _from_config(self._config, self._folder, **self._how).to(dtype)
             note = "weights: new values"
-        if self.computes_losses and not self._has_known_head():
+        return note
+
+    def train_in_single_precision(self) -> None:
+        """Keep trained weights in single precision, whatever those below an adapter are stored in.
+
+        Small updates would be lost to rounding otherwise.
+        """
+        for item in self.parameters():
+            if item.requires_grad:
+                item.data = item.data.float()
+
+    def store_only_trained(self) -> None:
+        """Leave the weights that are not trained out of checkpoints, as they are in the folder."""
+        trained = {name for name, item in self.named_parameters() if item.requires_grad}
+
+        def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+            for name in [name for name in state if name.removeprefix(prefix) not in trained]:
+                del state[name]
+
+        def expect_no_others(_: nn.Module, keys: Any) -> None:
+            keys.missing_keys[:] = [name for name in keys.missing_keys if name in trained]
+
+        self.register_state_dict_post_hook(leave_out)
+        self.register_load_state_dict_post_hook(expect_no_others)
+
+    def write(self, folder: Path, *, has_adapter: bool, is_of_folder: bool = True) -> str:
+        """Write the model and its tokenizer as transformers does, and its adapter as PEFT does.
+
+        Args:
+            folder: A folder. The model is written to `model`, an adapter also to `adapter`.
+            has_adapter: Whether the model has an adapter. It is merged into the model.
+            is_of_folder: Whether the weights that were not trained are those in the folder of the
+                model.
+
+        Returns:
+            What was written, for readers.
+        """
+        about = "`model/` is the trained model for transformers."
+        if has_adapter:
+            about += " The adapter is merged into it"
+            reason = None
+            if not is_of_folder:
+                reason = "it was trained on other weights than those in the folder of the model"
+            elif not can_write_adapter(self.inner):
+                reason = "weights that PEFT cannot store beside it were trained too"
+            if reason is None:
+                (folder / "adapter").mkdir(parents=True)
+                where = folder / "adapter"
+                write_adapter(self.inner, where, self._folder.absolute(), self._PEFT_TASK)
+                about += ", and also stored alone in `adapter/`, for PEFT."
+            else:
+                about += f". There is no folder with it alone, because {reason}."
+            merge_adapter(self.inner)
+        with _without_bars():
+            self.inner.save_pretrained(str(folder / "model"))
+        for name in _OF_TOKENIZERS:
+            for file in self._folder.glob(name):
+                shutil.copy2(file, folder / "model" / file.name)
+        return about
+
+    @property
+    def _config_of_text(self) -> Any:
+        return self._config.get_text_config()
+
+
+class LanguageModel(FolderModel):
+    """A model of transformers that predicts the next token, and the loss of its predictions.
+
+    Attributes:
+        computes_losses: Whether a call with labels returns `TokenLosses`. Otherwise it returns
+            scores.
+    """
+
+    _KIND = "AutoModelForCausalLM"
+    _PEFT_TASK = "CAUSAL_LM"
+
+    def __init__(self, folder: Path, **how: Any) -> None:
+        """Build the model without its weights. See FolderModel."""
+        super().__init__(folder, **how)
+        self.computes_losses = True
+        self._heads = _ScoreRules.of(self._config)
+
+    def load(self, stored: StoredWeights = "fp32", *, is_pretrained: bool = True) -> str:
+        """Give the model its weights. See FolderModel.load."""
+        note = super().load(stored, is_pretrained=is_pretrained)
+        if detect_fake_mode() is None and self.computes_losses and not self._has_known_head():
             self.computes_losses = False
             note += "; the loss keeps all scores at once, as this model has its own rule for them"
         return note
@@ -217,63 +305,6 @@ class LanguageModel(nn.Module):
         """How transformers computes attention."""
         return getattr(self.inner.config, "_attn_implementation", None)
 
-    def train_in_single_precision(self) -> None:
-        """Keep trained weights in single precision, whatever those below an adapter are stored in.
-
-        Small updates would be lost to rounding otherwise.
-        """
-        for item in self.parameters():
-            if item.requires_grad:
-                item.data = item.data.float()
-
-    def store_only_trained(self) -> None:
-        """Leave the weights that are not trained out of checkpoints, as they are in the folder."""
-        trained = {name for name, item in self.named_parameters() if item.requires_grad}
-
-        def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
-            for name in [name for name in state if name.removeprefix(prefix) not in trained]:
-                del state[name]
-
-        def expect_no_others(_: nn.Module, keys: Any) -> None:
-            keys.missing_keys[:] = [name for name in keys.missing_keys if name in trained]
-
-        self.register_state_dict_post_hook(leave_out)
-        self.register_load_state_dict_post_hook(expect_no_others)
-
-    def write(self, folder: Path, *, has_adapter: bool, is_of_folder: bool = True) -> str:
-        """Write the model and its tokenizer as transformers does, and its adapter as PEFT does.
-
-        Args:
-            folder: A folder. The model is written to `model`, an adapter also to `adapter`.
-            has_adapter: Whether the model has an adapter. It is merged into the model.
-            is_of_folder: Whether the weights that were not trained are those in the folder of the
-                model.
-
-        Returns:
-            What was written, for readers.
-        """
-        about = "`model/` is the trained model for transformers."
-        if has_adapter:
-            about += " The adapter is merged into it"
-            reason = None
-            if not is_of_folder:
-                reason = "it was trained on other weights than those in the folder of the model"
-            elif not can_write_adapter(self.inner):
-                reason = "weights that PEFT cannot store beside it were trained too"
-            if reason is None:
-                (folder / "adapter").mkdir(parents=True)
-                write_adapter(self.inner, folder / "adapter", self._folder.absolute())
-                about += ", and also stored alone in `adapter/`, for PEFT."
-            else:
-                about += f". There is no folder with it alone, because {reason}."
-            merge_adapter(self.inner)
-        with _without_bars():
-            self.inner.save_pretrained(str(folder / "model"))
-        for name in _OF_TOKENIZERS:
-            for file in self._folder.glob(name):
-                shutil.copy2(file, folder / "model" / file.name)
-        return about
-
     def forward(
         self,
         input_ids: Tensor,
@@ -330,10 +361,6 @@ class LanguageModel(nn.Module):
         total = functional.cross_entropy(scores, labels, reduction="sum", ignore_index=IGNORED)
         return total, (scores.detach().argmax(dim=-1) == labels).sum()
 
-    @property
-    def _config_of_text(self) -> Any:
-        return self._config.get_text_config()
-
     def _has_known_head(self) -> bool:
         """Return whether scores are computed as `_ScoreRules` says, from a few tokens."""
         tokens = torch.arange(_NUM_TRIED).reshape(1, -1) % self._config_of_text.vocab_size
@@ -352,6 +379,42 @@ class LanguageModel(nn.Module):
         return scores.shape == wanted.shape and bool(
             (scores - wanted).abs().max() <= _TOLERANCE * scale
         )
+
+
+class TextClassifier(FolderModel):
+    """A model of transformers that gives a text scores of classes, by a new last layer."""
+
+    _KIND = "AutoModelForSequenceClassification"
+    _PEFT_TASK = "SEQ_CLS"
+
+    def __init__(self, folder: Path, num_classes: int, **how: Any) -> None:
+        """Build the model without its weights. See FolderModel."""
+        super().__init__(folder, num_classes=num_classes, **how)
+        # Decoders find the end of a text by its padding.
+        text = self._config_of_text
+        if getattr(text, "pad_token_id", None) is None:
+            ending = getattr(text, "eos_token_id", None)
+            first = ending[0] if isinstance(ending, list) else ending
+            text.pad_token_id = first or 0
+        self._config.use_cache = False
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The names of the parameters after the part that is common to models of its kind."""
+        below = f"{self.inner.base_model_prefix}."
+        names = [name for name, _ in self.inner.named_parameters()]
+        return tuple(name for name in names if not name.startswith(below))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the scores of classes, (batch, classes).
+
+        Args:
+            input_ids: Token ids of (batch, length).
+            attention_mask: 1 for tokens and 0 for padding, of (batch, length).
+        """
+        padding = self._config_of_text.pad_token_id
+        tokens = input_ids.masked_fill(attention_mask == 0, padding)
+        return self.inner(input_ids=tokens, attention_mask=attention_mask).logits.float()
 
 
 class _ScoreRules:
@@ -399,13 +462,15 @@ def read_config(folder: Path, *, runs_code: bool = False) -> Any:
         )
 
 
-def _from_config(config: Any, folder: Path, *, runs_code: bool, attention: str) -> Any:
+def _from_config(config: Any, folder: Path, *, runs_code: bool, attention: str, kind: str) -> Any:
     with _explained(folder, runs_code=runs_code):
-        from transformers import AutoModelForCausalLM
+        import transformers
 
-        return AutoModelForCausalLM.from_config(
-            config, trust_remote_code=runs_code, **_attention(attention)
-        ).float()
+        return (
+            getattr(transformers, kind)
+            .from_config(config, trust_remote_code=runs_code, **_attention(attention))
+            .float()
+        )
 
 
 def _in_four_bits() -> Any:
@@ -424,12 +489,15 @@ def _in_four_bits() -> Any:
     )
 
 
-def _pretrained(folder: Path, *, runs_code: bool, attention: str, **how: Any) -> Any:
+def _pretrained(
+    folder: Path, config: Any, *, runs_code: bool, attention: str, kind: str, **how: Any
+) -> Any:
     with _explained(folder, runs_code=runs_code):
-        from transformers import AutoModelForCausalLM
+        import transformers
 
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = getattr(transformers, kind).from_pretrained(
             str(folder),
+            config=config,
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=runs_code,
@@ -438,12 +506,16 @@ def _pretrained(folder: Path, *, runs_code: bool, attention: str, **how: Any) ->
             **how,
         )
     model, loading = loaded
-    if missing := sorted(loading["missing_keys"]):
+    missing = sorted(loading["missing_keys"])
+    if kind == TextClassifier._KIND:  # its last layer is new
+        below = f"{model.base_model_prefix}."
+        missing = [name for name in missing if name.startswith(below) and "pooler" not in name]
+    if missing:
         raise ExperimentError(
             f"{folder} lacks weights of the model: {', '.join(missing[:3])}"
             f"{' ...' if len(missing) > 3 else ''}",
             field=FIELD,
-            next_step="Give the folder of a causal language model. A part of one is not enough.",
+            next_step="Give the folder of a whole model. A part of one is not enough.",
         )
     return model
 
@@ -489,14 +561,16 @@ def _explained(folder: Path, *, runs_code: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_bars() -> Iterator[None]:
-    """Keep the progress bars of transformers out of the output of a command."""
+    """Keep progress bars and reports of transformers out of the output of a command."""
     from transformers.utils import logging
 
-    were_shown = logging.is_progress_bar_enabled()
+    were_shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if were_shown:
             logging.enable_progress_bar()
 

@@ -157,8 +157,8 @@ def _whole_modules(model: nn.Module) -> dict[str, nn.Module] | None:
     return owners
 
 
-def write_adapter(model: nn.Module, folder: Path, base: Path) -> None:
-    """Write the adapter of a language model as PEFT does, without the weights that it is added to.
+def write_adapter(model: nn.Module, folder: Path, base: Path, task: str) -> None:
+    """Write the adapter of a model as PEFT does, without the weights that it is added to.
 
     Modules that were trained as a whole are written beside it.
 
@@ -166,6 +166,7 @@ def write_adapter(model: nn.Module, folder: Path, base: Path) -> None:
         model: A model of transformers after `add_adapter`.
         folder: The folder to write.
         base: The folder of the pretrained model.
+        task: What PEFT calls the task of the model, such as CAUSAL_LM.
     """
     from safetensors.torch import save_file
 
@@ -185,7 +186,7 @@ def write_adapter(model: nn.Module, folder: Path, base: Path) -> None:
     written = dataclasses.replace(
         config,
         base_model_name_or_path=str(base),
-        task_type="CAUSAL_LM",
+        task_type=task,
         inference_mode=True,
         modules_to_save=list(whole) or None,
     )

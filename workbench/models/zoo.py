@@ -660,7 +660,10 @@ class FoundationConfiguration(FittedConfiguration):
 
 
 class FolderConfiguration(ModelConfiguration):
-    """A language model of transformers in a local folder. Nothing is downloaded."""
+    """A model of transformers in a local folder, for the next token or the class of a text.
+
+    The data decides which of the two it learns. Nothing is downloaded.
+    """
 
     name = "hf"
     why_no_exits = "it predicts at every position"
@@ -684,12 +687,17 @@ class FolderConfiguration(ModelConfiguration):
             raise ExperimentError(
                 "missing", field="model.path", next_step="Write the folder of the model."
             )
-        if vocabulary_size is None or len(input_shape) != 1 or vocabulary_size != num_outputs:
-            self.refuse(input_shape, vocabulary_size, "token ids: data: {name: conversations}")
-        from workbench.models.folder_models import LanguageModel
+        if vocabulary_size is None or len(input_shape) != 1:
+            needed = "token ids: data: {name: conversations} or {name: labelled_text}"
+            self.refuse(input_shape, vocabulary_size, needed)
+        from workbench.models.folder_models import LanguageModel, TextClassifier
 
-        model = LanguageModel(
-            Path(self.path).expanduser(), runs_code=self.runs_code, attention=self.attention
+        folder = Path(self.path).expanduser()
+        how: dict[str, Any] = {"runs_code": self.runs_code, "attention": self.attention}
+        model = (
+            LanguageModel(folder, **how)
+            if vocabulary_size == num_outputs
+            else TextClassifier(folder, num_outputs, **how)
         )
         model.check_data(input_shape[0], vocabulary_size)
         return model

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.plan import Hardware
 from workbench.experiment.plan.dimensions import size_bytes
 from workbench.experiment.schedules import averaged_from
+from workbench.experiment.training_section import Adapter
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Noted, TokenCounts
@@ -39,7 +41,7 @@ from workbench.models.adapters import build_model, declared_goals
 from workbench.models.calls import call_model
 from workbench.models.construction import construct
 from workbench.models.exits import check_task
-from workbench.models.folder_models import PREFIX, LanguageModel
+from workbench.models.folder_models import PREFIX, FolderModel, LanguageModel, TextClassifier
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps, total_loss
@@ -367,10 +369,12 @@ def build_trial_model(
     # Patterns and files have the names that transformers gives.
     named = model
     _check_base_weights(training, model)
+    adapter = _adapter_of(training, model)
     if pretrained:
-        _check_unfrozen(settings)
+        _check_unfrozen(settings, adapter)
     if isinstance(model, LanguageModel):
         model.computes_losses = measures_tokens_only(experiment)
+    if isinstance(model, FolderModel):
         is_new = bool(settings.model.get("from_scratch", False))
         # The weights under an adapter are not in checkpoints, so they always come from the folder.
         is_read = pretrained or training.adapter is not None
@@ -389,9 +393,9 @@ def build_trial_model(
         model.check_packing()
     # After the weights, whose names do not know the adapter's layers. It freezes the model, except
     # for its own matrices.
-    if training.adapter is not None:
-        add_adapter(named, training.adapter, field=field_of("training", "adapter", params))
-        if isinstance(model, LanguageModel) and begins_with_folder(settings):
+    if adapter is not None:
+        add_adapter(named, adapter, field=field_of("training", "adapter", params))
+        if isinstance(model, FolderModel) and begins_with_folder(settings):
             model.train_in_single_precision()
             model.store_only_trained()
     freeze(named, training.parameter_groups)
@@ -399,7 +403,7 @@ def build_trial_model(
 
 
 def begins_with_folder(settings: TrialSettings) -> bool:
-    """Return whether a language model begins with exactly the weights in its folder.
+    """Return whether a model of a folder begins with exactly the weights in it.
 
     Args:
         settings: The settings of the trial.
@@ -407,6 +411,15 @@ def begins_with_folder(settings: TrialSettings) -> bool:
     training = settings.training
     is_new = bool(settings.model.get("from_scratch", False))
     return not is_new and training.weights is None and training.initialisation == "default"
+
+
+def _adapter_of(training: Training, model: nn.Module) -> Adapter:
+    """Return the adapter, beside which the new last layer of a classifier is trained as a whole."""
+    adapter = training.adapter
+    if adapter is None or not isinstance(model, TextClassifier):
+        return adapter
+    head = tuple(f"^{re.escape(name)}$" for name in model.head)
+    return adapter.model_copy(update={"unfrozen": (*adapter.unfrozen, *head)})
 
 
 def _is_packed(datasets: Datasets) -> bool:
@@ -441,8 +454,8 @@ def _check_base_weights(training: Training, model: nn.Module) -> None:
     if training.base_weights == "fp32":
         return
     problem = None
-    if not isinstance(model, LanguageModel):
-        problem = "only language models in folders can store them in fewer bits"
+    if not isinstance(model, FolderModel):
+        problem = "only models in folders can store them in fewer bits"
     elif training.adapter is None:
         problem = "without an adapter, these weights are trained themselves, in single precision"
     if problem is not None:
@@ -454,7 +467,7 @@ def _check_base_weights(training: Training, model: nn.Module) -> None:
         )
 
 
-def _check_unfrozen(settings: TrialSettings) -> None:
+def _check_unfrozen(settings: TrialSettings, adapter: Adapter) -> None:
     """Check that whole modules, which are trained in single precision, fit the weights around them.
 
     Raises:
@@ -462,7 +475,7 @@ def _check_unfrozen(settings: TrialSettings) -> None:
     """
     training, precision = settings.training, settings.plan.precision
     is_mixed = training.base_weights != "fp32" and precision == "fp32"
-    if is_mixed and training.adapter is not None and training.adapter.unfrozen:
+    if is_mixed and adapter is not None and adapter.unfrozen:
         raise ExperimentError(
             "unfrozen weights are trained in single precision, but others are stored in"
             f" {training.base_weights}",

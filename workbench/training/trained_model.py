@@ -166,7 +166,7 @@ def write_language_model(
         experiment: The experiment of the trial.
         params: The configuration of the trial.
         weights: The weights from `write_weights`.
-        folder: The folder to write. See `LanguageModel.write`.
+        folder: The folder to write. See `FolderModel.write`.
 
     Returns:
         What was written, for readers.
@@ -174,12 +174,12 @@ def write_language_model(
     Raises:
         WorkbenchError: If the model cannot be built or written.
     """
-    from workbench.models.folder_models import LanguageModel
+    from workbench.models.folder_models import FolderModel
     from workbench.training.assembly import begins_with_folder
     from workbench.training.planning.settings import resolve
 
     model, _ = read_model(experiment, params, weights)
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, FolderModel)
     settings = resolve(experiment, params)
     return model.write(
         folder,
