@@ -59,7 +59,9 @@ export interface ViewState {
   chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & ChartLooks;
   /** `columns`: keys in their order; none means all that are not empty. */
   table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
-  runs: Required<Pick<RunsQuery, "text" | "archive" | "pinned" | "tags">> & { states: RunState[] };
+  runs: Required<Pick<RunsQuery, "text" | "archive" | "pinned" | "tags" | "sort">> & { states: RunState[] };
+  /** Whether a run takes one line of the list. */
+  denseRuns: boolean;
   trial: number | null;
   trialLog: Required<TrialLogQuery>;
   figure: string;
@@ -91,7 +93,8 @@ export const FIRST_VIEW: ViewState = {
     withOther: false,
   },
   table: { sort: "number", descending: false, text: "", states: [], columns: [] },
-  runs: { text: "", states: [], tags: [], archive: "without", pinned: false },
+  runs: { text: "", states: [], tags: [], archive: "without", pinned: false, sort: "newest" },
+  denseRuns: false,
   trial: null,
   trialLog: { rank: 0, text: "" },
   figure: "",

@@ -879,11 +879,21 @@ export interface RunItem {
   /** The best value so far, in the order in which trials ended. Thinned. */
   spark?: number[];
   goal?: "maximize" | "minimize";
+  /** The metric of its value. */
+  metric?: string;
+  /** The value of its best trial. */
+  value?: number | null;
+  /** How long it was active. */
+  elapsed_s?: number | null;
+  /** In the currency of its price, if any. */
+  cost?: number | null;
+  /** The cost with its currency. */
+  cost_text?: string | null;
   /** The id of its experiment, if several have its name. */
   version?: number | null;
 }
 
-/** A window of the list of runs: pinned ones first, then the newest. */
+/** A window of the list of runs: pinned ones first. */
 export interface RunList {
   items: RunItem[];
   offset?: number;
@@ -932,6 +942,8 @@ export interface RunsQuery {
   archive?: "without" | "only" | "with";
   /** Only pinned runs. */
   pinned?: boolean;
+  /** What comes first below the pinned runs. Results are compared by metric. */
+  sort?: "newest" | "result" | "time" | "cost";
   offset?: number;
   limit?: number;
 }

@@ -95,9 +95,35 @@ test("runs are filtered by tag, by pins and by the archive, and the window begin
   assert.deepEqual([tags, archive, pinned], [[], "without", false]);
 });
 
+test("runs are sorted, the list shows what they are sorted by, and a dense list has a line for each", () => {
+  const items = [
+    item(1, { elapsed_s: 7200, cost: 3, cost_text: "3.00 EUR" }),
+    item(2, { elapsed_s: 90, cost: null, state: "failed" }),
+  ];
+  const { controller, state } = buildController({ runs: { items, offset: 0, total: 1000 } });
+  const { container, rerender } = render(<Runs controller={controller} />);
+  const sortBy = (value: string) => {
+    fireEvent.change(screen.getByRole("combobox", { name: "Order of runs" }), { target: { value } });
+    rerender(<Runs controller={controller} />);
+    assert.equal(controller.subscription().runs!.sort, value);
+    return items.map((one) => screen.getByRole("button", { name: new RegExp(one.name) }).textContent!);
+  };
+  assert.match(sortBy("time")[0]!, /2 h/);
+  const [priced, unpriced] = sortBy("cost");
+  assert.match(priced!, /3\.00 EUR/);
+  assert.match(unpriced!, /no price/);
+  fireEvent.click(screen.getByRole("button", { name: "Dense" }));
+  rerender(<Runs controller={controller} />);
+  assert.equal(state.view.denseRuns, true);
+  assert.equal(container.querySelectorAll(".workbench-run-line").length, 2);
+  assert.match(screen.getByRole("button", { name: /run 2/ }).textContent!, /^failedrun 20\.1no price$/);
+  const [below] = container.querySelectorAll<HTMLElement>("li[aria-hidden]");
+  assert.equal(below!.style.blockSize, `${998 * 28}px`);
+});
+
 test("what an earlier version kept of a view is completed", () => {
   const { view } = new State({ runs: { text: "a", states: [] } as never });
-  assert.deepEqual(view.runs, { text: "a", states: [], tags: [], archive: "without", pinned: false });
+  assert.deepEqual(view.runs, { text: "a", states: [], tags: [], archive: "without", pinned: false, sort: "newest" });
 });
 
 test("a scrolled list asks for other rows only close to the end of those that it has", () => {

@@ -1,9 +1,17 @@
 // What narrows the list of runs: words, a state, a tag, pins, the archive.
 import type { Controller } from "../controller";
 import type { RunState, ViewState } from "../state";
+import type { RunsQuery } from "../types";
 import { Search, StateFilter } from "./components";
 
 const RUN_STATES: readonly RunState[] = ["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"];
+
+const ORDERS: readonly [Required<RunsQuery>["sort"], string][] = [
+  ["newest", "Newest first"],
+  ["result", "Best result first"],
+  ["time", "Longest first"],
+  ["cost", "Most expensive first"],
+];
 
 export function isFiltered({ text, states, tags, archive, pinned }: ViewState["runs"]): boolean {
   return text !== "" || states.length > 0 || tags.length > 0 || archive !== "without" || pinned;
@@ -12,7 +20,7 @@ export function isFiltered({ text, states, tags, archive, pinned }: ViewState["r
 export function RunFilters({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
   const change = (part: Partial<ViewState["runs"]>) => controller.show({ runs: { ...view.runs, ...part } });
-  const { tags, archive, pinned } = view.runs;
+  const { tags, archive, pinned, sort } = view.runs;
   const known = [...new Set([...(runs?.tags ?? []), ...tags])];
   return (
     <div class="workbench-bar">
@@ -23,6 +31,25 @@ export function RunFilters({ controller }: { controller: Controller }) {
         chosen={view.runs.states}
         onChange={(states) => change({ states })}
       />
+      <select
+        aria-label="Order of runs"
+        value={sort}
+        onChange={(event) => change({ sort: event.currentTarget.value as typeof sort })}
+      >
+        {ORDERS.map(([order, words]) => (
+          <option key={order} value={order}>
+            {words}
+          </option>
+        ))}
+      </select>
+      <button
+        type="button"
+        aria-pressed={view.denseRuns}
+        title="One line for each run"
+        onClick={() => controller.show({ denseRuns: !view.denseRuns })}
+      >
+        Dense
+      </button>
       {known.length ? (
         <select
           aria-label="Tag of runs"

@@ -1,7 +1,7 @@
 // The list of runs: what there is, how far it is, how good it is. Only the rows on the screen exist.
 import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatAge, formatClock, formatCount } from "../format";
+import { formatAge, formatClock, formatCount, formatDuration } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
 import type { RunItem, RunList } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
@@ -11,8 +11,9 @@ import { Sparkline } from "./sparkline";
 import { windowAround } from "./window";
 
 const ACTIVE = new Set<RunState>(["waiting", "running", "stopping"]);
-/** As `--workbench-run-block` in the style sheet. */
+/** Heights of a run in the list, as in the style sheet. */
 const RUN_PX = 68;
+const DENSE_RUN_PX = 28;
 
 export function Runs({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
@@ -47,26 +48,27 @@ function List({ controller, runs }: { controller: Controller; runs: RunList }) {
   const box = useRef<HTMLUListElement>(null);
   useEffect(() => {
     if (box.current) box.current.scrollTop = 0;
-  }, [view.runs]);
+  }, [view.runs, view.denseRuns]);
   const offset = runs.offset ?? 0;
+  const rowPx = view.denseRuns ? DENSE_RUN_PX : RUN_PX;
   const scrolled = (list: HTMLElement) => {
-    const next = windowAround(list, RUN_PX, runs.total, controller.runsWindow);
+    const next = windowAround(list, rowPx, runs.total, controller.runsWindow);
     if (next) controller.showRunsWindow(next);
   };
   return (
     <ul ref={box} class="workbench-run-list" onScroll={(event) => scrolled(event.currentTarget)}>
-      <Spacer rows={offset} />
+      <Spacer px={offset * rowPx} />
       {runs.items.map((item) => (
         <Item key={item.run_id} item={item} controller={controller} />
       ))}
-      <Spacer rows={Math.max(0, runs.total - offset - runs.items.length)} />
+      <Spacer px={Math.max(0, runs.total - offset - runs.items.length) * rowPx} />
     </ul>
   );
 }
 
 /** Takes the place of runs that are not on the screen. */
-function Spacer({ rows }: { rows: number }) {
-  return rows ? <li aria-hidden="true" style={{ flex: "none", blockSize: `${rows * RUN_PX}px` }} /> : null;
+function Spacer({ px }: { px: number }) {
+  return px ? <li aria-hidden="true" style={{ flex: "none", blockSize: `${px}px` }} /> : null;
 }
 
 function NoRuns(props: { controller: Controller; known: boolean; filtered: boolean }) {
@@ -92,47 +94,26 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
     controller.show({
       compared: compared ? view.compared.filter((one) => one !== item.run_id) : [...view.compared, item.run_id],
     });
-  const tags = item.tags ?? [];
   const isShared = (controller.state.runs?.items ?? []).some(
     (one) => one.name === item.name && one.run_id !== item.run_id,
   );
+  const apart = isShared ? apartOf(item) : null;
   const words = [`${item.name} (${item.run_id})`, `created ${formatClock(item.created_unix_s)}`];
   if (item.version != null) words.push(`version ${item.version} of its experiment`);
   return (
-    <li class={`workbench-run${chosen ? " workbench-chosen" : ""}`}>
+    <li class={`workbench-run${chosen ? " workbench-chosen" : ""}${view.denseRuns ? " workbench-run-dense" : ""}`}>
       <button
         type="button"
         class="workbench-run-button"
         aria-current={chosen ? "true" : undefined}
         onClick={() => controller.selectRun(item.run_id)}
-        title={[...words, ...tags].join("\n")}
+        title={[...words, ...(item.tags ?? [])].join("\n")}
       >
-        <span class="workbench-run-line">
-          {item.pinned ? (
-            <span class="workbench-pin" role="img" aria-label="pinned">
-              ◆
-            </span>
-          ) : null}
-          <bdi class="workbench-run-name">{item.name}</bdi>
-          {isShared ? <span class="workbench-run-apart workbench-muted">{apartOf(item)}</span> : null}
-          <span class="workbench-muted">{formatAge(controller.state.nowUnixS - item.created_unix_s)}</span>
-        </span>
-        <span class="workbench-run-line workbench-muted">
-          <StateMark state={item.state} />
-          <span>{countOf(item)}</span>
-          <span class="workbench-run-labels">
-            {tags.map((tag) => (
-              <span key={tag} class="workbench-tag">
-                <bdi>{tag}</bdi>
-              </span>
-            ))}
-            {!tags.length && item.owner && ACTIVE.has(item.state) ? <bdi>{item.owner}</bdi> : null}
-          </span>
-        </span>
-        <span class="workbench-run-line">
-          <Result text={item.best ?? withoutResult(item)} />
-          <Sparkline values={item.spark ?? []} />
-        </span>
+        {view.denseRuns ? (
+          <DenseLine item={item} apart={apart} controller={controller} />
+        ) : (
+          <Lines item={item} apart={apart} controller={controller} />
+        )}
       </button>
       {ACTIVE.has(item.state) && item.state !== "waiting" ? (
         <ProgressBar part={item.progress} label={`Progress of ${item.name}`} />
@@ -143,6 +124,80 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         </label>
       ) : null}
     </li>
+  );
+}
+
+interface LineProps {
+  item: RunItem;
+  /** What tells it from runs of its name; null where no other has it. */
+  apart: string | null;
+  controller: Controller;
+}
+
+function Name({ item, apart }: Pick<LineProps, "item" | "apart">) {
+  return (
+    <>
+      {item.pinned ? (
+        <span class="workbench-pin" role="img" aria-label="pinned">
+          ◆
+        </span>
+      ) : null}
+      <bdi class="workbench-run-name">{item.name}</bdi>
+      {apart === null ? null : <span class="workbench-run-apart workbench-muted">{apart}</span>}
+    </>
+  );
+}
+
+/** What the runs are sorted by, or else the age of one. */
+function measureOf(item: RunItem, { state }: Controller): string {
+  const { sort } = state.view.runs;
+  if (sort === "time") return formatDuration(item.elapsed_s);
+  if (sort === "cost") return item.cost_text ?? "no price";
+  return formatAge(state.nowUnixS - item.created_unix_s);
+}
+
+/** A value without its metric, and what the list is sorted by unless that is the value: the name needs the room. */
+function DenseLine({ item, apart, controller }: LineProps) {
+  const text = item.best ?? withoutResult(item);
+  return (
+    <span class="workbench-run-line">
+      <StateMark state={item.state} />
+      <Name item={item} apart={apart} />
+      <span class="workbench-number" title={text}>
+        {valueIn(text)?.value ?? text}
+      </span>
+      {controller.state.view.runs.sort === "result" ? null : (
+        <span class="workbench-muted">{measureOf(item, controller)}</span>
+      )}
+    </span>
+  );
+}
+
+function Lines({ item, apart, controller }: LineProps) {
+  const tags = item.tags ?? [];
+  return (
+    <>
+      <span class="workbench-run-line">
+        <Name item={item} apart={apart} />
+        <span class="workbench-muted">{measureOf(item, controller)}</span>
+      </span>
+      <span class="workbench-run-line workbench-muted">
+        <StateMark state={item.state} />
+        <span>{countOf(item)}</span>
+        <span class="workbench-run-labels">
+          {tags.map((tag) => (
+            <span key={tag} class="workbench-tag">
+              <bdi>{tag}</bdi>
+            </span>
+          ))}
+          {!tags.length && item.owner && ACTIVE.has(item.state) ? <bdi>{item.owner}</bdi> : null}
+        </span>
+      </span>
+      <span class="workbench-run-line">
+        <Result text={item.best ?? withoutResult(item)} />
+        <Sparkline values={item.spark ?? []} />
+      </span>
+    </>
   );
 }
 
@@ -166,13 +221,18 @@ function withoutResult({ kind, state, num_trials }: RunItem): string {
   return "no result";
 }
 
+function valueIn(text: string): { name: string; value: string } | null {
+  const [, name, value] = /^(.+) ([-+]?\d\S*)$/.exec(text) ?? [];
+  return name === undefined || value === undefined ? null : { name, value };
+}
+
 /** A metric and its value: where there is no room for both, the name is cut, never the number. */
 function Result({ text }: { text: string }) {
-  const [, name, value] = /^(.+) ([-+]?\d\S*)$/.exec(text) ?? [];
+  const parts = valueIn(text);
   return (
     <bdi class="workbench-run-best workbench-number" title={text}>
-      <span>{name ?? text}</span>
-      {value === undefined ? null : <b> {value}</b>}
+      <span>{parts?.name ?? text}</span>
+      {parts === null ? null : <b> {parts.value}</b>}
     </bdi>
   );
 }

@@ -172,6 +172,37 @@ def test_runs_are_found_by_words_and_states(tmp_path: Path, feed: Feed) -> None:
     assert len(run_list(feed, RunsQuery(limit=1)).items) == 1
 
 
+def test_runs_are_sorted_by_result_time_and_cost_below_the_pinned_ones(
+    tmp_path: Path, feed: Feed
+) -> None:
+    priced: dict[str, Any] = {"trials": 5, "price": "36 EUR/h"}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        for name, accuracy, took_s, budget in (
+            ("pinned", 0.1, 5, {"trials": 5}),
+            ("good", 0.9, 50, priced),
+            ("fair", 0.5, 500, priced),
+            ("empty", None, 5000, {"trials": 5}),
+        ):
+            run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": name, "budget": budget}))
+            trials = [] if accuracy is None else trial_events(0, at_s=0, accuracy=accuracy)
+            append(store, run_id, [*begin(), *trials, *finish(took_s)])
+            if name == "pinned":
+                set_pinned(store, run_id, True)
+
+    def listed(order: Any) -> list[str]:
+        feed.check()
+        return [item.name for item in run_list(feed, RunsQuery(sort=order)).items]
+
+    wait_until(lambda: listed("result") == ["pinned", "good", "fair", "empty"])
+    wait_until(lambda: listed("time") == ["pinned", "empty", "fair", "good"])
+    assert listed("cost")[:3] == ["pinned", "fair", "good"]
+    items = {item.name: item for item in run_list(feed, RunsQuery(sort="cost")).items}
+    assert items["fair"].cost == pytest.approx(36 * 500 / 3600)
+    assert items["fair"].cost_text == "5.00 EUR"
+    assert (items["empty"].cost, items["empty"].value) == (None, None)
+    assert run_list(feed, RunsQuery(sort="time", offset=1, limit=1)).items[0].name == "empty"
+
+
 def test_a_run_that_nobody_looks_at_is_let_go(
     tmp_path: Path, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

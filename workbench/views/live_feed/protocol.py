@@ -114,6 +114,9 @@ class ObjectiveSummary(_Response):
     target: float | None
 
 
+RunOrder = Literal["newest", "result", "time", "cost"]
+
+
 class RunsQuery(_Request):
     """The list of runs."""
 
@@ -128,6 +131,10 @@ class RunsQuery(_Request):
     )
     archive: Archive = Field(default="without", description="What happens to archived runs.")
     pinned: bool = Field(default=False, description="Only pinned runs.")
+    sort: RunOrder = Field(
+        default="newest",
+        description="What comes first below the pinned runs. Results are compared by metric.",
+    )
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
 
@@ -249,13 +256,18 @@ class RunItem(_Response):
         description="The best value so far, in the order in which trials ended. Thinned.",
     )
     goal: Goal = "maximize"
+    metric: str = Field(default="", description="The metric of its value.")
+    value: float | None = Field(default=None, description="The value of its best trial.")
+    elapsed_s: float | None = Field(default=None, description="How long it was active.")
+    cost: float | None = Field(default=None, description="In the currency of its price, if any.")
+    cost_text: str | None = Field(default=None, description="The cost with its currency.")
     version: int | None = Field(
         default=None, description="The id of its experiment, if several have its name."
     )
 
 
 class RunList(_Response):
-    """A window of the list of runs: pinned ones first, then the newest."""
+    """A window of the list of runs: pinned ones first."""
 
     items: tuple[RunItem, ...]
     offset: int = 0

@@ -8,6 +8,7 @@ from typing import Any
 from workbench.advisor.advice_card import card_of
 from workbench.experiment.actions import write_for_panel
 from workbench.experiment.automl import is_automl
+from workbench.experiment.budget_units import describe_money
 from workbench.experiment.changes import CHANGEABLE, values_of
 from workbench.experiment.goals import better_of
 from workbench.foundation.events import FINISHED_RUN_STATES
@@ -18,7 +19,7 @@ from workbench.runs.plots.prepare import model_figures
 from workbench.runs.progress import TimeLeft, driven_until_unix_s, elapsed_s, progress_of
 from workbench.runs.summary import summarize
 from workbench.store.database import RunRow, Store
-from workbench.store.history import History, failure_groups, verdicts_of
+from workbench.store.history import History, cost_of, failure_groups, verdicts_of
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.history import chosen_by_hand, describe_choice
 from workbench.views.live_feed.available_actions import offers_of_run
@@ -120,8 +121,21 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     spark = ()
     if history.best() is not None:
         spark = _best_so_far(history)
+    best, objective = history.best(), history.objectives[0]
+    value = None
+    if best is not None and len(history.objectives) == 1:
+        value = history.mean_values(best)[objective.metric]
+    price, cost = (
+        history.experiment.budget.price,
+        cost_of(history, driven_until_unix_s(row, history)),
+    )
     return _bare(row).model_copy(
         update={
+            "metric": objective.metric,
+            "value": value,
+            "elapsed_s": elapsed_s(row, history),
+            "cost": cost,
+            "cost_text": describe_money(cost, price) if price and cost is not None else None,
             "kind": "advice" if is_advice else "sweep",
             "progress": _part(row, history, is_advice=is_advice),
             "best": _best_words(history),

@@ -21,7 +21,9 @@ from workbench.views.live_feed.protocol import (
     ChartQuery,
     ChartUpdate,
     LogUpdate,
+    RunItem,
     RunList,
+    RunOrder,
     RunsQuery,
     Subscription,
     Update,
@@ -289,6 +291,15 @@ class FrameBuilder:
         return True
 
 
+def _place_of(item: RunItem, order: RunOrder) -> tuple[bool, str, float]:
+    """Return what a run is sorted by. Runs without such a number, or not read yet, come last."""
+    if order == "result":
+        sign = -1.0 if item.goal == "maximize" else 1.0
+        return item.value is None, item.metric, sign * (item.value or 0.0)
+    number = item.elapsed_s if order == "time" else item.cost
+    return number is None, "", -(number or 0.0)
+
+
 def run_list(feed: Feed, query: RunsQuery) -> RunList:
     """Return the runs that match a query."""
     known = feed.rows()
@@ -300,6 +311,8 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
         archive=query.archive,
         pinned=query.pinned,
     )
+    if query.sort != "newest":
+        rows.sort(key=lambda row: (not row.pinned, _place_of(feed.run_item(row), query.sort)))
     offset = min(query.offset, len(rows))
     counts, versions = Counter(tag for row in known for tag in row.tags), versions_of(known)
     items = (
