@@ -269,6 +269,40 @@ def test_a_killed_command_continues_with_the_next_call(folder: Path) -> None:
     wb.AutoML.attach().stop().wait(timeout_s=120)
 
 
+KILLED_AT_REFIT = """
+import os, signal
+import workbench as wb
+from workbench.runs.automl import result
+
+result.refit = lambda *given, **how: os.kill(os.getpid(), signal.SIGKILL)
+wb.automl("customers.csv", "stays", time="10m", families="linear", launcher="inline")
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_while_models_are_fitted_to_all_rows_goes_on_with_the_next_call(
+    folder: Path,
+) -> None:
+    customers().to_csv(folder / "customers.csv", index=False)
+    process = subprocess.Popen([sys.executable, "-c", KILLED_AT_REFIT], cwd=folder)
+    first = started_run()
+    wait_until(lambda: first.run.history.in_state("complete"), timeout_s=300, every_s=0.2)
+    first.stop()
+    assert process.wait(timeout=300) == -signal.SIGKILL
+    complete = {trial.number for trial in first.run.history.in_state("complete")}
+    assert not first.finished
+
+    again = wb.automl(folder / "customers.csv", "stays", time="10m", families="linear")
+    assert again.run.run_id == first.run.run_id
+    assert again.has_new_driver
+    again.stop().wait(timeout_s=300)
+
+    assert complete <= {trial.number for trial in again.run.history.in_state("complete")}
+    assert again.run.history.result is not None, "the driver has stored the result"
+    assert again.score()["accuracy"] > again.baseline["accuracy"]
+    assert len(again.predict(customers(330)[300:])) == 30
+
+
 @pytest.mark.slow
 def test_the_command_line_tests_a_regression(folder: Path) -> None:
     rng = np.random.default_rng(1)
