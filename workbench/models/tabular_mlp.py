@@ -37,8 +37,6 @@ _MIN_NUMBERS = 3
 _MIN_PROBABILITY = 1e-7
 # The members of many rows at once do not fit into the cache of a processor.
 _PREDICTED_AT_ONCE = 1024
-_MIN_BATCH, _MAX_BATCH = 32, 256
-_STEPS_OF_AN_EPOCH = 30
 _WARM_UP_STEPS = 100
 # Weights are averaged over about so many epochs, but over a few steps at least.
 _AVERAGED_EPOCHS, _MIN_AVERAGED_STEPS = 1.0, 20.0
@@ -60,6 +58,7 @@ class Settings:
         step_size: Learning rate of AdamW.
         decay: Weight decay of AdamW.
         num_passes: The most passes over the samples.
+        batch: Samples of a step, at most as many as there are.
     """
 
     hidden_width: int
@@ -71,6 +70,7 @@ class Settings:
     step_size: float
     decay: float
     num_passes: float
+    batch: int
 
 
 class TabularMLP(nn.Module):
@@ -230,7 +230,7 @@ class _Training:
         self._listed = [weight.requires_grad_() for weight in self._weights.values()]
         self._means = [weight.detach().clone() for weight in self._listed]
         self._optimizer = self._new_optimizer()
-        self._batch = _batch_for(len(rows))
+        self._batch = settings.batch
         self.steps_of_epoch = max(1, len(rows) // self._batch)
         self._step = 0
         self._order = torch.zeros(0, dtype=torch.int64)
@@ -360,12 +360,6 @@ class _Training:
         self._optimizer.load_state_dict(state["optimizer"])
         self._random.set_state(state["random"])
         self._order, self._step = state["order"], state["step"]
-
-
-def _batch_for(num_samples: int) -> int:
-    """Return the samples of a step: a power of two, so that small tables have enough steps."""
-    wanted = 2.0 ** round(math.log2(max(1, num_samples) / _STEPS_OF_AN_EPOCH))
-    return min(num_samples, int(min(_MAX_BATCH, max(_MIN_BATCH, wanted))))
 
 
 def _features_of(rows: np.ndarray) -> dict[str, Tensor]:

@@ -703,6 +703,10 @@ class FolderConfiguration(ModelConfiguration):
         return model
 
 
+_MIN_BATCH, _MAX_BATCH = 32, 256
+_STEPS_OF_AN_EPOCH = 30
+
+
 class TabularMLPConfiguration(FittedConfiguration):
     """An ensemble of perceptrons for tables that share most weights, with embedded numbers."""
 
@@ -764,11 +768,21 @@ class TabularMLPConfiguration(FittedConfiguration):
             inputs,
             targets,
             num_classes=num_classes,
-            settings=Settings(**self.module_settings()),
+            settings=Settings(**self.module_settings(), batch=self.batch_for(len(inputs))),
             num_rounds=num_rounds,
             seed=seed,
             growth=growth or Growth(),
         )
+
+    @staticmethod
+    def batch_for(num_samples: int) -> int:
+        """Return the samples of a step: a power of two, so that small tables have enough steps.
+
+        Args:
+            num_samples: Number of samples to learn from, at least 1.
+        """
+        wanted = 2.0 ** round(math.log2(num_samples / _STEPS_OF_AN_EPOCH))
+        return min(num_samples, int(min(_MAX_BATCH, max(_MIN_BATCH, wanted))))
 
     def for_all_rows(self, models: Sequence[nn.Module]) -> FittedConfiguration:
         """Return it with the passes that folds needed; see FittedConfiguration.for_all_rows."""

@@ -15,6 +15,7 @@ from workbench.runs.automl import candidates
 from workbench.runs.automl.candidates import (
     _TREE_TIMES,
     LIBRARIES,
+    _pass_s,
     check_families,
     check_foundation,
     experiment_for,
@@ -164,6 +165,11 @@ def test_a_network_makes_as_many_passes_as_there_is_time_for(learning: LearningD
             params["tabular_mlp_num_passes"] == passes for params in first_configurations(made)
         )
     assert passes == 100.0
+
+
+def test_a_network_needs_more_time_for_a_sample_of_a_small_table() -> None:
+    small, large = (np.random.default_rng(0).normal(size=(num, 1)) for num in (300, 9600))
+    assert _pass_s(small, 1) / 300 > 2.0 * _pass_s(large, 1) / 9600
 
 
 def test_a_foundation_model_is_tried_only_with_a_folder(
