@@ -397,3 +397,58 @@ def test_event_files_in_the_folder_settle_the_final_value(
     assert trial.ended.values["loss"] == pytest.approx(value, rel=1e-6)
     assert any("which counts" in note for note in trial.notes) == is_noted
     assert trial.reports[-1].step == 1
+
+
+_WRITES = {
+    "csv.DictWriter": (
+        "import csv\nfile = open(folder + '/results.csv', 'w', newline='')\n"
+        "w = csv.DictWriter(file, ['epoch', 'loss'])\nw.writeheader()\n"
+        "for e, x in enumerate(values):\n    w.writerow({'epoch': e, 'loss': x})\nfile.close()\n"
+    ),
+    "json.dumps": (
+        "import json\nfile = open(folder + '/log.txt', 'a')\n"
+        "for e, x in enumerate(values):\n"
+        "    file.write(json.dumps({'epoch': e, 'loss': x}) + '\\n')\nfile.close()\n"
+    ),
+    "json.dump": (
+        "import json\nfor n in range(1, 3):\n"
+        "    json.dump({'loss': values[:n]}, open(folder + '/history.json', 'w'))\n"
+    ),
+    "wandb": (
+        "import os\nos.environ |= {'WANDB_MODE': 'offline', 'WANDB_DIR': folder,"
+        " 'WANDB_SILENT': 'true'}\nimport wandb\nrun = wandb.init()\n"
+        "for x in values:\n    run.log({'loss': x})\nrun.finish()\n"
+    ),
+    "mlflow": (
+        "import mlflow\nmlflow.set_tracking_uri('sqlite:///' + folder + '/mlflow.db')\n"
+        "with mlflow.start_run():\n    for e, x in enumerate(values):\n"
+        "        mlflow.log_metric('loss', x, step=e)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("written", _WRITES)
+def test_a_metric_that_is_only_in_a_file_counts_at_the_end(written: str, tmp_path: Path) -> None:
+    """The files are written by the tools themselves."""
+    if written in ("wandb", "mlflow"):
+        pytest.importorskip(written)
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import sys\nfolder, values = sys.argv[1], [7.0, 0.125]\n{_WRITES[written]}"
+        "print('epoch=2 train_acc=0.5')\n"
+    )
+    trial = Trial("", tmp_path / "trial", command=["python", str(script), "{folder}"])
+    assert trial.ended.state == "complete"
+    assert trial.ended.values["loss"] == 0.125
+
+
+def test_a_table_without_steps_and_a_best_value_settle_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nopen(sys.argv[1] + '/predictions.csv', 'w').write('id,loss\\n1,0.9\\n')\n"
+        "open(sys.argv[1] + '/best.json', 'w').write('{\"loss\": 0.01}')\n"
+        "print('loss=0.5')\n"
+    )
+    trial = Trial("", tmp_path / "trial", command=["python", str(script), "{folder}"])
+    assert trial.ended.values["loss"] == 0.5
+    assert not any("which counts" in note for note in trial.notes)

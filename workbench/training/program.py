@@ -44,6 +44,7 @@ from workbench.training.mirror import Mirror, read_layout, take_over, write_layo
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
 from workbench.training.programs.documents import Values
 from workbench.training.programs.following import (
+    FinalValues,
     FollowedProgram,
     KeptOutput,
     MetricReaders,
@@ -55,7 +56,7 @@ from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.printed_metrics import Source
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
-from workbench.training.programs.written_metrics import EventFolder, is_rounded
+from workbench.training.programs.written_metrics import is_rounded
 from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 
@@ -71,6 +72,10 @@ NOT_SERVED = (
 _SEEN_NAME = "kept-code-seen"
 SAVED_S = 0.3
 """For how long a file in the folder must not have changed to count as a complete checkpoint."""
+NO_STEP = "the program writes no"
+"""How a note about a step that is never written begins."""
+_CERTAINLY_WITHOUT = 2
+"""After so many objectives without a step, none is expected any more."""
 OTHERS_EVERY_S = 0.5
 MAX_NAMES = 200
 NUM_LAST_LINES = 10
@@ -164,9 +169,9 @@ class _Attempt:
         self._scratch, self._reported = scratch, scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
         self._metric_readers = self._readers()
-        self._event_files: EventFolder | None = None
+        self._final_values: FinalValues | None = None
         if task.rank == 0 and experiment.metric_source.kind in ("auto", "stdout"):
-            self._event_files = EventFolder(self._path)  # skips files of earlier attempts
+            self._final_values = FinalValues(self._path)  # skips files of earlier attempts
         self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
         self._ends_turn = False
@@ -233,24 +238,23 @@ class _Attempt:
         return outcome
 
     def _settle(self) -> None:
-        """Let the event files of the program decide the final values of decisive metrics.
+        """Let the logs that the program wrote decide the final values of decisive metrics.
 
         They are in the folder of the trial. Printed values served while it ran, but some metrics
         are never printed.
         """
-        if self._event_files is None:
+        if self._final_values is None:
             return
-        written: dict[str, float] = {}
-        for values, _ in self._event_files.poll(at_end=True):
-            written |= values
-        for name in sorted(self._experiment.decisive_metrics & written.keys()):
-            value, printed = written[name], self._reports.latest(name)
-            if printed is not None and is_rounded(value, printed):
+        logged, documents = self._final_values.read()
+        for name in sorted(self._experiment.decisive_metrics):
+            printed = self._reports.latest(name)
+            value = logged.get(name, documents.get(name) if printed is None else None)
+            if value is None or (printed is not None and is_rounded(value, printed)):
                 continue
             if printed is not None:
                 self._note(
                     "warning",
-                    f"the program printed {name} {printed:g} at last, but its event files end with"
+                    f"the program printed {name} {printed:g} at last, but its log files end with"
                     f" {value:g}, which counts",
                 )
             self._reports.take(Values({name: value}), self._reports.step or None)
@@ -462,6 +466,7 @@ class ProgramReports:
         self.names: dict[str, None] = {}
         """The names that the program has written, in order."""
         self.has_step = False
+        self._num_objectives = 0
         self.stop = False
         self.failed: Outcome | None = None
         self._has_objective = False
@@ -594,6 +599,13 @@ class ProgramReports:
 
     def _follow_objective(self) -> None:
         """Note whether the turn is over, or whether the program did not continue as it should."""
+        self._num_objectives += 1
+        if self._num_objectives == _CERTAINLY_WITHOUT and self._counted and not self.has_step:
+            message = (
+                f"{NO_STEP} {self._counted} with its objective, so step: {self._counted} has no"
+                f" values. It writes {', '.join(list(self.names)[:8])}"
+            )
+            self._report(Noted(level="warning", message=message, trial=self._task.trial))
         is_first, self._has_objective = not self._has_objective, True
         turn = self._task.turn
         if is_first:

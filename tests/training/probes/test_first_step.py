@@ -312,6 +312,16 @@ def test_a_printed_name_with_two_meanings_is_refused_with_its_lines() -> None:
         try_first_steps(Experiment(**FUNCTION, command=["sh", "-c", prints]))
 
 
+def test_a_step_that_is_never_written_is_noted() -> None:
+    prints = "for n in 0 1 2; do echo round $n loss $n.5; done"
+    without = Experiment(**FUNCTION, command=["sh", "-c", prints], step="epoch")
+    (found,) = try_first_steps(without)
+    assert "the program writes no epoch with its objective" in found.notes[0]
+    written = ["sh", "-c", prints.replace("round", "epoch")]
+    (found,) = try_first_steps(without.replace(command=written))
+    assert found.notes == ()
+
+
 def test_a_function_that_ends_the_process_is_refused() -> None:
     with pytest.raises(RunError, match="the process ended with 7"):
         try_function("dies")

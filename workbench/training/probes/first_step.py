@@ -307,7 +307,7 @@ def _start(task: TrialTask) -> _Findings:
 
 def _start_program(task: TrialTask) -> Outcome:
     """Start a program, and end it as soon as it has written an objective."""
-    from workbench.training.program import SHARED_NAME, run_program
+    from workbench.training.program import NO_STEP, SHARED_NAME, run_program
 
     metrics = {objective.metric for objective in task.experiment.objectives}
     first: list[TrialReported] = []
@@ -315,7 +315,7 @@ def _start_program(task: TrialTask) -> Outcome:
     ends_s: list[float] = []
 
     def take(event: Event) -> bool:
-        if isinstance(event, Noted) and event.message.startswith(SHARED_NAME):
+        if isinstance(event, Noted) and event.message.startswith((SHARED_NAME, NO_STEP)):
             notes.append(event.message)
         if isinstance(event, TrialReported) and metrics & event.values.keys() and not first:
             first.append(event)
@@ -325,7 +325,7 @@ def _start_program(task: TrialTask) -> Outcome:
 
     def end_in_time() -> bool:
         if ends_s and perf_counter() >= ends_s[0]:
-            raise _ReportedError(first[0], is_partial=True)
+            raise _ReportedError(first[0], is_partial=True, notes=tuple(notes))
         return False
 
     with _without_output():

@@ -61,6 +61,35 @@ def read_json(line: bytes) -> Values:
     return numbers_by_split(document)
 
 
+def read_history(content: bytes) -> dict[str, float]:
+    """Return the last numbers of a JSON document that a program writes again in each epoch.
+
+    Args:
+        content: An object with lists of numbers, as the history of Keras, or with numbers, or a
+            list of such objects. Anything else has none.
+
+    Example:
+        >>> from workbench.training.programs.documents import read_history
+        >>> read_history(b'{"val_loss": [0.5, 0.25]}')
+        {'val_loss': 0.25}
+        >>> read_history(b'[{"acc": 0.1}, {"acc": 0.2}]')
+        {'acc': 0.2}
+    """
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(document, list):
+        document = document[-1] if document else {}
+    if not isinstance(document, dict):
+        return {}
+    last = {
+        name: value[-1] if isinstance(value, list) and value else value
+        for name, value in document.items()
+    }
+    return dict(numbers_by_split(last))
+
+
 def numbers_by_split(document: Mapping[str, Any]) -> Values:
     """Return the numbers of a document. If it names a part of the data, that is in their names.
 

@@ -7,9 +7,11 @@ Ending the program with all of its processes is left to `supervisor`, and the me
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import selectors
+import sqlite3
 import subprocess
 import sys
 import time
@@ -21,7 +23,8 @@ from pathlib import Path
 from workbench.experiment.metric_source import MetricSource
 from workbench.foundation.formatting import format_bytes
 from workbench.training.programs import supervisor
-from workbench.training.programs.documents import Values
+from workbench.training.programs.documents import Rows, Values, read_history, read_json
+from workbench.training.programs.metric_names import is_count
 from workbench.training.programs.printed_metrics import (
     Lines,
     PrintedMetrics,
@@ -30,6 +33,7 @@ from workbench.training.programs.printed_metrics import (
     may_have_metrics,
     pattern_reader,
 )
+from workbench.training.programs.printed_numbers import number_of_text
 from workbench.training.programs.wandb_files import WandbFolder
 from workbench.training.programs.written_metrics import (
     EventFolder,
@@ -38,6 +42,9 @@ from workbench.training.programs.written_metrics import (
     json_lines,
 )
 
+_LOGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".log", ".txt")
+_MAX_LOG_BYTES = 2**26
+_MAX_FILES = 20_000
 POLL_S = 0.05
 READ_BYTES = 2**20
 TAIL_BYTES = 65536
@@ -98,6 +105,94 @@ class MetricReaders:
     def sources(self) -> list[tuple[str, Source]]:
         """The printed metrics of the experiment, and the lines that they were read from."""
         return [item for reader in self._of_lines for item in reader.sources.items()]
+
+
+class FinalValues:
+    """The last values in the logs that a program leaves in its folder, at any depth.
+
+    These are event files of TensorBoard, runs of wandb and MLflow, CSV files and JSON. A row of CSV
+    and a line of JSON count if they say when they were written, such as in a column `epoch`: other
+    tables hold predictions or configurations.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Remember what is there before the program starts. It does not count.
+
+        Args:
+            folder: The folder of the trial.
+        """
+        self._folder = folder
+        self._logs: tuple[MetricFile, ...] = (EventFolder(folder), WandbFolder(folder))
+        self._before = {path: _version(path) for path in self._files()}
+
+    def read(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the last values by name, after the program has ended.
+
+        Returns:
+            The values of logs, and those of JSON documents, which may be a best value instead.
+        """
+        logged: dict[str, float] = {}
+        documents: dict[str, float] = {}
+        for log in self._logs:
+            for values, _ in log.poll(at_end=True):
+                logged |= values
+        changed = [path for path in self._files() if _version(path) != self._before.get(path)]
+        for path in sorted(changed, key=lambda path: path.stat().st_mtime):
+            with contextlib.suppress(OSError):
+                if "mlruns" in path.parts:
+                    logged |= _of_mlflow_file(path)
+                elif path.name == "mlflow.db":
+                    logged |= _of_mlflow_database(path)
+                elif path.suffix == ".json" and (held := read_history(path.read_bytes())):
+                    documents |= held
+                else:
+                    logged |= _of_rows(path)
+        return logged, documents
+
+    def _files(self) -> list[Path]:
+        """Return the files that may be logs. A log that is too long to be read is none."""
+        files = []
+        for path in itertools.islice(self._folder.rglob("*"), _MAX_FILES):
+            is_log = path.suffix in _LOGS or path.name == "mlflow.db" or "mlruns" in path.parts
+            if is_log and path.is_file() and path.stat().st_size <= _MAX_LOG_BYTES:
+                files.append(path)
+        return files
+
+
+def _version(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _of_rows(path: Path) -> dict[str, float]:
+    """Return the last values of rows of CSV or lines of JSON that say when they were written."""
+    read = Rows().read if path.suffix in (".csv", ".tsv") else read_json
+    last: dict[str, float] = {}
+    with path.open("rb") as file:
+        for line in file:
+            values = read(line)
+            if any(is_count(name) for name in values):
+                last |= values
+    return last
+
+
+def _of_mlflow_file(path: Path) -> dict[str, float]:
+    """Return the last value of a metric of MLflow, whose lines are a time, a value and a step."""
+    _, _, name = path.as_posix().rpartition("/metrics/")
+    *_, line = path.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    cells = line.split()
+    number = number_of_text(cells[1]) if name and len(cells) == 3 else None
+    return {} if number is None else {name: number}
+
+
+def _of_mlflow_database(path: Path) -> dict[str, float]:
+    """Return the last values of all metrics in a database of MLflow."""
+    query = "SELECT key, value FROM metrics WHERE NOT is_nan ORDER BY timestamp, step"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        try:
+            return dict(database.execute(query))
+        except sqlite3.DatabaseError:  # it is another database
+            return {}
 
 
 class FollowedProgram:
