@@ -106,6 +106,18 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "eval/mean_reward",
             "maximize",
         ),
+        (
+            "print(f'Loss {loss:.4f} | Accuracy {val_acc:.4f}')\n"
+            "print(f'Test accuracy {acc:.4f}')\n",
+            "Accuracy",
+            "maximize",
+        ),
+        (
+            "def metrics(labels):\n    return {'eval_accuracy': a, 'eval_loss': b}\n"
+            "def write(result):\n    for key in result:\n        print('%s = %s' % (key, 1))\n",
+            "eval_accuracy",
+            "maximize",
+        ),
         # A name for the part of the data comes from the call, the object or the condition.
         (
             "def show(tag, m):\n    text = ', '.join(f'{k}: {v}' for k, v in m.items())\n"

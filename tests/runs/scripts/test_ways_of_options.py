@@ -505,6 +505,7 @@ def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
         ("'--smoothing', type=bool, default=True", None),
         ("'--lr', default=0.1", None),
         ("'--batch-size', type=int, default=1", [1, 2]),
+        ("'--nlayers', type=int, default=3", [1, 3, 6]),
         ("'--hidden1', type=int, default=32", [16, 32, 64]),
         ("'--ppo-epoch', type=int, default=4", [2, 4, 8]),
     ],
@@ -516,6 +517,18 @@ def test_types_and_whole_words_decide_what_is_searched(
     script.write_text(f"import argparse\np = argparse.ArgumentParser()\np.add_argument({option})\n")
     found = list(Experiment.from_yaml(experiment_for(script).text).search.root.values())
     assert [one.values() for one in found] == ([] if domain is None else [domain])
+
+
+def test_dropouts_of_one_word_come_before_options_that_are_seldom_searched(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "for n in range(9):\n    p.add_argument(f'--noise{n}', type=float, default=0.2)\n"
+        "for name in ('dropouth', 'wdrop'):\n"
+        "    p.add_argument(f'--{name}', type=float, default=0.3)\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert {"dropouth", "wdrop"} <= found.keys()
 
 
 def test_a_flag_that_not_all_values_go_with_is_left_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +137,8 @@ _NOT_CHOSEN = _table(
     "quantize quantization attn impl attention opset strategy reporter logger sampler metric"
     " metrics objective recipe splits"
 )
+_JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
+"""A word and what belongs to it, written together."""
 _USUAL: tuple[tuple[str, ...], ...] = (
     ("lr",),
     ("learning", "rate"),
@@ -379,7 +381,7 @@ def domain_of(option: ScriptOption) -> str | None:
         return None
     words = words_in(option.name)
     last = option.name.rpartition(".")[2]
-    own = name_words(last)
+    own = tuple(_plain_words(last))
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
     if _is_never(list(own)) or is_place:
         return None
@@ -528,7 +530,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
     words = words_in(name)
     if is_flag:
         return len(_USUAL) + 1, len(words)
-    own = list(name_words(name.rpartition(".")[2]))
+    own = list(_plain_words(name.rpartition(".")[2]))
     for place, usual in enumerate(_USUAL):
         if _contains(own, usual):
             others = [word for word in own if word not in usual]
@@ -540,6 +542,13 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
             others = [word for word in others if word not in _NEUTRAL and len(word) > 1]
             return place + 20 * num_details + 4 * len(others), len(words)
     return len(_USUAL), len(words)
+
+
+def _plain_words(name: str) -> Iterator[str]:
+    """Yield the words of a name as they usually are: `nlayers` are layers, `dropouth` a dropout."""
+    for word in name_words(name):
+        joined = _JOINED.fullmatch(word)
+        yield word if joined is None else next(part for part in joined.groups() if part)
 
 
 def _place_of(words: list[str], part: tuple[str, ...]) -> int:

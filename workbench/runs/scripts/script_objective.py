@@ -317,6 +317,7 @@ def _of_names(
     reported: list[_Reported], criteria: list[_Criterion], program: ProgramSource
 ) -> Objective:
     validates = not _has_no_evaluation(program)
+    reported = [_with_data_of_value(metric, program) for metric in reported]
     known = [
         metric
         for metric in reported
@@ -359,6 +360,20 @@ def _of_names(
             "are not stopped early by it."
         )
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
+
+
+def _with_data_of_value(metric: _Reported, program: ProgramSource) -> _Reported:
+    """Return a metric with the part of the data that its value names: `Accuracy {val_acc:.3f}`."""
+    if metric.split or metric.way != "print":
+        return metric
+    for module in program.modules[:_MAX_MODULES]:
+        if str(module.path) != metric.module:
+            continue
+        written = re.escape(metric.name).replace("_", "[ _]")
+        for match in re.finditer(rf"\b{written}\s*[:=]?\s*\{{(\w+)[^}}]*\}}", module.text):
+            if set(_words(match[1])) & _VALIDATION:
+                return replace(metric, context="validate")
+    return metric
 
 
 def _is_printed_score(name: str, program: ProgramSource) -> bool:
@@ -496,16 +511,21 @@ def _in_module(module: Module, given: _Given) -> Iterator[_Reported]:
         for metric, way in _logged(body, words, dicts):
             place += 1
             yield _Reported(metric, name, way, place)
-    for metric in _in_columns(tree):
+    for metric in _of_whole_module(module, tree):
         place += 1
         yield replace(metric, place=place)
+
+
+def _of_whole_module(module: Module, tree: ast.Module) -> Iterator[_Reported]:
+    """Yield what no single statement prints: what libraries do, and columns of files."""
+    for metric in _in_evaluations(tree):
+        yield _Reported(metric, "", "print", 0, is_number=False)
+    yield from _in_columns(tree)
     for metric in metrics_of(module.text):
-        place += 1
         if metric.startswith("eval_"):  # those of a Trainer, which prints them itself
-            yield _Reported(metric, "evaluate", "print", place)
+            yield _Reported(metric, "evaluate", "print", 0)
     for metric in _of_keras(module.tree):
-        place += 1
-        yield _Reported(metric, "", "print", place)
+        yield _Reported(metric, "", "print", 0)
 
 
 _Given = dict[str, dict[str, list[str]]]
@@ -613,6 +633,19 @@ def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
         names = [name for module in modules for name in _averaged(module.tree, splits)]
         for name in dict.fromkeys(names):
             yield _Reported(f"{prefix}{name}", "", "jsonl", _LAST, file=file)
+
+
+def _in_evaluations(tree: ast.Module) -> Iterator[str]:
+    """Yield the keys of dicts that functions return, if they are about an evaluation: `eval_loss`.
+
+    A library prints them, or the program in a loop over what the library returned.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Return) or not isinstance(node.value, ast.Dict):
+            continue
+        for key in map(literal_of, node.value.keys):
+            if isinstance(key, str) and re.match(r"(?:eval|val|valid|dev)_\w+$", key):
+                yield key
 
 
 def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
