@@ -172,7 +172,7 @@ def test_writer_that_slept_through_its_lease_cannot_append(
     program = start(HOLD, url, run_id, "0.4")
     assert program.read_word() == "ready"
     program.send_signal(signal.SIGSTOP)
-    time.sleep(0.6)
+    wait_until(lambda: store.run(run_id).silent_s is not None, what="the end of the lease")
     with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
         program.send_signal(signal.SIGCONT)
         program.tell("go")

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.cluster.head.head_files import HeadFiles
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
+"""A head takes seconds to start, and minutes on a machine that starts many processes at once."""
 POLL_S = 0.2
 GRACE_S = 5.0
 ESSENTIAL = frozenset({"gcs_server", "raylet"})

@@ -73,7 +73,8 @@ COLLECT_EVERY_S = 5.0
 COLLECT_ALL_SHARE = 0.005
 """The share of the time for looking for garbage among everything that was ever imported."""
 DEVICE_POLL_S = 1.0
-MEETING_TIMEOUT_S = 60.0
+MEETING_TIMEOUT_S = 300.0
+"""How long the others wait while rank 0 loads. If it is lost, the trial ends at once."""
 
 
 class ReportThinning:

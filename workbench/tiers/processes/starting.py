@@ -23,7 +23,8 @@ from workbench.tiers.processes.relay import Link
 from workbench.tiers.processes.settings import TierSettings
 from workbench.training.programs.last_error import last_error
 
-START_S = 60.0
+START_S = 300.0
+"""How long a process may load on a busy machine. One that ends meanwhile is noticed at once."""
 _STOP_S = 5.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
