@@ -93,6 +93,8 @@ def test_each_other_kind_of_a_valid_parameter_is_valid(written: Any) -> None:
             {"type": "int", "low": 3, "high": 8},
         ),
         ({"kind": "whole", "low": 1, "value": 8}, {"type": "int", "low": 4, "high": 16}),
+        ({"kind": "whole", "high": 0}, {"type": "int", "low": -1, "high": 0}),
+        ({"kind": "whole", "low": -5, "high": 0}, {"type": "int", "low": -1, "high": 0}),
         (
             {"low": 0, "high": 1, "high_open": True, "default": 0.9},
             {"type": "float", "low": 0, "high": 0.9},

@@ -168,6 +168,9 @@ def _initial_whole(field: FormField, number: float | None) -> dict[str, Any]:
     high = max(high, low + 1)
     if highest is not None:
         high = min(high, highest)
+        low = min(low, high - 1)
+    if lowest is not None:
+        low = max(low, lowest)
     return {"type": "int", "low": low, "high": high}
 
 
