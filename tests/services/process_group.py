@@ -33,7 +33,7 @@ _CONTEXT.set_forkserver_preload(
 NAME = "worker of tests"
 _workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []
 _numbers = itertools.count()
-MAX_WAIT_S = 280.0
+MAX_WAIT_S = 580.0
 """Below the time limit of a test, after which the stacks of the workers would not be known."""
 
 
