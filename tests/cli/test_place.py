@@ -224,11 +224,13 @@ def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shel
     exported(bundle, "convnet", "digits", exits=1, width=4)
     (bundle / "experiment.yaml").write_text(experiment("convnet", "digits").to_yaml())
     path = shell.folder / "tiers.yaml"
-    path.write_text(FILE.replace("machine.json", "here"))
+    path.write_text(FILE.replace("machine.json", "here").replace("batch: 4", "max_load: 1.0e-6"))
     words = ("place", "run", str(path), "--duration", "2s", "--rate", "30", "--scheduler", "cloud")
     code, out, err = shell(*words, "--json")
     assert code == 0, err
-    (plan,) = json.loads(out)["plans"]
+    document = json.loads(out)
+    (plan,) = document["plans"]
+    assert (document["recommended"], plan["over_limits"]) == (None, ["cloud"])
     assert plan["num_requests"] >= 30
     assert (plan["num_unanswered"], plan["refused"], plan["answered_by"]["cloud"]) == (0, 0, 1.0)
     # 64 pixels in one byte each; over a link of 20 ms nothing is answered sooner.
@@ -238,6 +240,7 @@ def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shel
     code, out, err = shell(*words)
     assert code == 0, err
     assert "0 unanswered" in out
+    assert "cloud: a machine of cloud computed" in out
     assert "--duration" in shell("place", "run", str(path), "--duration", "never")[2]
 
 

@@ -76,6 +76,7 @@ FIELDS = {
     "plans": "the prediction or measurement of each scheduler",
     "recommended": "the scheduler that is recommended",
     "expected": "what was predicted",
+    "over_limits": "the tiers that computed more than max_load or max_power allow",
     "probes": "medians of single steps",
     "leak": "what can be recovered from features",
     "cut": "the point at which a model is cut",

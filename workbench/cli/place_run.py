@@ -104,7 +104,7 @@ def run(
     file, but at most 200 per second.
     """
     from workbench.tiers.placement.assembly import bundle_of
-    from workbench.tiers.placement.scheduler_plans import recommend
+    from workbench.tiers.placement.scheduler_plans import about_limits, recommend
     from workbench.tiers.placement.schedulers import SCHEDULERS, left_out
     from workbench.tiers.processes.measured_run import poisson_moments_s
     from workbench.tiers.processes.prediction import system_here
@@ -154,15 +154,23 @@ def run(
         ]
     measured, expected, systems = (list(parts) for parts in zip(*outcomes, strict=True))
     steps = [_steps(ran, run.probes) for ran, run in zip(systems, measured, strict=True)]
-    chosen = recommend([_plan_of(run) for run in measured], tiers.place.objective)
+    ran = [_plan_of(run) for run in measured]
+    chosen = recommend(ran, tiers.place.objective, system)
     if as_json:
         plans = [
-            {**asdict(run), "probes": steps_s, "expected": asdict(prediction)}
-            for run, prediction, steps_s in zip(measured, expected, steps, strict=True)
+            {
+                **asdict(run),
+                "probes": steps_s,
+                "expected": asdict(prediction),
+                "over_limits": plan.outcome.over(system),
+            }
+            for run, plan, prediction, steps_s in zip(measured, ran, expected, steps, strict=True)
         ]
         print_json({"plans": plans, "recommended": chosen and chosen.scheduler})
         return
     _show(measured, expected, steps)
+    for line in about_limits(system, ran, is_measured=True):
+        echo(line)
 
 
 def _rate_per_s(tiers: TiersFile, given: float | None) -> float:

@@ -11,13 +11,14 @@ from workbench.tiers.placement import scheduler_plans
 from workbench.tiers.placement.policies import EndCloud
 from workbench.tiers.placement.scheduler_plans import (
     Plan,
+    about_limits,
     exit_curve,
     expected_plans,
     played_plans,
     recommend,
     verdict,
 )
-from workbench.tiers.placement.schedulers import SCHEDULERS
+from workbench.tiers.placement.schedulers import SCHEDULERS, Outcome
 from workbench.tiers.placement.tiers_file import Objective
 
 
@@ -119,6 +120,27 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     )
     assert expected in verdict(given, plans, None)
     assert recommend(plans, Objective(accuracy=0.999)) is None
+
+
+def test_tiers_that_computed_more_than_their_limits_are_named_and_not_recommended() -> None:
+    given = replace(system(), limits=(np.inf, 0.3))
+    ran = [
+        Plan(
+            name,
+            Outcome(np.zeros(1), 0.9, 0.0, 0.0, {"end": 0.5, "cloud": load}),
+            p95_s,
+            p95_s,
+            p95_s,
+            p95_s,
+        )
+        for name, load, p95_s in (("cloud", 0.31, 0.1), ("end-cloud", 0.3, 0.2))
+    ]
+    assert [plan.outcome.over(given) for plan in ran] == [["cloud"], []]
+    assert recommend(ran, Objective(), given) == ran[1]
+    assert about_limits(given, ran, is_measured=True) == [
+        "cloud: a machine of cloud computed 31% of the time, and its max_load or max_power allows"
+        " 30%."
+    ]
 
 
 def test_a_lower_accuracy_that_is_allowed_makes_room_for_a_faster_plan(jammed: list[Plan]) -> None:

@@ -226,19 +226,20 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
     return lines
 
 
-def about_limits(system: System, plans: Sequence[Plan]) -> list[str]:
+def about_limits(system: System, plans: Sequence[Plan], *, is_measured: bool = False) -> list[str]:
     """Describe which schedulers keep a tier busier than its limits allow.
 
     Args:
         system: The system.
         plans: The plans.
+        is_measured: Whether the tiers have run.
     """
-    lines = []
+    lines, computes = [], "computed" if is_measured else "would compute"
     for plan in plans:
         for name in plan.outcome.over(system):
             limit = system.limits[system.names.index(name)]
             lines.append(
-                f"{plan.scheduler}: a machine of {name} would compute"
+                f"{plan.scheduler}: a machine of {name} {computes}"
                 f" {format_percent(plan.outcome.load[name])} of the time, and its max_load or"
                 f" max_power allows {format_percent(limit)}."
             )
