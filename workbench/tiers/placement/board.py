@@ -52,17 +52,43 @@ class Known:
 
 
 @dataclass
+class Line:
+    """The requests that a device computes as a whole, as far as is known before they end.
+
+    Attributes:
+        num_requests: How many the device has, with the one that it computes.
+        began_s: When it began that one, in seconds.
+    """
+
+    num_requests: int = 0
+    began_s: float = 0.0
+
+    def free_s(self, now_s: float, mean_s: float) -> float:
+        """Return when the device is expected to have answered all of them, in seconds.
+
+        Args:
+            now_s: The time, in seconds.
+            mean_s: How long it computes for a request in the mean.
+        """
+        if not self.num_requests:
+            return now_s
+        return max(now_s, self.began_s + mean_s) + (self.num_requests - 1) * mean_s
+
+
+@dataclass
 class Booking:
     """A request that a board expects at a place.
 
     Attributes:
         place: The number of the place on the board.
         machine: The machine that is expected to compute it.
+        ready_s: When it is there, in seconds.
         finish_s: When it is expected to end there.
     """
 
     place: int
     machine: int
+    ready_s: float
     finish_s: float
 
 
@@ -121,27 +147,23 @@ class Board:
                 best_s, chosen = finish + place.back_s, number
         return chosen
 
-    def book(
-        self, number: int, device: int, now_s: float, work_s: tuple[float, float] | None = None
-    ) -> Booking:
-        """Expect a request at a place.
+    def book(self, number: int, device: int, now_s: float) -> Booking:
+        """Expect a request at a place. How much it computes there is not known before it ends.
 
         Args:
             number: The place.
             device: The device that sends it.
             now_s: When it is sent, in seconds.
-            work_s: What it takes alone, and where others wait, if that is known.
         """
         place, links = self.places[number], self._links[number]
-        alone_s, queued_s = work_s or (place.alone_s, place.queued_s)
         ready = now_s + place.send_s
         if links.can_wait:
             ready += links.wait_s(device, now_s)
             links.send(device, now_s)
         free, machine = self._free[number][0]
-        finish = ready + alone_s if ready >= free else free + queued_s
+        finish = ready + place.alone_s if ready >= free else free + place.queued_s
         heapq.heapreplace(self._free[number], (finish, machine))
-        return Booking(number, machine, finish)
+        return Booking(number, machine, ready, finish)
 
     def correct(self, booking: Booking, finish_s: float) -> None:
         """Note when a request really ended, which moves what its machine computes after it.

@@ -6,6 +6,8 @@ that requests choose.
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -15,19 +17,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from workbench.deploy.stages import accuracy_at
-from workbench.tiers.placement.board import Board, Known, Place
+from workbench.tiers.placement.board import Board, Booking, Known, Line, Place
 from workbench.tiers.placement.link_queues import (
     NEGLIGIBLE_LOAD,
     link_loads,
     num_links,
-    played_link_waits_s,
     rate_of,
 )
 from workbench.tiers.placement.played_queues import (
+    PlayedServers,
     Requests,
     Work,
     draw_requests,
-    ends_in_batches,
     first_stages,
 )
 from workbench.tiers.placement.schedulers import Outcome, drawn_for, played_outcome
@@ -325,8 +326,55 @@ def known_of(system: System, placing: Placing) -> Known:
     return Known(places, (float(rest_s.mean()) if len(rest_s) else 0.0) + placing.charge_s)
 
 
+class _Further:
+    """The further tiers while requests are placed: what is known of them, and what they do."""
+
+    def __init__(
+        self,
+        board: Board,
+        servers: Sequence[PlayedServers],
+        works: Sequence[tuple[list[float], list[float]]],
+        ends: np.ndarray,
+        shares_s: np.ndarray,
+    ) -> None:
+        self._board, self._servers, self._works = board, servers, works
+        self._ends, self._shares_s = ends, shares_s
+        self._bookings: dict[int, Booking] = {}
+        self._answers: list[tuple[float, int, float]] = []
+
+    def place(self, request: int, device: int, now_s: float, *, stay_s: float) -> int | None:
+        """Return the tier that a request is sent to, or None for its own device."""
+        board, answers = self._board, self._answers
+        self._play(now_s)
+        while answers and answers[0][0] <= now_s:
+            _, earlier, end_s = heapq.heappop(answers)
+            board.correct(self._bookings.pop(earlier), end_s)
+        chosen = board.best(device, now_s, stay_s=stay_s)
+        if chosen is None:
+            return None
+        booking = self._bookings[request] = board.book(chosen, device, now_s)
+        alone_s, rows_s = self._works[chosen]
+        self._servers[chosen].send(request, booking.ready_s, alone_s[request], rows_s[request])
+        return board.places[chosen].tier
+
+    def finish(self) -> None:
+        """Compute all that was sent."""
+        self._play(np.inf)
+
+    def _play(self, until_s: float) -> None:
+        for place, servers in zip(self._board.places, self._servers, strict=True):
+            for end_s, share_s, requests in servers.until(until_s):
+                for request in requests:
+                    answer_s = self._ends[request] = end_s + place.back_s
+                    self._shares_s[request] = share_s
+                    heapq.heappush(self._answers, (answer_s, request, end_s))
+
+
 class _Played:
     """Requests placed one after another, and what became of them.
+
+    A request is placed by what is known when that happens: by the mean time of requests, and by the
+    answers so far.
 
     Attributes:
         where: The tier that computed each request, or its rest.
@@ -340,8 +388,8 @@ class _Played:
         self._here = system.exits[requests.sample]
         self._there = self._sent.exits[requests.sample]
         self.where = np.zeros(len(requests.sample), dtype=np.int64)
-        self._sent_at_s = np.array(requests.arrival_s)
         self._ends = np.empty(len(requests.sample))
+        self._shares_s = np.zeros(len(requests.sample))
         if placing.sends_inputs:
             self.is_placed = np.ones(len(requests.sample), dtype=bool)
             self._place_inputs()
@@ -349,96 +397,80 @@ class _Played:
             self.is_placed = self._here > 0
             self._place_features()
 
-    @cached_property
-    def _works(self) -> dict[int, Work]:
+    def _further(self) -> _Further:
+        """Return the tiers that requests may be sent to."""
+        system = self._system
+        alone_s, rows_s = self._sent.rest_s, self._sent.rest_rows_s
         if self._placing.sends_inputs:
             alone_s, rows_s = self._sent.whole_s, self._sent.whole_rows_s
-        else:
-            alone_s, rows_s = self._sent.rest_s, self._sent.rest_rows_s
-        return {
-            tier: Work(alone_s[tier][self._there], rows_s[tier][self._there])
-            for tier in self._placing.tiers
-            if tier
-        }
-
-    def _booked(self, board: Board) -> list[list[tuple[float, float]]]:
-        """Return what each request takes at each place of the board, alone and among others."""
-        booked = []
-        for place in board.places:
-            work = self._works[place.tier]
-            queued_s = work.least_s(self._system.batch(place.tier))
-            booked.append(list(zip(work.alone_s.tolist(), queued_s.tolist(), strict=True)))
-        return booked
+        places = places_of(system, self._placing)
+        works = [
+            (alone_s[place.tier][self._there].tolist(), rows_s[place.tier][self._there].tolist())
+            for place in places
+        ]
+        servers = [PlayedServers(place.num_machines, system.batch(place.tier)) for place in places]
+        return _Further(Board(places), servers, works, self._ends, self._shares_s)
 
     def _place_features(self) -> None:
         """Place what does not leave at the first exit, in the order in which that is known."""
         system, placing = self._system, self._placing
-        board = Board(places_of(system, placing))
-        booked = self._booked(board)
-        stays = 0 in placing.tiers
+        further, stays = self._further(), 0 in placing.tiers
         here_s = system.rest_s[0].tolist() if stays else [np.inf] * system.stage_s.shape[1]
         first_s, device_free = float(system.stage_s[0, 0]), [0.0] * system.counts[0]
         devices, leaves = self._requests.device.tolist(), self._here.tolist()
         # Every simulated request passes this loop, where lists and local names are faster than
         # arrays and attributes.
-        ends, where, sent_at = self._ends, self.where, self._sent_at_s
+        ends, where = self._ends, self.where
         charged_s = known_of(system, placing).stay_s
         for request, done in first_stages(self._requests, first_s, device_free):
             device = devices[request]
             device_free[device] = ends[request] = done
             if not leaves[request]:
                 continue
-            sent_at[request] = done
-            chosen = board.best(device, done, stay_s=done + charged_s)
+            chosen = further.place(request, device, done, stay_s=done + charged_s)
             if chosen is None:
                 device_free[device] = ends[request] = done + here_s[leaves[request]]
             else:
-                board.book(chosen, device, done, booked[chosen][request])
-                where[request] = board.places[chosen].tier
+                where[request] = chosen
+        further.finish()
 
     def _place_inputs(self) -> None:
         """Place whole requests as they arrive."""
         system, placing = self._system, self._placing
-        board = Board(places_of(system, placing))
-        booked = self._booked(board)
-        stays = 0 in placing.tiers
+        further, stays = self._further(), 0 in placing.tiers
         whole_s = system.until_s[0][self._here].tolist() if stays else []
         mean_s = known_of(system, placing).stay_s
+        lines: list[deque[tuple[float, float]]] = [deque() for _ in range(system.counts[0])]
         free = [0.0] * system.counts[0]
         ends, where = self._ends, self.where
         for request, (arrival, device) in enumerate(
             zip(self._requests.arrival_s.tolist(), self._requests.device.tolist(), strict=True)
         ):
-            begin = max(arrival, free[device])
-            chosen = board.best(device, arrival, stay_s=begin + mean_s)
+            stay_s, line = np.inf, lines[device]
+            if stays:
+                while line and line[0][1] <= arrival:
+                    line.popleft()
+                known = Line(len(line), line[0][0]) if line else Line()
+                stay_s = known.free_s(arrival, mean_s) + mean_s
+            chosen = further.place(request, device, arrival, stay_s=stay_s)
             if chosen is None:
+                begin = max(arrival, free[device])
                 free[device] = ends[request] = begin + whole_s[request]
+                line.append((begin, free[device]))
             else:
-                board.book(chosen, device, arrival, booked[chosen][request])
-                where[request] = board.places[chosen].tier
+                where[request] = chosen
+        further.finish()
 
     @cached_property
     def outcome(self) -> Outcome:
-        """What became of the requests: queues take them in the order in which they come."""
+        """What became of the requests."""
         system, requests, where = self._system, self._requests, self.where
         is_raw = self._placing.sends_inputs
         links_s = system.links_raw_s if is_raw else system.links_s
-        send_s = system.send_raw_s if is_raw else system.send_s
-        is_sent = where > 0
-        ready = np.array(self._sent_at_s)
-        ready[is_sent] += played_link_waits_s(
-            system, links_s, ready[is_sent], requests.device[is_sent], to=where[is_sent]
-        )
-        ready += send_s[where]
         busy_s: dict[int, np.ndarray] = {0: self._device_s()}
-        for tier, work in self._works.items():
-            (there,) = np.nonzero(where == tier)
-            ends, shares_s = ends_in_batches(
-                ready[there], work.of(there), system.counts[tier], system.batch(tier)
-            )
-            self._ends[there] = ends + system.back_s[tier]
-            busy_s[tier] = np.zeros(len(where))
-            busy_s[tier][there] = shares_s
+        for tier in self._placing.tiers:
+            if tier:
+                busy_s[tier] = np.where(where == tier, self._shares_s, 0.0)
         passes = np.array([(where > link).mean() for link in range(len(links_s))])
         num_bytes = system.raw_bytes if is_raw else system.sent_bytes
         joules = system.raw_j if is_raw else system.send_j

@@ -223,6 +223,60 @@ def ends_in_batches(
     return ends, shares_s
 
 
+class PlayedServers:
+    """Equal servers with one line, whose requests come while others are computed.
+
+    They do what `ends_in_batches` does, for a scheduler that has to know what has ended so far.
+    """
+
+    def __init__(self, num_servers: int, batch: int) -> None:
+        """Start with an empty line.
+
+        Args:
+            num_servers: Number of servers.
+            batch: How many requests a server computes at once, at most.
+        """
+        self._free_s, self._batch = [0.0] * num_servers, batch
+        self._coming: list[tuple[float, int, float, float]] = []
+
+    def send(self, request: int, ready_s: float, alone_s: float, row_s: float) -> None:
+        """Send a request.
+
+        Args:
+            request: Its number.
+            ready_s: When it joins the line, later than all moments that were played.
+            alone_s: The time of a call with this request alone, in seconds.
+            row_s: By how much it makes a call longer, in seconds.
+        """
+        heapq.heappush(self._coming, (ready_s, request, alone_s - row_s, row_s))
+
+    def until(self, at_s: float) -> Iterator[tuple[float, float, list[int]]]:
+        """Play until a moment.
+
+        Args:
+            at_s: The moment, in seconds.
+
+        Yields:
+            For each call that has begun: when it ends, how long a server takes for each of its
+            requests, and these.
+        """
+        coming = self._coming
+        while coming:
+            ready_s, free_s = coming[0][0], self._free_s[0]
+            begin_s = ready_s if ready_s > free_s else free_s
+            if begin_s > at_s:
+                return
+            _, request, longest_s, call_s = heapq.heappop(coming)
+            taken = [request]
+            while coming and len(taken) < self._batch and coming[0][0] <= begin_s:
+                _, request, fixed_s, row_s = heapq.heappop(coming)
+                taken.append(request)
+                longest_s, call_s = max(longest_s, fixed_s), call_s + row_s
+            end_s = begin_s + longest_s + call_s
+            heapq.heapreplace(self._free_s, end_s)
+            yield end_s, (longest_s + call_s) / len(taken), taken
+
+
 def _ends_with_equal_service(ready_s: np.ndarray, service_s: float, num_servers: int) -> np.ndarray:
     """Return when requests end if each of c servers takes every c-th of them."""
     rows = -(-len(ready_s) // num_servers)

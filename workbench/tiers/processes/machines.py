@@ -16,6 +16,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workbench.tiers.placement.board import Line
+
 
 @dataclass(frozen=True)
 class MachineSettings:
@@ -61,17 +63,25 @@ class Turn:
     def __init__(self, devices: Devices, device: int, arrived_s: float) -> None:
         """Do not take the turn yet."""
         self._devices, self._device = devices, device
-        self._is_taken = False
+        self._is_in_line = self._is_taken = False
         self.at_s = arrived_s
         """When the device has done what it has begun for the request."""
 
+    def join(self) -> None:
+        """Join the line of the device, unless that is done."""
+        if not self._is_in_line:
+            self._is_in_line = True
+            self._devices.lines[self._device].num_requests += 1
+
     async def take(self) -> None:
         """Wait for the turn, unless it is taken."""
+        self.join()
         if self._is_taken:
             return
         await self._devices.locks[self._device].acquire()
         self._is_taken = True
         self.at_s = max(self.at_s, self._devices.free_s[self._device])
+        self._devices.lines[self._device].began_s = self.at_s
 
     async def spend(self, seconds: float) -> None:
         """Compute for a request whose turn it is.
@@ -85,7 +95,10 @@ class Turn:
         await wait_until(self.at_s)
 
     def release(self) -> None:
-        """Let the next request begin, if the turn is taken."""
+        """Leave the line, and let the next request begin if the turn is taken."""
+        if self._is_in_line:
+            self._is_in_line = False
+            self._devices.lines[self._device].num_requests -= 1
         if self._is_taken:
             self._is_taken = False
             self._devices.locks[self._device].release()
@@ -98,8 +111,8 @@ class Devices:
         """Start with empty lines."""
         self.locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.free_s: defaultdict[int, float] = defaultdict(float)
-        self.expected_s: defaultdict[int, float] = defaultdict(float)
-        """When each device is expected to have answered what it keeps as a whole."""
+        self.lines: defaultdict[int, Line] = defaultdict(Line)
+        """What is known of the requests of each device."""
         self.busy_s = 0.0
         """Seconds that all of them have computed."""
 

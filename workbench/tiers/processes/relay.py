@@ -19,8 +19,10 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 _PIECE_BYTES = 1448
 """What one packet of Ethernet carries: the bandwidth of a trace may change after each."""
@@ -99,69 +101,127 @@ class Relay:
 
     def __init__(self, link: Link) -> None:
         """Create a link. `taking` passes connections on."""
-        self._link = link
-        self._up = Direction(link.bits_per_s, link.rtt_s, link.trace)
-        self._down = Direction(link.bits_per_s, link.rtt_s, link.trace)
-        self._began_s = asyncio.get_running_loop().time()
+        self.link = link
+        self.up = Direction(link.bits_per_s, link.rtt_s, link.trace)
+        self.down = Direction(link.bits_per_s, link.rtt_s, link.trace)
+        self.began_s = asyncio.get_running_loop().time()
 
-    def taking(self, port: int) -> Callable[..., Awaitable[None]]:
+    def taking(self, port: int) -> Callable[[], asyncio.Protocol]:
         """Return what passes a connection on to a port."""
+        return lambda: _Near(self, port)
 
-        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._take(reader, writer, port)
 
-        return take
+class _End(asyncio.Protocol):
+    """One end of a connection over a link. What it reads leaves at the other end.
 
-    async def _take(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
-    ) -> None:
-        """Pass a connection on until one side ends it. Then the other one also ends."""
-        try:
-            there, back = await asyncio.open_connection(self._link.host, port)
-        except OSError:
-            writer.transport.abort()
+    It does not use streams, as each of their turns of the event loop would make the link longer.
+    """
+
+    def __init__(self, relay: Relay, direction: Direction) -> None:
+        self._relay, self._direction = relay, direction
+        self._loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
+        self.other: _End | None = None
+        self._under_way: deque[tuple[float, bytes]] = deque()
+        """When each piece arrives at the other end. An empty one is the end."""
+        self._num_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_full = self._has_ended = False
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        at_s = self._loop.time() - self._relay.began_s
+        for first in range(0, len(data), _PIECE_BYTES):
+            piece = data[first : first + _PIECE_BYTES]
+            self._under_way.append((self._direction.arrival_s(at_s, len(piece)), piece))
+        self._num_bytes += len(data)
+        if self._num_bytes > _MAX_QUEUED_BYTES and self.transport is not None:
+            self.transport.pause_reading()
+        self._await_next()
+
+    def eof_received(self) -> bool:
+        self.connection_lost(None)
+        return True  # what comes from the other end may still be under way
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._has_ended:
             return
-        ways = (
-            asyncio.ensure_future(self._carry(reader, back, self._up)),
-            asyncio.ensure_future(self._carry(there, writer, self._down)),
-        )
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        writer.close()
-        back.close()
+        self._has_ended = True
+        # The end also takes half a round trip, and must not overtake the bytes.
+        arrival_s = self._direction.arrival_s(self._loop.time() - self._relay.began_s, 0)
+        self._under_way.append((arrival_s, b""))
+        self._await_next()
 
-    async def _carry(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
-    ) -> None:
-        """Carry what is read until its end, and until all of it has arrived."""
-        loop = asyncio.get_running_loop()
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(
-            _MAX_QUEUED_BYTES // _PIECE_BYTES
-        )
+    def pause_writing(self) -> None:
+        if self.other is not None:
+            self.other.hold(True)
 
-        async def deliver() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    arrival_s, piece = await under_way.get()
-                    await asyncio.sleep(self._began_s + arrival_s - loop.time())
-                    if not piece:
-                        return
-                    writer.write(piece)
-                    await writer.drain()
+    def resume_writing(self) -> None:
+        if self.other is not None:
+            self.other.hold(False)
 
-        delivering = asyncio.ensure_future(deliver())
+    def hold(self, is_full: bool) -> None:
+        """Note whether the other end takes no more for now."""
+        self._is_full = is_full
+        self._await_next()
+
+    def _await_next(self) -> None:
+        if self._timer is None and self._under_way and not self._is_full:
+            at_s = self._relay.began_s + self._under_way[0][0]
+            self._timer = self._loop.call_at(at_s, self._deliver)
+
+    def _deliver(self) -> None:
+        self._timer = None
+        now_s = self._loop.time() - self._relay.began_s
+        target = None if self.other is None else self.other.transport
+        while self._under_way and self._under_way[0][0] <= now_s and not self._is_full:
+            _, piece = self._under_way.popleft()
+            if not piece or target is None:
+                self.close()
+                return
+            self._num_bytes -= len(piece)
+            target.write(piece)
+        if self._num_bytes <= _MAX_QUEUED_BYTES and self.transport is not None:
+            self.transport.resume_reading()
+        self._await_next()
+
+    def close(self) -> None:
+        """End both ends, as soon as what was delivered has left."""
+        for end in (self, self.other):
+            if end is None:
+                continue
+            end._has_ended = True
+            if end._timer is not None:
+                end._timer.cancel()
+            if end.transport is not None:
+                end.transport.close()
+
+
+class _Near(_End):
+    """The end that was connected to. It connects the other one."""
+
+    def __init__(self, relay: Relay, port: int) -> None:
+        super().__init__(relay, relay.up)
+        self._port = port
+        self._connecting: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        transport.pause_reading()
+        self._connecting = self._loop.create_task(self._connect(transport))
+
+    async def _connect(self, transport: asyncio.Transport) -> None:
+        far = _End(self._relay, self._relay.down)
+        far.other = self
         try:
-            with contextlib.suppress(OSError):
-                while piece := await reader.read(_PIECE_BYTES):
-                    now_s = loop.time() - self._began_s
-                    await under_way.put((direction.arrival_s(now_s, len(piece)), piece))
-            # The end of the stream also takes half a round trip, and must not overtake the bytes.
-            await under_way.put((direction.arrival_s(loop.time() - self._began_s, 0), b""))
-            await delivering
-        finally:
-            delivering.cancel()
+            await self._loop.create_connection(lambda: far, self._relay.link.host, self._port)
+        except OSError:
+            transport.abort()
+            return
+        self.other = far
+        transport.resume_reading()
 
 
 async def _run(link: Link) -> None:
@@ -170,7 +230,7 @@ async def _run(link: Link) -> None:
     servers = []
     for port, lane in link.ways or ((link.port, 0),):
         relay = relays.setdefault(lane, Relay(link))
-        servers.append(await asyncio.start_server(relay.taking(port), "127.0.0.1", 0))
+        servers.append(await loop.create_server(relay.taking(port), "127.0.0.1", 0))
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)

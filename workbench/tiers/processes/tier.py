@@ -293,11 +293,12 @@ class Tier:
         """Send a request before anything is computed, if it is expected to end earlier so."""
         if self._board is None or not self._places_whole or self._devices is None:
             return None
-        device, now_s = work.frame.sender, work.now_s()
-        stay_s = max(now_s, self._devices.expected_s[device]) + self._known.stay_s
+        assert work.turn is not None
+        mean_s = self._known.stay_s
+        stay_s = self._devices.lines[work.frame.sender].free_s(work.now_s(), mean_s) + mean_s
         chosen = self._book(work, stay_s)
         if chosen is None:
-            self._devices.expected_s[device] = stay_s
+            work.turn.join()
             return None
         booking, further = chosen
         try:
