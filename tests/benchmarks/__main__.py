@@ -124,7 +124,8 @@ SUBJECTS = {
         extra="rivals",
     ),
     "tiers": Subject(
-        "tiers and cascades beside what was predicted of them (five minutes)", ("tiers",)
+        "tiers and cascades beside what was predicted of them (50 minutes)",
+        ("tiers", "tiers_drawn"),
     ),
     "turns": Subject("train in turns beside one trial after another (three minutes)", ("turns",)),
 }

@@ -25,6 +25,7 @@ from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.certificates import Authority
 from workbench.tiers.processes.next_tier import NOBODY, STATUS
+from workbench.tiers.processes.relay import Link as ShapedLink
 from workbench.tiers.processes.requesting import (
     SOURCE,
     OnStatus,
@@ -60,6 +61,7 @@ _PROBE_GAP_S, _MIN_ALONE_GAP_S, _MIN_PROBES = 0.2, 0.05, 20
 
 The last tier answers as often as the first, up to this.
 """
+_NUM_LINK_PROBES, _LINK_PROBE_GAP_S = 40, 0.01
 _SETTLE_S = 0.3
 _REQUEST_TIMEOUT_S = 60.0
 _NUM_RESAMPLED = 400
@@ -166,6 +168,10 @@ class _Running:
     """The tier that the first one sends to, as it is reached over links."""
     num_far_links: int = 0
     """How many links are on the way to it."""
+    link_s: float | None = None
+    """How long the process of a link takes by itself for a byte each way, or None if that was not
+    measured yet.
+    """
     identity: Identity | None = None
     processes: list[StartedProcess] = field(default_factory=list)
 
@@ -216,6 +222,8 @@ class _Running:
         links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
         to = destinations(number, len(file.tiers), self.scheduler)
         num_sources = num_lanes(self.system, number) if to else 0
+        if to and self.link_s is None:
+            self.link_s = self._link_s()
         # By the tier to reach and the link that a request takes first: the port that leads there.
         ports = {
             (further, source): self.routes[further].port
@@ -228,7 +236,10 @@ class _Running:
             lanes = num_lanes(self.system, link)
             ways = [(ports[way], way[1] % lanes) for way in over]
             between = f"{first}-{second}"
-            process = start_link(between, shaped(given, folder, ways, field=f"links.{between}"))
+            link_s = self.link_s or 0.0
+            process = start_link(
+                between, shaped(given, folder, ways, field=f"links.{between}", own_s=link_s)
+            )
             self._wait(process)
             ports |= dict(zip(over, process.ports, strict=True))
         routes = [
@@ -238,6 +249,28 @@ class _Running:
         if number == 0 and routes:
             self.far, self.num_far_links = routes[0], to[0]
         return tuple(routes)
+
+    def _link_s(self) -> float:
+        """Return how long the process of a link takes by itself for a byte each way.
+
+        It is what frames to the last tier take longer through a link that takes no time.
+        """
+        last = self.routes[max(self.routes)]
+        process = start_link("a free link", ShapedLink(last.host, last.port))
+        self._wait(process)
+        moments_s = np.arange(_NUM_LINK_PROBES) * _LINK_PROBE_GAP_S
+
+        async def medians_s() -> list[float]:
+            routes = (last, replace(last, port=process.port))
+            return [
+                float(np.median(await measure_hops_s(route, moments_s, identity=self.identity)))
+                for route in routes
+            ]
+
+        direct_s, over_link_s = asyncio.run(medians_s())
+        process.kill()
+        self.processes.remove(process)
+        return max(0.0, (over_link_s - direct_s) / 2)
 
     def _wait(self, process: StartedProcess) -> None:
         self.processes.append(process)

@@ -39,6 +39,8 @@ class Link:
         bits_per_s: Its bandwidth in each direction, or infinite for no limit.
         rtt_s: The time that a byte needs there and back.
         trace: (time_s, bits_per_s) from its start on, instead of a bandwidth. It is repeated.
+        own_s: How long the process of the link takes by itself for a byte each way. What it carries
+            is delayed by that much less.
         ways: Ports to which equal links lead, with the number of the link, instead of `port`. What
             takes the same link shares its bandwidth.
     """
@@ -48,6 +50,7 @@ class Link:
     bits_per_s: float = math.inf
     rtt_s: float = 0.0
     trace: tuple[tuple[float, float], ...] = ()
+    own_s: float = 0.0
     ways: tuple[tuple[int, int], ...] = ()
 
     def words(self) -> list[str]:
@@ -65,10 +68,14 @@ class Direction:
     """
 
     def __init__(
-        self, bits_per_s: float, rtt_s: float, trace: Sequence[tuple[float, float]] = ()
+        self,
+        bits_per_s: float,
+        rtt_s: float,
+        trace: Sequence[tuple[float, float]] = (),
+        own_s: float = 0.0,
     ) -> None:
         """Take the values of a `Link`."""
-        self._bits_per_s, self._delay_s = bits_per_s, rtt_s / 2
+        self._bits_per_s, self._delay_s = bits_per_s, rtt_s / 2 - own_s
         self._trace = tuple(trace)
         self._free_s = 0.0
 
@@ -85,7 +92,7 @@ class Direction:
             piece = min(left, _PIECE_BYTES)
             self._free_s += piece * 8 / self._rate(self._free_s)
             left -= piece
-        return self._free_s + self._delay_s
+        return max(now_s, self._free_s + self._delay_s)
 
     def _rate(self, at_s: float) -> float:
         if not self._trace:
@@ -102,8 +109,8 @@ class Relay:
     def __init__(self, link: Link) -> None:
         """Create a link. `taking` passes connections on."""
         self.link = link
-        self.up = Direction(link.bits_per_s, link.rtt_s, link.trace)
-        self.down = Direction(link.bits_per_s, link.rtt_s, link.trace)
+        self.up = Direction(link.bits_per_s, link.rtt_s, link.trace, link.own_s)
+        self.down = Direction(link.bits_per_s, link.rtt_s, link.trace, link.own_s)
         self.began_s = asyncio.get_running_loop().time()
 
     def taking(self, port: int) -> Callable[[], asyncio.Protocol]:

@@ -44,7 +44,9 @@ def name_of(number: int) -> str:
     return f"tier-{number}"
 
 
-def shaped(link: Link, folder: Path, ways: Sequence[tuple[int, int]], *, field: str) -> ShapedLink:
+def shaped(
+    link: Link, folder: Path, ways: Sequence[tuple[int, int]], *, field: str, own_s: float = 0.0
+) -> ShapedLink:
     """Return links of the file that lead to ports of this machine.
 
     Args:
@@ -52,13 +54,14 @@ def shaped(link: Link, folder: Path, ways: Sequence[tuple[int, int]], *, field: 
         folder: The folder that the path of a trace is relative to.
         ways: The ports, with the number of the link that leads to each.
         field: The dotted field of the link, for errors.
+        own_s: How long the process of a link takes by itself for a byte each way.
 
     Raises:
         ExperimentError: If its trace cannot be read.
     """
     trace = () if link.trace is None else tuple(read_trace(link, folder, field=field))
     bandwidth = bandwidth_of(link, folder, field=field)
-    return ShapedLink("127.0.0.1", ways[0][0], bandwidth, link.rtt, trace, tuple(ways))
+    return ShapedLink("127.0.0.1", ways[0][0], bandwidth, link.rtt, trace, own_s, tuple(ways))
 
 
 def num_lanes(system: System | None, number: int) -> int:
