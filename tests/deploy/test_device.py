@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import _thread
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -13,7 +15,7 @@ from tests.deploy.trained import exported, write_table
 from tests.services.ssh_server import SshServer, reached_by_ssh
 from workbench.cli.entry import group
 from workbench.deploy.card import read_card
-from workbench.deploy.device import measure
+from workbench.deploy.device import HERE, PROGRESS, RUNNER, measure, run_parcel
 from workbench.deploy.device_runner import read_energy, used_energy
 from workbench.foundation.errors import ArgumentError, RunError
 
@@ -33,6 +35,36 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer
 
 def folders_on(board: SshServer) -> list[Path]:
     return [path for path in board.temporary.iterdir() if path.is_dir()]
+
+
+def test_a_measurement_tells_its_progress_and_ends_its_process_when_interrupted(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / RUNNER).write_text(
+        "import os, sys, time\n"
+        f"print('{PROGRESS}' + str(os.getpid()), file=sys.stderr, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    steps: list[str] = []
+
+    def interrupt(step: str) -> None:
+        steps.append(step)
+        _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_parcel(tmp_path, HERE, on_progress=interrupt)
+    (pid,) = steps
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_what_a_runner_prints_besides_its_progress_explains_its_failure(tmp_path: Path) -> None:
+    (tmp_path / RUNNER).write_text(
+        f"import sys\nprint('{PROGRESS}half', file=sys.stderr)\nraise ValueError('no such graph')\n"
+    )
+    steps: list[str] = []
+    with pytest.raises(RunError, match="no such graph"):
+        run_parcel(tmp_path, HERE, on_progress=steps.append)
+    assert steps == ["half"]
 
 
 @pytest.mark.slow

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from workbench.cli.declarations import takes
 from workbench.cli.options import command_line, example, open_existing_store, open_store
-from workbench.cli.output import echo, make_console, print_json
+from workbench.cli.output import echo, print_json, progress
 from workbench.cli.parameters import FOLDER, FORCE, STORED, TO
 
 
@@ -32,7 +29,7 @@ def backup(to: Path, force: bool | None, as_json: bool) -> None:
     """
     from workbench.store.database.backup import back_up
 
-    with open_existing_store() as store, _progress() as show:
+    with open_existing_store() as store, progress("reading the store") as show:
         made = back_up(store, to, force=bool(force), progress=show)
     if as_json:
         print_json(
@@ -69,7 +66,7 @@ def restore(folder: Path, force: bool | None, as_json: bool) -> None:
     from workbench.store.database.backup import restore as restore_backup
 
     saved = read_backup(folder)
-    with open_store() as store, _progress() as show:
+    with open_store() as store, progress("reading the store") as show:
         restore_backup(folder, store, force=bool(force), progress=show)
         place = store.place
         unfinished = [
@@ -83,22 +80,3 @@ def restore(folder: Path, force: bool | None, as_json: bool) -> None:
     echo(f"restored {saved.describe()} into {place}")
     for run_id in unfinished:
         echo(f"{run_id} was under way. To continue it: {command_line('resume', run_id)}")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Show progress on stderr a few times a second, if that is a terminal."""
-    console = make_console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _line: None
-        return
-    shown_s = 0.0
-    with console.status("reading the store") as status:
-
-        def show(line: str) -> None:
-            nonlocal shown_s
-            if time.monotonic() - shown_s > 0.2:
-                shown_s = time.monotonic()
-                status.update(line)
-
-        yield show

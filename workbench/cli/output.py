@@ -8,7 +8,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _MIN_COLUMNS = 30
 _WIDE = 400
+_SHOWN_EVERY_S = 0.2
 _COLOURS = {
     "complete": "green",
     "running": "cyan",
@@ -45,6 +47,32 @@ def print_json(document: Any) -> None:
 def print_note(message: str) -> None:
     """Print a note to the user on stderr."""
     echo(f"note: {without_backticks(message)}", err=True, fg="yellow")
+
+
+@contextlib.contextmanager
+def progress(first: str) -> Iterator[Callable[[str], None]]:
+    """Show what is done on stderr, a few times a second, if that is a terminal.
+
+    Args:
+        first: What is done first.
+
+    Yields:
+        Shows what is done from now on.
+    """
+    console = make_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _line: None
+        return
+    shown_s = 0.0
+    with console.status(first) as status:
+
+        def show(line: str) -> None:
+            nonlocal shown_s
+            if time.monotonic() - shown_s > _SHOWN_EVERY_S:
+                shown_s = time.monotonic()
+                status.update(line)
+
+        yield show
 
 
 def without_backticks(text: str) -> str:

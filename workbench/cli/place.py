@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from dataclasses import asdict
@@ -13,7 +14,7 @@ import click
 from workbench.cli.declarations import takes
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example
-from workbench.cli.output import echo, make_console, print_json, print_note
+from workbench.cli.output import echo, make_console, print_json, print_note, progress
 from workbench.cli.parameters import (
     BATCH,
     BUNDLE,
@@ -96,14 +97,18 @@ def profile(
     from workbench.tiers.processes.profiling import profile_stages
 
     batches = tuple(sorted(set(batch)))
-    profile_in = functools.partial(
-        profile_stages, device=device, batches=batches, threads=threads, python=python
-    )
-    if bundle.is_file():
-        with placing(bundle) as tiers:
-            profiled = profile_in(Path(tiers.place.source or ""))
-    else:
-        profiled = profile_in(bundle)
+    with contextlib.ExitStack() as opened:
+        show = opened.enter_context(progress("preparing the model"))
+        if bundle.is_file():
+            bundle = Path(opened.enter_context(placing(bundle)).place.source or "")
+        profiled = profile_stages(
+            bundle,
+            device=device,
+            batches=batches,
+            threads=threads,
+            python=python,
+            on_progress=show,
+        )
     try:
         profiled.write(to)
     except OSError as error:
@@ -178,7 +183,9 @@ def _assemble(tiers: TiersFile, folder: Path) -> tuple[System, float]:
     from workbench.tiers.placement.assembly import assemble
     from workbench.tiers.processes.profiling import profile_stages
 
-    system, spread = assemble(tiers, folder, measure=profile_stages)
+    with progress("preparing the model") as show:
+        measure = functools.partial(profile_stages, on_progress=show)
+        system, spread = assemble(tiers, folder, measure=measure)
     return _with_privacy(tiers, folder, system), spread
 
 
@@ -214,9 +221,9 @@ def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
     known, held_out = (
         Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation")
     )
-    return measure_leak(
-        bundle, stages_of(tiers, bundle), known, held_out, noise=tiers.privacy.noise
-    )
+    stages, noise = stages_of(tiers, bundle), tiers.privacy.noise
+    with progress("preparing the model") as show:
+        return measure_leak(bundle, stages, known, held_out, noise=noise, on_progress=show)
 
 
 def _show(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,7 +14,7 @@ import click
 
 from workbench.cli.declarations import takes
 from workbench.cli.options import attach, example
-from workbench.cli.output import echo, make_console, make_table, print_json, print_note
+from workbench.cli.output import echo, make_console, make_table, print_json, print_note, progress
 from workbench.cli.parameters import DURATION, JSON, RATE, SCHEDULER, SEED, STORE, TIERS_FILE
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import (
@@ -125,7 +126,9 @@ def run(
         field = "--scheduler" if schedulers else "place.scheduler"
         schedulers = schedulers or (tiers.place.scheduler,)
         cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
-        here = system_here(tiers, folder, len(moments_s) / moments_s[-1], cut_at=cut_at)
+        with progress("preparing the model") as show:
+            rate_per_s = len(moments_s) / moments_s[-1]
+            here = system_here(tiers, folder, rate_per_s, cut_at=cut_at, on_progress=show)
         system = with_sent_evidence(
             here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
         )
@@ -200,7 +203,9 @@ def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
             field="--scheduler",
             next_step="Place one of the models with place.from.",
         )
-    planned, _ = assemble(tiers, folder, measure=profile_stages)
+    with progress("preparing the model") as show:
+        measure = functools.partial(profile_stages, on_progress=show)
+        planned, _ = assemble(tiers, folder, measure=measure)
     if planned.cut is None:
         raise ArgumentError(
             "the nodes of this model were not measured, so it cannot be cut",

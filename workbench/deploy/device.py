@@ -18,6 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ _TIMEOUT_S = 300.0
 _NO_SUCH_COMMAND, _OF_SSH = 127, 255
 """The exit statuses of a shell that cannot find a program, and of ssh without a connection."""
 RUNNER = "runner.py"
+PROGRESS = "progress: "
+"""With this, a runner begins a line of stderr that says what it measures."""
 _TIMER = Path(__file__).with_name("device_runner.py")
 _REUSED_FOR_S = 24 * 3600.0
 """Older measurements are not reused, because programs on the device may have changed."""
@@ -149,7 +152,12 @@ def time_model(
 
 
 def run_parcel(
-    parcel: Path, device: str, words: Sequence[str] = (), *, python: str = "python3"
+    parcel: Path,
+    device: str,
+    words: Sequence[str] = (),
+    *,
+    python: str = "python3",
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Run the runner of a folder on a device, to which the folder is copied.
 
@@ -159,6 +167,7 @@ def run_parcel(
         device: `here`, or ssh://[USER@]HOST[:PORT].
         words: Further arguments.
         python: The Python of the other machine.
+        on_progress: Receives what the runner writes to stderr after `PROGRESS`.
 
     Returns:
         The last line of its output, parsed as JSON.
@@ -168,8 +177,9 @@ def run_parcel(
         RunError: If the machine cannot be reached, or the runner fails.
     """
     if device == HERE:
-        return _run([sys.executable, str(parcel / RUNNER), str(parcel), *words], "this machine")
-    return _run_there(device, parcel, words, python)
+        command = [sys.executable, str(parcel / RUNNER), str(parcel), *words]
+        return _run(command, "this machine", on_progress)
+    return _run_there(device, parcel, words, python, on_progress)
 
 
 def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
@@ -190,7 +200,13 @@ def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]
     }
 
 
-def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> dict[str, Any]:
+def _run_there(
+    device: str,
+    parcel: Path,
+    words: Sequence[str],
+    python: str,
+    on_progress: Callable[[str], None],
+) -> dict[str, Any]:
     url = urlsplit(device)
     host = url.hostname or ""
     if (
@@ -216,7 +232,7 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
         _call([*scp, str(parcel), f"{copied}:{place}/"], target)
         there = f"{place}/{parcel.name}"
         command = shlex.join([python, f"{there}/{RUNNER}", there, *words])
-        return _run([*ssh, command], target)
+        return _run([*ssh, command], target, on_progress)
     finally:
         subprocess.run(
             [*ssh, shlex.join(["rm", "-rf", place])],
@@ -226,33 +242,72 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
         )
 
 
-def _run(command: Sequence[str], where: str) -> dict[str, Any]:
-    lines = _call(command, where).strip().splitlines()
+def _run(command: Sequence[str], where: str, on_progress: Callable[[str], None]) -> dict[str, Any]:
+    lines = _call(command, where, on_progress).strip().splitlines()
     try:
         return dict(json.loads(lines[-1]))
     except (IndexError, ValueError) as error:
         raise RunError(f"the answer of {where} cannot be read", next_step="Try again.") from error
 
 
-def _call(command: Sequence[str], where: str) -> str:
+def _call(
+    command: Sequence[str], where: str, on_progress: Callable[[str], None] = lambda _: None
+) -> str:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
     except FileNotFoundError as error:
         raise RunError(
             f"there is no program {command[0]}", next_step=f"Install {command[0]}."
         ) from error
-    except subprocess.TimeoutExpired as error:
+    with process:
+        try:
+            output, errors = _read_both(process, on_progress)
+        except subprocess.TimeoutExpired as error:
+            raise RunError(
+                f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again."
+            ) from error
+        finally:
+            process.kill()  # also if the user interrupts it
+    if process.returncode:
+        problem = headline(last_error(errors)) or f"{command[0]} ended with {process.returncode}"
         raise RunError(
-            f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again."
-        ) from error
-    if done.returncode:
-        problem = headline(last_error(done.stderr)) or f"{command[0]} ended with {done.returncode}"
-        raise RunError(
-            f"{where}: {problem}", next_step=_next_step(command, done.returncode, problem)
+            f"{where}: {problem}", next_step=_next_step(command, process.returncode, problem)
         )
-    return done.stdout
+    return output
+
+
+def _read_both(
+    process: subprocess.Popen[str], on_progress: Callable[[str], None]
+) -> tuple[str, str]:
+    """Return what a process writes to stdout and stderr until it ends.
+
+    Raises:
+        subprocess.TimeoutExpired: If that takes too long.
+    """
+    output: list[str] = []
+    errors: list[str] = []
+
+    def read_output() -> None:
+        assert process.stdout is not None
+        output.append(process.stdout.read())
+
+    def read_errors() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith(PROGRESS):
+                on_progress(line.removeprefix(PROGRESS).strip())
+            else:
+                errors.append(line)
+
+    readers = [threading.Thread(target=read, daemon=True) for read in (read_output, read_errors)]
+    for reader in readers:
+        reader.start()
+    process.wait(timeout=_TIMEOUT_S)
+    for reader in readers:
+        reader.join()
+    return "".join(output), "".join(errors)
 
 
 def _next_step(command: Sequence[str], status: int, problem: str) -> str:

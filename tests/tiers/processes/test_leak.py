@@ -85,7 +85,11 @@ def test_what_is_sent_is_recovered_and_noise_takes_from_it_and_from_accuracy(
     tmp_path: Path,
 ) -> None:
     stages = write_stages(tmp_path)
-    found = measure_leak(tmp_path, stages, samples(250), samples(1000), noise=3.0)
+    steps: list[str] = []
+    found = measure_leak(
+        tmp_path, stages, samples(250), samples(1000), noise=3.0, on_progress=steps.append
+    )
+    assert steps == [f"measuring what features give away, way {way} of 8" for way in range(1, 9)]
     by_way = {(one.features, one.noise): one for one in found}
     assert len(by_way) == len(found) == 8
     plain, small, noisy = by_way["float32", 0.0], by_way["uint8", 0.0], by_way["float32", 3.0]

@@ -24,7 +24,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
-    found = profile_stages(bundle, batches=(1, 3), num_calls=20)
+    steps: list[str] = []
+    found = profile_stages(bundle, batches=(1, 3), num_calls=20, on_progress=steps.append)
+    assert steps == [
+        "measuring stage 1 of 2",
+        "measuring stage 2 of 2",
+        "measuring the nodes of the model",
+        "measuring frames, mtls",
+        "measuring frames, plain",
+    ]
     assert [(one.file, one.batch) for one in found.timings] == [
         ("stage_0.onnx", 1),
         ("stage_0.onnx", 3),

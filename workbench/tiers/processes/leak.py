@@ -8,7 +8,7 @@ to `features`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +82,7 @@ def measure_leak(
     *,
     noise: float = 0.0,
     seed: int = 0,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Leak]:
     """Measure what features give away in every way of sending them.
 
@@ -93,6 +94,7 @@ def measure_leak(
         noise: Noise to measure in addition to `COMPARED_NOISE`, in standard deviations of the
             values.
         seed: Seed of the noise and of the decoders.
+        on_progress: Receives what is measured.
 
     Returns:
         One `Leak` for each format of features and amount of noise.
@@ -120,9 +122,12 @@ def measure_leak(
     _, known_features = _first_stage(first, known.inputs)
     answers, features = _first_stage(first, held_out.inputs)
     leaves = answers.max(axis=1) >= stages.stages[0].threshold
-    leaks = []
-    for kind in ("float32", "uint8"):
-        for amount in sorted({*COMPARED_NOISE, noise}):
+    leaks: list[Leak] = []
+    kinds, amounts = ("float32", "uint8"), sorted({*COMPARED_NOISE, noise})
+    for kind in kinds:
+        for amount in amounts:
+            way = f"way {len(leaks) + 1} of {len(kinds) * len(amounts)}"
+            on_progress(f"measuring what features give away, {way}")
             # The same seed for each way, so that ways differ by the way and not by the draws.
             outgoing = Outgoing(kind, amount, np.random.default_rng(seed))
             sent = received(features, outgoing, stage=1)

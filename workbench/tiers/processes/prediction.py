@@ -128,7 +128,12 @@ def _as_planned(system: System, probes: Probes) -> Probes:
 
 
 def system_here(
-    file: TiersFile, folder: Path, rate_per_s: float, *, cut_at: np.ndarray | None = None
+    file: TiersFile,
+    folder: Path,
+    rate_per_s: float,
+    *,
+    cut_at: np.ndarray | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> System:
     """Return the system that runs on this machine: that of the file, at some rate of requests.
 
@@ -140,11 +145,13 @@ def system_here(
         folder: The folder that its paths are relative to.
         rate_per_s: Requests per second, in all.
         cut_at: Where the model is cut without exits, as for `assemble`.
+        on_progress: Receives what is measured.
 
     Raises:
         WorkbenchError: If a file does not fit the bundle, or its stages cannot be measured.
     """
-    system, _ = assemble(file, folder, measure=profile_stages, with_frames=False, cut_at=cut_at)
+    measure = partial(profile_stages, on_progress=on_progress)
+    system, _ = assemble(file, folder, measure=measure, with_frames=False, cut_at=cut_at)
     return replace(system, arrivals_per_s=rate_per_s / system.counts[0])
 
 

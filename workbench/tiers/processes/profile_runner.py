@@ -60,12 +60,19 @@ def main(folder: Path) -> None:
         "frames": [],
     }
     if request["nodes"]:
+        _note(request, "measuring the nodes of the model")
         measured["graphs"] = _time_graph(folder, request, inputs[0])
     for transport in ("mtls", "plain"):
+        _note(request, f"measuring frames, {transport}")
         measured["frames"] += asyncio.run(
             _time_frames(folder, transport, inputs[: 2 if len(inputs) > 1 else 1])
         )
     print(json.dumps(measured))
+
+
+def _note(request: dict[str, Any], what: str) -> None:
+    """Tell who asked what is measured now."""
+    print(f"{request['progress']}{what}", file=sys.stderr, flush=True)
 
 
 def _time_stages(
@@ -81,6 +88,7 @@ def _time_stages(
     )
     timings = []
     for number, values in enumerate(inputs):
+        _note(request, f"measuring stage {number + 1} of {len(inputs)}")
         for batch in request["batches"]:
             rows = [(number, values, None, 0, number)] * batch
             times_s = _timed(lambda rows=rows: models.predict(rows), request["num_calls"])

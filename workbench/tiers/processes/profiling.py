@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from workbench.deploy.card import MODEL, read_card
-from workbench.deploy.device import HERE, RUNNER, example_feeds, run_parcel
+from workbench.deploy.device import HERE, PROGRESS, RUNNER, example_feeds, run_parcel
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.stages import Stages, read_stages
 from workbench.foundation.files import sha256_of
@@ -55,6 +56,7 @@ def profile_stages(
     threads: int = 1,
     python: str = "python3",
     num_calls: int = _NUM_CALLS,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Profile:
     """Measure the stages of a bundle, and frames with what they take, on a device.
 
@@ -65,6 +67,7 @@ def profile_stages(
         threads: Number of threads that compute a call.
         python: The Python of the other machine, which has numpy and onnxruntime.
         num_calls: Number of calls that are timed of each stage and batch.
+        on_progress: Receives what is measured.
 
     Raises:
         ArgumentError: If the device is unknown.
@@ -83,9 +86,10 @@ def profile_stages(
             ],
             "nodes": _pack_graph(parcel, folder),
             "input": read_card(folder).inputs[0].name,
+            "progress": PROGRESS,
         }
         (parcel / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        measured = run_parcel(parcel, device, python=python)
+        measured = run_parcel(parcel, device, python=python, on_progress=on_progress)
     hashes = [sha256_of(folder / stage.file) for stage in stages.stages]
     timings = []
     for timing in measured["stages"]:
