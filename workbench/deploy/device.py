@@ -269,7 +269,9 @@ def _call(
                 f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again."
             ) from error
         finally:
-            process.kill()  # also if the user interrupts it
+            # Also if the user interrupts it, after which `with` hardly waits.
+            process.kill()
+            process.wait()
     if process.returncode:
         problem = headline(last_error(errors)) or f"{command[0]} ended with {process.returncode}"
         raise RunError(
