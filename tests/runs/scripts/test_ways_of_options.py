@@ -40,6 +40,19 @@ CASES = [
         ["--lr=0.5", "--width=16"],
     ),
     Case(
+        "the short add of configargparse in another module",
+        "from opts import add_options\nimport configargparse\n"
+        "add_options(configargparse.ArgumentParser())\n",
+        {"learning_rate": 0.5, "batch_size": 16},
+        ["--learning_rate=0.5", "--batch_size=16"],
+        {
+            "opts.py": "def add_options(parser):\n    group = parser.add_argument_group('Steps')\n"
+            "    group.add('--learning_rate', '-lr', type=float, default=1.0)\n"
+            "    group.add('--batch_size', type=int, default=8)\n    seen = set()\n"
+            "    seen.add('lr')\n"
+        },
+    ),
+    Case(
         "argparse over the fields of a dataclass",
         "import argparse\nfrom dataclasses import dataclass, fields\n@dataclass\nclass Config:\n"
         "    lr: float = 0.1\n    width: int = 8\np = argparse.ArgumentParser()\n"
@@ -506,6 +519,7 @@ def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
         ("'--lr', default=0.1", None),
         ("'--batch-size', type=int, default=1", [1, 2]),
         ("'--nlayers', type=int, default=3", [1, 3, 6]),
+        ("'--nEpochs', type=int, default=2", None),
         ("'--hidden1', type=int, default=32", [16, 32, 64]),
         ("'--ppo-epoch', type=int, default=4", [2, 4, 8]),
     ],

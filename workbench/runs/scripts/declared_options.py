@@ -111,9 +111,21 @@ def _declaring(program: ProgramSource) -> Iterator[Module]:
 def _declares(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.Call)
-        and (called_name(node) in (*_DECLARE, "option", "argument") or called_name(node) in _ABSL)
+        and (
+            is_declaration(node)
+            or called_name(node) in ("option", "argument")
+            or called_name(node) in _ABSL
+        )
         for node in ast.walk(tree)
     )
+
+
+def is_declaration(call: ast.Call) -> bool:
+    """Return whether a call adds an option to a parser. configargparse also has a short `add`."""
+    if called_name(call) in _DECLARE:
+        return True
+    first = literal_of(call.args[0]) if call.args else None
+    return called_name(call) == "add" and isinstance(first, str) and first.startswith("-")
 
 
 def _adds_to_parser(tree: ast.Module, text: str) -> bool:
@@ -121,8 +133,7 @@ def _adds_to_parser(tree: ast.Module, text: str) -> bool:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for function in functions:
         if re.search(rf"\b{re.escape(function.name)}\s*\(", text) and any(
-            isinstance(node, ast.Call) and called_name(node) in _DECLARE
-            for node in ast.walk(function)
+            isinstance(node, ast.Call) and is_declaration(node) for node in ast.walk(function)
         ):
             return True
     return any(isinstance(node, ast.Call) and called_name(node) in _ABSL for node in ast.walk(tree))
@@ -303,7 +314,7 @@ class _Calls:
     def _take(self, call: ast.Call) -> None:
         name = called_name(call)
         option = None
-        if name in _DECLARE:
+        if is_declaration(call):
             receiver = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
             command = self._parsers.get(receiver)
             if command is not None and command not in (self.subcommand or [command]):

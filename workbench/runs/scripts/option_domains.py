@@ -139,6 +139,7 @@ _NOT_CHOSEN = _table(
 )
 _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 """A word and what belongs to it, written together."""
+_OF_POLICIES = _table("gae gamma discount clip rollout ppo env ent entropy")
 _USUAL: tuple[tuple[str, ...], ...] = (
     ("lr",),
     ("learning", "rate"),
@@ -253,6 +254,9 @@ def searched_domains(
     if {"topk", "topp"} & {"".join(name_words(option.name)) for option in options}:
         # With them, the temperature is that of sampling, which trains nothing.
         domains.pop("temperature", None)
+    if not any(set(words_in(option.name)) & _OF_POLICIES for option in options):
+        # Passes over the same rollout are searched. Elsewhere it is the length of the training.
+        domains = {name: d for name, d in domains.items() if words_in(name) != ["n", "epochs"]}
     for refusal in refusals:
         mentioned = set(re.findall(r"[\w-]+", refusal)) & domains.keys()
         flags = {option.name for option in options if option.is_flag} & mentioned
