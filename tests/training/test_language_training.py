@@ -529,6 +529,7 @@ def test_a_classifier_learns_and_loads_in_plain_transformers_and_peft(config, ad
         expected = trained(**batch)
     write_language_model(written, {}, weights, tmp_path)
     merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert merged.config.id2label == {0: "animal", 1: "colour"}
     alone = []
     if adapter:
         peft = pytest.importorskip("peft")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -397,6 +397,15 @@ class TextClassifier(FolderModel):
             first = ending[0] if isinstance(ending, list) else ending
             text.pad_token_id = first or 0
         self._config.use_cache = False
+
+    def name_classes(self, names: Sequence[str]) -> None:
+        """Give classes the names that transformers shows.
+
+        Args:
+            names: The name of each class, by number.
+        """
+        self.inner.config.id2label = dict(enumerate(names))
+        self.inner.config.label2id = {name: number for number, name in enumerate(names)}
 
     @property
     def head(self) -> tuple[str, ...]:

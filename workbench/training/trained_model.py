@@ -174,12 +174,14 @@ def write_language_model(
     Raises:
         WorkbenchError: If the model cannot be built or written.
     """
-    from workbench.models.folder_models import FolderModel
+    from workbench.models.folder_models import FolderModel, TextClassifier
     from workbench.training.assembly import begins_with_folder
     from workbench.training.planning.settings import resolve
 
-    model, _ = read_model(experiment, params, weights)
+    model, datasets = read_model(experiment, params, weights)
     assert isinstance(model, FolderModel)
+    if isinstance(model, TextClassifier):
+        model.name_classes(datasets.class_names)
     settings = resolve(experiment, params)
     return model.write(
         folder,
