@@ -155,6 +155,11 @@ def test_the_memory_of_a_trial_is_that_of_its_own_way_to_train(tmp_path: Path) -
     peak = predict_memory(experiment, {"adapter.rank": 8}, plan)
     assert peak is not None
     assert peak.low_gb < peak.gb < peak.high_gb
+    # A driver works in another folder than the one in which its run was started.
+    in_folder = {"name": "hf", "path": f"./{tmp_path.name}"}
+    relative = Experiment.model_validate({**experiment.model_dump(), "model": in_folder})
+    assert predict_memory(relative, {"adapter.rank": 8}, plan, here=tmp_path.parent) == peak
+    assert predict_memory(relative, {"adapter.rank": 8}, plan, here=tmp_path) is None
     as_asked = replace(
         read_language_model(tmp_path),
         **{"rank": 8, "adapted": "all-linear", "weights": "bf16", "sequence": 2048},

@@ -90,7 +90,11 @@ def read_language_model(folder: Path) -> FineTuningPlan:
 
 
 def predict_memory(
-    experiment: Experiment, params: Mapping[str, JsonValue], plan: Mapping[str, Any]
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    plan: Mapping[str, Any],
+    *,
+    here: Path | None = None,
 ) -> PredictedMemory | None:
     """Predict the peak GPU memory of a trial, by the same law as `what-if fine-tuning`.
 
@@ -98,6 +102,7 @@ def predict_memory(
         experiment: The experiment.
         params: The configuration of the trial.
         plan: The plan of the trial, as `TrialPlanned` holds it.
+        here: Where relative paths start, or None for the working directory.
 
     Returns:
         The prediction, or None if the trial trains no language model in a folder whose
@@ -110,7 +115,8 @@ def predict_memory(
     if data is None or data.name == "labelled_text":  # a classifier has no scores of tokens
         return None
     try:
-        sizes = read_language_model(Path(str(model.options["path"])).expanduser())
+        folder = Path(str(model.options["path"])).expanduser()
+        sizes = read_language_model((here or Path()) / folder)
         training = searched_training(experiment, params)
     except WorkbenchError:  # the training itself says what is wrong
         return None

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any, Literal
 
 import ray
@@ -49,7 +50,7 @@ from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger, RunClock, timely
 from workbench.sweeps.monitor import EnergyLimit, Hardware, Monitor, Waiting
 from workbench.sweeps.orders import Orders, Turns
-from workbench.sweeps.program import Program
+from workbench.sweeps.program import Program, read_origin
 from workbench.sweeps.resources_used import ResourcesUsed
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
@@ -105,7 +106,8 @@ class Driver:
             energy_wh_of=self._monitor.energy_of,
             num_places=lambda: self._share.at_once,
         )
-        self._referee = Referee(self._ledger, resources)
+        started_in = Path(read_origin(self._artifacts).directory)
+        self._referee = Referee(self._ledger, resources, started_in=started_in)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
@@ -56,13 +57,17 @@ CLOSE_PATIENCE_S = 20.0
 class Referee:
     """Judges the trials of one run."""
 
-    def __init__(self, ledger: Ledger, resources: ResourcesUsed) -> None:
+    def __init__(
+        self, ledger: Ledger, resources: ResourcesUsed, *, started_in: Path | None = None
+    ) -> None:
         """Judge by the events in `ledger`, and write there.
 
         Args:
             ledger: The run.
             resources: What its trials use of the hardware.
+            started_in: Where the run was started and relative paths begin, or None for here.
         """
+        self._started_in = started_in
         self._ledger = ledger
         self._resources = resources
 
@@ -145,7 +150,7 @@ class Referee:
         # Loads numpy and a law, which other experiments do not need.
         from workbench.advisor.language_models import predict_memory
 
-        predicted = predict_memory(experiment, trial.params, planned.plan)
+        predicted = predict_memory(experiment, trial.params, planned.plan, here=self._started_in)
         return planned.model_copy(update={"predicted_memory": predicted})
 
     def _end(self, trial: Trial, ended: TrialEnded) -> TrialEnded:
