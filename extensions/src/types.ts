@@ -204,6 +204,22 @@ export interface ChosenModel {
   figures?: string[];
 }
 
+/** The decision about a version of the code, and what a person made of it. */
+export interface CodeDecision {
+  version: string;
+  baseline: string;
+  decision: "better" | "not better" | "more" | null;
+  /** The decision in words, or why there is none. */
+  words: string;
+  /** Positive if the version is better. */
+  effect: number | null;
+  low: number | null;
+  high: number | null;
+  verdict: "accepted" | "reverted" | null;
+  /** The person who accepted or reverted it. */
+  by: string | null;
+}
+
 /** The position of a column of numbers in a frame. */
 export interface Column {
   /** In bytes from the start of the numbers, a multiple of 8. */
@@ -826,6 +842,8 @@ export interface RunDetail {
   no_best?: string | null;
   summary?: Summary | null;
   chosen_by_hand?: Chosen | null;
+  /** Of versions of the code, once the run has ended. */
+  decisions?: CodeDecision[];
   /** The most frequent first. */
   failures: Failure[];
   /** Activities that took much of its time, and how to reduce them. */

@@ -155,3 +155,33 @@ test("the likeliest action stands alone, and in the output of a cell all others 
   fireEvent.click(screen.getByRole("button", { name: "Add a trial…" }));
   assert.equal(controller.dialog?.kind, "offer");
 });
+
+test("a version of the code is accepted or reverted next to its decision, by name", async () => {
+  const decision = {
+    version: "wider.diff",
+    baseline: "current",
+    decision: "better" as const,
+    words: "better: accept the candidate",
+    effect: 0.05,
+    low: 0.01,
+    high: 0.09,
+    verdict: null,
+    by: null,
+  };
+  const { controller, state, requests, reply } = buildController({
+    run: buildRun({ state: "complete", decisions: [decision] }),
+  });
+  const { rerender } = render(<Head controller={controller} />);
+  const table = screen.getByRole("region", { name: "Decisions" });
+  assert.match(table.textContent!, /wider\.diff.*better.*0\.05 \(0\.01 to 0\.09\)/s);
+  reply({ run_id: "a", answer: "ann accepted wider.diff" });
+  fireEvent.click(screen.getByRole("button", { name: "Accept wider.diff" }));
+  await screen.findByRole("button", { name: "Accept wider.diff" });
+  const body = requests[0]!.body as { kind: string; arguments: unknown };
+  assert.deepEqual([body.kind, body.arguments], ["accept", { version: "wider.diff" }]);
+  state.run = { ...state.run!, decisions: [{ ...decision, verdict: "accepted", by: "ann" }] };
+  rerender(<Head controller={controller} />);
+  assert.match(table.textContent!, /accepted by ann/);
+  assert.equal(screen.queryByRole("button", { name: "Accept wider.diff" }), null);
+  assert.ok(screen.getByRole("button", { name: "Revert wider.diff" }));
+});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ import workbench as wb
 from tests.builders.studies import Drive
 from tests.cluster.remote.test_version_trees import SCRIPT, WIDER, experiment
 from workbench.experiment import Experiment
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ArgumentError, ExperimentError
+from workbench.foundation.events import VersionJudged
 from workbench.runs.trial_decisions import decide_versions
 from workbench.store.history.programs import code_of, describe_versions
 from workbench.training.mirror import written_files
+from workbench.views.live_feed.run_summaries import run_detail
+from workbench.views.live_feed.run_tail import RunTail
 
 FUNCTION = """\
 def train(config, report):
@@ -63,8 +67,28 @@ def test_each_trial_runs_the_version_that_was_copied_when_the_run_started(
     report = run.report(tmp_path / "report.html").read_text()
     assert "wider.diff compared with current" in report
     (decision,) = decide_versions(run)
-    assert decision.judgement is not None
+    assert decision.decision == "more"
     assert (decision.baseline, decision.candidate) == ("current", "wider.diff")
+    assert_a_person_has_the_last_word(run)
+
+
+def assert_a_person_has_the_last_word(run: wb.Run) -> None:
+    person = getpass.getuser()
+    with pytest.raises(ArgumentError, match=r"version: 'wider' is not a version .* wider\.diff"):
+        run.accept("wider")
+    assert run.revert("wider.diff") == f"{person} reverted wider.diff"
+    assert run.act("accept", {"version": "wider.diff"}) == f"{person} accepted wider.diff"
+    stored = [item.event for item in run.store.events(run.run_id, types=["version_judged"])]
+    verdicts = [event.verdict for event in stored if isinstance(event, VersionJudged)]
+    assert verdicts == ["reverted", "accepted"]
+    (decision,) = decide_versions(run)
+    assert decision.describe().endswith(f". {person} accepted it")
+    tail = RunTail(run.store, run.run_id)
+    tail.catch_up()
+    (shown,) = run_detail(tail).decisions
+    assert (shown.version, shown.decision, shown.verdict) == ("wider.diff", "more", "accepted")
+    assert shown.by == person
+    assert {"accept", "revert"} <= {offer.kind for offer in run_detail(tail).offers}
 
 
 @pytest.mark.ray

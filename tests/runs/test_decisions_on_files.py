@@ -113,7 +113,7 @@ def test_the_floor_decides_with_a_single_run_of_the_baseline(tmp_path: Path, flo
     answer = decide_from_files(baseline, candidate, floor)
     assert answer.decision == "better"
     assert answer.floor is not None
-    assert math.sqrt(answer.floor.variance) == pytest.approx(0.01, rel=0.2)
+    assert answer.floor.deviation == pytest.approx(0.01, rel=0.2)
     assert (answer.floor.num_groups, answer.floor.num_trainings) == (12, 96)
 
 
@@ -316,3 +316,50 @@ def test_a_file_with_another_encoding_or_a_slip_of_the_pen_is_refused(
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_curves(path)
+
+
+@pytest.mark.parametrize("exponent", [-300, -160, 0, 160, 300])
+def test_the_unit_of_a_metric_changes_no_decision(tmp_path: Path, exponent: int) -> None:
+    unit = float(f"1e{exponent}")
+    baseline = write_results(tmp_path / "b.csv", [3.01, 3.0, 2.99, 3.0], unit)
+    candidate = write_results(tmp_path / "c.csv", [2.95, 2.96, 2.94], unit)
+    floor = tmp_path / "floor.csv"
+    rows = [
+        f"{group},{run},{10},{(3 + 0.01 * ((run * 7 + group) % 5)) * unit!r}"
+        for group in range(3)
+        for run in range(4)
+    ]
+    floor.write_text("\n".join(["group,run,step,value", *rows]))
+    for repeated in (None, floor):
+        answer = decide_from_files(baseline, candidate, repeated)
+        plain = decide_from_files(
+            write_results(tmp_path / "b1.csv", [3.01, 3.0, 2.99, 3.0], 1.0),
+            write_results(tmp_path / "c1.csv", [2.95, 2.96, 2.94], 1.0),
+        )
+        assert answer.decision == "better"
+        assert answer.effect == pytest.approx(0.05 * unit)
+        assert answer.low is not None
+        assert answer.low > 0
+        if repeated is None:
+            assert plain.low is not None
+            assert answer.low == pytest.approx(plain.low * unit)
+            assert answer.probability == pytest.approx(plain.probability)
+        else:
+            assert answer.floor is not None
+            assert 0.003 * unit < answer.floor.deviation < 0.05 * unit
+
+
+def write_results(path: Path, values: list[float], unit: float) -> Path:
+    """Write results in another unit, as exactly as numbers can be written."""
+    rows = [f"{run},10,{value * unit!r}" for run, value in enumerate(values)]
+    path.write_text("\n".join(["run,step,value", *rows]))
+    return path
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1e300, 5e-324])
+def test_equal_results_are_never_better(tmp_path: Path, value: float) -> None:
+    baseline = write_results(tmp_path / "b.csv", [value] * 4, 1.0)
+    for num in (1, 2, 6):
+        answer = decide_from_files(baseline, write_results(tmp_path / "c.csv", [value] * num, 1.0))
+        assert answer.decision == ("not better" if num == 6 else "more")
+        assert answer.effect == 0

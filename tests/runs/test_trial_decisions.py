@@ -101,7 +101,7 @@ def test_runs_with_the_same_metric_and_data_share_the_floor(store: Store) -> Non
     answer = decide_from_runs(baseline, candidate, store=store)
     assert answer.floor is not None
     assert (answer.floor.num_groups, answer.floor.num_trainings) == (2, 8)
-    assert math.sqrt(answer.floor.variance) == pytest.approx(0.0085, rel=0.2)
+    assert answer.floor.deviation == pytest.approx(0.0085, rel=0.2)
 
 
 def test_a_diverged_training_is_worse_than_every_result(store: Store) -> None:

@@ -328,6 +328,7 @@ def test_a_study_that_is_rebuilt_anywhere_trains_the_same_again(
         ({"confirm": {"trainings": 3}}, "confirm.best"),
         ({"confirm": {"best": 3, "trainings": 3}, "repeats": 3}, "confirm.trainings"),
         ({"confirm": {"best": 3}, "budget": {"time": "1h"}}, "confirm.best"),
+        ({"confirm": {"best": 7}, "budget": {"trials": 6}}, "confirm.best"),
         (
             {
                 "confirm": {"best": 3},

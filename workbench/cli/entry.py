@@ -50,6 +50,8 @@ COMMANDS = {
         "report": "workbench.cli.export:report",
         "trace": "workbench.cli.export:trace",
         "choose": MADE_FROM_ACTIONS,
+        "accept": MADE_FROM_ACTIONS,
+        "revert": MADE_FROM_ACTIONS,
         "pin": MADE_FROM_ACTIONS,
         "rename": MADE_FROM_ACTIONS,
         "tag": MADE_FROM_ACTIONS,

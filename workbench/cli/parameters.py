@@ -138,6 +138,7 @@ def _rules() -> Iterable[str]:
 # Operands.
 RUN = _operand("run_id", "RUN")
 RUNS = _operand("runs", "RUN...")
+VERSION = of_argument(arguments.VERSION)
 BASELINE_TRIAL = _operand("baseline_trial", "BASELINE")
 CANDIDATE_TRIAL = _operand("candidate_trial", "CANDIDATE")
 EXPERIMENT = _operand("file", "FILE")

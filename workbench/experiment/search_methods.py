@@ -229,12 +229,15 @@ class Confirm(Section):
             return 0
         return self.best * (self.trainings - repeats)
 
-    def check(self, *, repeats: int, num_objectives: int, is_endless: bool) -> None:
+    def check(
+        self, *, repeats: int, num_objectives: int, num_configurations: int | None, is_endless: bool
+    ) -> None:
         """Check that the race can take place.
 
         Args:
             repeats: Trainings of each configuration during the search.
             num_objectives: Number of objectives.
+            num_configurations: The most that the search can try, or None if this is not limited.
             is_endless: Whether the search ends only by a limit that also ends the run.
 
         Raises:
@@ -265,6 +268,13 @@ class Confirm(Section):
                 "only the end of the run ends the search, so nothing would be trained again",
                 field="confirm.best",
                 next_step="Set budget.trials as well.",
+            )
+        if num_configurations is not None and self.best > num_configurations:
+            raise ExperimentError(
+                f"{self.best} is more than the search tries",
+                field="confirm.best",
+                allowed=f"from 1 to {num_configurations}, the number of configurations",
+                next_step="Set a smaller number, or a larger budget.trials.",
             )
 
 

@@ -8,9 +8,12 @@ is none yet.
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -29,8 +32,8 @@ from workbench.experiment.changes import (
 )
 from workbench.experiment.imported import refuse_imported
 from workbench.experiment.space import Space
-from workbench.foundation.errors import RunError
-from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled, VersionJudged
 from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.stored_run import StoredRun
@@ -74,6 +77,28 @@ def _stop_trial(run: StoredRun, trial: int) -> str | None:
             allowed=running or None,
         )
     return command(run, "stop_trial", payload)
+
+
+def judge(run: StoredRun, version: str, verdict: Literal["accepted", "reverted"]) -> str:
+    """Store that a person accepted or reverted a version of the code."""
+    versions = run.experiment.search.code_versions
+    if version not in versions:
+        raise ArgumentError(
+            f"{version!r} is not a version of the code of {run.run_id}",
+            field="version",
+            allowed=", ".join(versions) or "runs with search.code",
+        )
+    if run.state not in (*FINISHED_RUN_STATES, "lost"):
+        raise RunError(
+            f"run {run.run_id} is {run.state}, so its decisions may still change",
+            next_step=suggest("follow", run.run_id, lead="To wait for its end"),
+        )
+    person = getpass.getuser()
+    with run.store.writer(
+        run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+    ) as writer:
+        writer.append(VersionJudged(version=version, verdict=verdict, by=person))
+    return f"{person} {verdict} {version}"
 
 
 def enqueue(run: StoredRun, params: Mapping[str, JsonValue]) -> str | None:

@@ -55,6 +55,12 @@ class Training:
         """Whether it ended without a finite value."""
         return self.result is not None and not math.isfinite(self.result)
 
+    def shifted(self, exponent: int) -> Training:
+        """Return the training with its values times a power of two."""
+        curve = {step: _shifted(value, exponent) for step, value in self.curve.items()}
+        result = None if self.result is None else _shifted(self.result, exponent)
+        return replace(self, curve=curve, result=result)
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -136,6 +142,14 @@ class Judgement(Decision):
         lines.append(self._describe_basis())
         return lines
 
+    @property
+    def sentence(self) -> str:
+        """The decision and the improvement, without the last full stop."""
+        lines = [_headline(self)]
+        if self.effect is not None:
+            lines.append(_describe_effect(self, self.effect))
+        return " ".join(lines).removesuffix(".")
+
     def _describe_basis(self) -> str:
         basis = (
             f"Based on {format_count(self.num_baseline, 'run')} of the baseline and"
@@ -147,7 +161,7 @@ class Judgement(Decision):
             f"{basis}, and on a noise floor of"
             f" {format_count(self.floor.num_groups, 'group')} with"
             f" {format_count(self.floor.num_trainings, 'run')}. A standard deviation of"
-            f" {format_number(math.sqrt(self.floor.variance))} is typical there."
+            f" {format_number(self.floor.deviation)} is typical there."
         )
 
 
@@ -370,7 +384,12 @@ def compare_trainings(
             f"proposal {proposal.number} of the session {limits.session} may spend"
             f" {format_number(error)} of its error {format_number(limits.error)}",
         )
-    floor = noise_floor_of(repeated, budget)
+    exponent = _exponent_of([*baseline, *ended])
+    baseline, candidate, ended = (
+        [training.shifted(-exponent) for training in trainings]
+        for trainings in (baseline, candidate, ended)
+    )
+    floor = noise_floor_of([_shifted_group(group, -exponent) for group in repeated], budget)
     values = [_results(side, sign) for side in (baseline, ended)]
     decision = decide(
         values[0],
@@ -381,6 +400,16 @@ def compare_trainings(
         curves=_evidence_of_curves(baseline, [*ended, *_unfinished(candidate)], sign),
     )
     decision = _with_diverged(decision, baseline, ended, max_runs)
+    decision = replace(
+        decision,
+        **{
+            name: _shifted(value, exponent)
+            for name in ("effect", "low", "high")
+            if (value := getattr(decision, name)) is not None
+        },
+    )
+    if floor is not None:
+        floor = replace(floor, deviation=_shifted(floor.deviation, exponent))
     notes += _notes_on_spreads(*values)
     return Judgement(
         **asdict(decision),
@@ -390,6 +419,28 @@ def compare_trainings(
         floor=floor,
         notes=tuple(notes),
     )
+
+
+def _exponent_of(trainings: Sequence[Training]) -> int:
+    """Return the power of two of the largest result.
+
+    In its unit, squares are numbers, even if the results are as small as 1e-300 or as large as
+    1e300.
+    """
+    return math.frexp(max(map(abs, _results(trainings, 1.0)), default=1.0))[1]
+
+
+def _shifted(value: float, exponent: int) -> float:
+    """Return a value times a power of two, which changes none of its digits."""
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _shifted_group(group: RepeatedTrainings, exponent: int) -> RepeatedTrainings:
+    values = [_shifted(value, exponent) for value in group.values]
+    return replace(group, values=[value for value in values if math.isfinite(value)])
 
 
 def _with_others(
@@ -486,8 +537,7 @@ def _notes_on_spreads(baseline: Sequence[float], candidate: Sequence[float]) -> 
     wider, narrower = ("candidate", "baseline") if share > 0.5 else ("baseline", "candidate")
     return [
         f"the runs of the {wider} differ much more from each other than those of the {narrower}."
-        " Each side counts with its own spread. With so few runs, a claim may still be wrong more"
-        " often"
+        " Each side counts with its own spread"
     ]
 
 

@@ -24,6 +24,8 @@ from workbench.foundation.events import (
     TrialEnded,
     TrialEnqueued,
     TrialStarted,
+    VersionDecided,
+    VersionJudged,
 )
 from workbench.foundation.formatting import (
     format_count,
@@ -149,6 +151,14 @@ def _note_line(event: Noted) -> str:
     return f"{event.level}: trial {event.trial}: {event.message}"
 
 
+def _decision_line(event: VersionDecided) -> str:
+    return f"{event.version} compared with {event.baseline}: {event.words}"
+
+
+def _verdict_line(event: VersionJudged) -> str:
+    return f"{event.by} {event.verdict} the version {event.version}"
+
+
 def _raised_line(event: AlertRaised) -> str:
     return f"alert: {event.message}"
 
@@ -184,6 +194,8 @@ class Narrator:
             RunStateChanged: _state_line,
             CommandHandled: _command_line,
             Noted: _note_line,
+            VersionDecided: _decision_line,
+            VersionJudged: _verdict_line,
             AlertRaised: _raised_line,
             AlertCleared: _cleared_line,
             AlertDelivered: _delivered_line,

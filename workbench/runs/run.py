@@ -424,6 +424,36 @@ class Run:
             return "no trial is chosen, so the best one is used"
         return f"trial {trial} is chosen: {describe_choice(self.history)}"
 
+    def accept(self, version: str) -> str:
+        """Accept a version of the code. This is an event with your name.
+
+        Args:
+            version: The name of a version that the run searched.
+
+        Returns:
+            A confirmation.
+
+        Raises:
+            ArgumentError: If there is no such version.
+            RunError: If the run has not ended.
+        """
+        return control.judge(self.stored, version, "accepted")
+
+    def revert(self, version: str) -> str:
+        """Revert a version of the code. This is an event with your name.
+
+        Args:
+            version: The name of a version that the run searched.
+
+        Returns:
+            A confirmation.
+
+        Raises:
+            ArgumentError: If there is no such version.
+            RunError: If the run has not ended.
+        """
+        return control.judge(self.stored, version, "reverted")
+
     # Deleting it.
 
     @property

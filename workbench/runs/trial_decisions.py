@@ -17,7 +17,7 @@ from statistics import median
 from workbench.experiment.code_versions import CODE
 from workbench.experiment.goals import LATENCY, SIZE, Goal
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, StoreError
-from workbench.foundation.events import TrialReported
+from workbench.foundation.events import TrialReported, VersionJudged
 from workbench.foundation.formatting import (
     duration_argument_s,
     format_bytes,
@@ -39,7 +39,7 @@ from workbench.runs.run import Run, attach
 from workbench.store.database import Store
 from workbench.store.history import History, Trial
 from workbench.store.history.noise_floor import RepeatedTrainings
-from workbench.store.history.sequential_test import ERROR, MAX_RUNS
+from workbench.store.history.sequential_test import ERROR, MAX_RUNS, Verdict
 
 _MAX_RUNS_READ = 50
 """The floor comes from the newest runs only, to save time."""
@@ -398,34 +398,41 @@ def _of_version(history: History, version: str) -> dict[int, list[Trial]]:
 
 @dataclass(frozen=True)
 class VersionDecision:
-    """The decision about a version of the code, compared with the first one.
+    """The decision about a version of the code.
 
     Attributes:
-        baseline: The name of the first version.
-        candidate: The name of the other version.
-        judgement: The decision. None if one of them has no complete trial.
-        why_none: Why there is no decision.
+        baseline: The name of the version with which it is compared.
+        candidate: The name of the version.
+        words: The decision in words, or why there is none, without a full stop.
+        decision: Its value. None if one of them has no complete trial.
+        effect: The improvement, or None.
+        low: Its lower bound, or None.
+        high: Its upper bound, or None.
+        verdict: What a person decided last. None if nobody has.
     """
 
     baseline: str
     candidate: str
-    judgement: Judgement | None
-    why_none: str | None = None
+    words: str
+    decision: Verdict | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: VersionJudged | None = None
 
     def describe(self) -> str:
-        """Describe the decision in one line."""
-        lead = f"{self.candidate} compared with {self.baseline}"
-        if self.judgement is None:
-            return f"{lead}: {self.why_none}"
-        headline, *lines = self.judgement.describe()
-        effect = [line.removesuffix(".") for line in lines if line.startswith("Improvement")]
-        return f"{lead}: {headline.removesuffix('.')}{''.join(f'. {line}' for line in effect)}"
+        """Describe the decision, and what a person decided, in one line."""
+        text = f"{self.candidate} compared with {self.baseline}: {self.words}"
+        if self.verdict is not None:
+            text += f". {self.verdict.by} {self.verdict.verdict} it"
+        return text
 
 
 def decide_versions(run: Run, *, error: float = ERROR) -> list[VersionDecision]:
     """Decide for each version of the code of a run whether it is better than the first one.
 
-    Only fresh trainings of the best configurations count. The versions share the error.
+    Only fresh trainings of the best configurations count. The versions share the error. Decisions
+    about the proposals of an agent are those that it asked for.
 
     Args:
         run: A run that searches versions of its code. Without versions, the list is empty.
@@ -436,11 +443,25 @@ def decide_versions(run: Run, *, error: float = ERROR) -> list[VersionDecision]:
         >>> decide_versions(run)
         []
     """
-    names = list(run.experiment.search.code_versions)
+    names, history = list(run.experiment.search.code_versions), run.history
+    judged = history.judged_versions
+    decisions = [
+        VersionDecision(
+            event.baseline,
+            event.version,
+            event.words,
+            event.decision,
+            event.effect,
+            low=event.low,
+            high=event.high,
+            verdict=judged.get(event.version),
+        )
+        for event in history.decided_versions.values()
+    ]
     if len(run.experiment.objectives) > 1:
-        return []
-    decisions: list[VersionDecision] = []
+        return decisions
     for name in names[1:]:
+        decision = VersionDecision(names[0], name, "", verdict=judged.get(name))
         try:
             judgement = decide_from_runs(
                 f"{run.run_id}/{names[0]}",
@@ -449,9 +470,18 @@ def decide_versions(run: Run, *, error: float = ERROR) -> list[VersionDecision]:
                 store=run.store,
             )
         except ArgumentError as problem:
-            decisions.append(VersionDecision(names[0], name, None, problem.problem))
+            decisions.append(replace(decision, words=problem.problem))
             continue
-        decisions.append(VersionDecision(names[0], name, judgement))
+        decisions.append(
+            replace(
+                decision,
+                words=judgement.sentence,
+                decision=judgement.decision,
+                effect=judgement.effect,
+                low=judgement.low,
+                high=judgement.high,
+            )
+        )
     return decisions
 
 

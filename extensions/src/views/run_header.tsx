@@ -2,6 +2,7 @@
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatPercent } from "../format";
 import type { RunDetail } from "../types";
+import { Decisions } from "./decisions";
 import { Empty, Notice, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
 import { Labels } from "./labels";
@@ -97,6 +98,7 @@ export function Head({ controller }: { controller: Controller }) {
               {verdict}
             </Notice>
           ))}
+      <Decisions controller={controller} run={run} />
       <Failures controller={controller} run={run} />
     </header>
   );

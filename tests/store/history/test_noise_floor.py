@@ -24,7 +24,7 @@ def groups_of(
 def test_the_spread_of_many_groups_is_recovered(degrees: float, variance: float) -> None:
     floor = noise_floor_of(groups_of(1, 300, 9, degrees=degrees, variance=variance))
     assert floor is not None
-    assert floor.variance == pytest.approx(variance, rel=0.15)
+    assert floor.deviation**2 == pytest.approx(variance, rel=0.15)
     assert floor.num_degrees == pytest.approx(degrees, rel=0.35)
     assert (floor.num_groups, floor.num_trainings) == (300, 2700)
 
@@ -41,7 +41,7 @@ def test_one_group_is_worth_less_than_its_own_trainings() -> None:
     values = [1.0, 1.2, 0.9, 1.1, 1.05, 0.95]
     floor = noise_floor_of([RepeatedTrainings(values)])
     assert floor is not None
-    assert floor.variance == pytest.approx(np.var(values, ddof=1), rel=0.3)
+    assert floor.deviation**2 == pytest.approx(np.var(values, ddof=1), rel=0.3)
     assert 1 < floor.num_degrees < 5
 
 
@@ -51,7 +51,7 @@ def test_a_unit_scales_the_floor_and_not_its_worth() -> None:
     floor, other = noise_floor_of(groups), noise_floor_of(scaled)
     assert floor is not None
     assert other is not None
-    assert other.variance == pytest.approx(1e4 * floor.variance)
+    assert other.deviation == pytest.approx(1e2 * floor.deviation)
     assert other.num_degrees == pytest.approx(floor.num_degrees)
 
 
@@ -59,7 +59,7 @@ def test_groups_that_agree_exactly_were_rounded() -> None:
     groups = groups_of(4, 10, 6, degrees=20.0, variance=1.0)
     floor = noise_floor_of([*groups, RepeatedTrainings([0.5, 0.5, 0.5])])
     assert floor is not None
-    assert 0.1 < floor.variance < 3
+    assert 0.3 < floor.deviation < 1.7
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 1.0]])
@@ -76,8 +76,8 @@ def test_the_floor_follows_the_budget_where_the_groups_do() -> None:
     short, long = noise_floor_of(groups, 100), noise_floor_of(groups, 10_000)
     assert short is not None
     assert long is not None
-    assert short.variance == pytest.approx(1 / 100, rel=0.4)
-    assert long.variance == pytest.approx(1 / 10_000, rel=0.4)
+    assert short.deviation**2 == pytest.approx(1 / 100, rel=0.4)
+    assert long.deviation**2 == pytest.approx(1 / 10_000, rel=0.4)
 
 
 def test_a_budget_far_away_is_less_certain() -> None:

@@ -11,7 +11,7 @@ from workbench.foundation.errors import ArgumentError
 from workbench.store.history.noise_floor import NoiseFloor, RepeatedTrainings, noise_floor_of
 from workbench.store.history.sequential_test import CurveEvidence, decide, spending_quantiles
 
-CERTAIN = NoiseFloor(variance=1.0, num_degrees=400.0, num_groups=100, num_trainings=1000)
+CERTAIN = NoiseFloor(deviation=1.0, num_degrees=400.0, num_groups=100, num_trainings=1000)
 BASELINE = [0.0, 0.1, -0.1, 0.0]
 
 
@@ -35,7 +35,7 @@ def test_the_error_is_spent_as_the_joint_normal_distribution_says(
             releps=1e-6,
         )
         assert 1 - stays == pytest.approx(
-            error * (information[num - 1] / information[-1]) ** 5, abs=5e-5
+            error * (information[num - 1] / information[-1]) ** 4, abs=5e-5
         )
 
 
@@ -49,28 +49,39 @@ def test_many_looks_spend_the_error_exactly() -> None:
     assert share == pytest.approx(0.1, abs=0.004)
 
 
-def test_the_first_look_is_a_test_of_student() -> None:
+def welch(first: float, second: float, degrees: tuple[float, float]) -> tuple[float, float]:
+    """Return the standard error of a difference, and its degrees of freedom."""
+    return math.sqrt(first + second), (first + second) ** 2 / (
+        first**2 / degrees[0] + second**2 / degrees[1]
+    )
+
+
+def test_the_first_look_knows_little_about_the_spread_of_the_candidate() -> None:
     baseline, candidate = [1.0, 2.0, 3.0, 2.5], [3.2]
     answer = decide(baseline, candidate, error=0.05, max_runs=1)
-    scale = np.std(baseline, ddof=1) * math.sqrt(1 / 4 + 1)
+    variance = float(np.var(baseline, ddof=1))
+    scale, degrees = welch(variance / 4, variance, (3, 1))
+    student = stats.t(degrees)
     effect = 3.2 - np.mean(baseline)
     assert answer.effect == pytest.approx(effect)
-    assert answer.probability == pytest.approx(stats.t(3).cdf(effect / scale))
-    assert answer.low == pytest.approx(effect - stats.t(3).ppf(0.96) * scale)
-    assert answer.high == pytest.approx(effect + stats.t(3).ppf(0.99) * scale)
+    assert answer.probability == pytest.approx(student.cdf(effect / scale))
+    assert answer.low == pytest.approx(effect - student.ppf(1 - 0.05 * 0.9) * scale)
+    assert answer.high == pytest.approx(effect + student.ppf(1 - 0.05 * 0.1) * scale)
 
 
-def test_the_floor_joins_the_spread_of_both_sides() -> None:
-    floor = NoiseFloor(variance=0.25, num_degrees=6.0, num_groups=9, num_trainings=50)
-    baseline, candidate = [1.0, 2.0, 3.0], [3.5, 4.5]
-    answer = decide(baseline, candidate, floor, max_runs=2)
-    variance = (6 * 0.25 + 2 * np.var(baseline, ddof=1) + np.var(candidate, ddof=1)) / 9
-    scale = math.sqrt(variance * (1 / 3 + 1 / 2))
-    assert answer.probability == pytest.approx(stats.t(9).cdf(2.0 / scale))
+def test_the_floor_joins_the_spread_of_the_baseline() -> None:
+    floor = NoiseFloor(deviation=0.5, num_degrees=6.0, num_groups=9, num_trainings=50)
+    baseline, candidate = [1.0, 2.0, 3.0], [3.5, 4.5, 5.5]
+    answer = decide(baseline, candidate, floor, max_runs=3)
+    first = (6 * 0.25 + 2 * np.var(baseline, ddof=1)) / 8
+    second = (first + 2 * np.var(candidate, ddof=1)) / 3
+    scale, degrees = welch(first / 3, second / 3, (8, 3))
+    assert answer.probability == pytest.approx(stats.t(degrees).cdf(2.5 / scale))
 
 
 def test_a_large_gain_is_found_early_and_a_loss_is_given_up() -> None:
-    assert decide(BASELINE, [6.0], CERTAIN).decision == "better"
+    assert decide(BASELINE, [6.0, 6.1], CERTAIN, max_runs=3).decision == "better"
+    assert decide(BASELINE, [6.0, 6.1, 6.0], CERTAIN).decision == "better"
     lost = decide(BASELINE, [-2.0], CERTAIN)
     assert (lost.decision, lost.more_runs) == ("not better", 0)
     undecided = decide(BASELINE, [1.5], CERTAIN)
@@ -94,7 +105,7 @@ def test_at_the_limit_there_is_always_a_decision() -> None:
 
 
 def test_one_baseline_run_takes_its_spread_from_the_floor() -> None:
-    assert decide([0.0], [7.0], CERTAIN).decision == "better"
+    assert decide([0.0], [7.0, 7.5, 6.5], CERTAIN).decision == "better"
     unknown = decide([0.0], [7.0])
     assert (unknown.decision, unknown.probability, unknown.effect) == ("more", 0.5, 7.0)
     assert (unknown.low, unknown.high) == (None, None)
@@ -121,7 +132,10 @@ def test_equal_repeats_do_not_mean_that_there_is_no_noise() -> None:
 def test_curves_sharpen_the_probability_and_nothing_else() -> None:
     plain = decide(BASELINE, [1.0, 1.2], CERTAIN)
     sharper = decide(BASELINE, [1.0, 1.2], CERTAIN, curves=CurveEvidence(1.1, 0.5))
-    assert sharper.probability == pytest.approx(stats.norm.cdf(1.1 / math.sqrt(0.5)), abs=2e-3)
+    # The candidate's results agree by chance, so its variance is 0.8 of the baseline's.
+    _, degrees = welch(0.9901 / 4, 0.8 * 0.9901 / 2, (403, 2))
+    sharp = stats.t(degrees).cdf(1.1 / math.sqrt(0.5 * 0.9901 * (1 / 4 + 0.4) / (1 / 4 + 1 / 2)))
+    assert sharper.probability == pytest.approx(sharp, abs=1e-3)
     assert (sharper.low, sharper.high, sharper.decision) == (plain.low, plain.high, plain.decision)
 
 
@@ -189,7 +203,7 @@ def test_the_error_holds_over_all_looks(num_baseline: int) -> None:
 
 
 def test_a_candidate_whose_results_scatter_counts_with_its_own_spread() -> None:
-    floor = NoiseFloor(1e-4, 17.0, 20, 100)
+    floor = NoiseFloor(1e-2, 17.0, 20, 100)
     baseline, narrow = [0.90, 0.91, 0.89, 0.90], [0.92, 0.93, 0.925, 0.935, 0.93]
     scattered = [0.88, 0.97, 0.90, 0.99, 0.90]  # the same mean
     assert decide(baseline, narrow, floor).decision == "better"

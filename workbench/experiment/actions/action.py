@@ -243,6 +243,8 @@ class Standing:
     has_choice: bool = False
     """Whether a trial of the run was chosen by hand. For a trial: whether it is this one."""
     can_be_chosen: bool = False
+    has_versions: bool = False
+    """Whether it searches versions of the code."""
     trial_state: TrialState | None = None
     is_silent: bool = False
     """Whether its driver let the lease expire without a sign, but may still be running."""

@@ -253,6 +253,16 @@ ADDED_TAGS = Argument(
     "add", "texts", "Add this tag.", metavar="TAG", is_positional=True, is_operand=True
 )
 REMOVE = Argument("remove", "texts", "Remove this tag.", metavar="TAG")
+VERSION = Argument(
+    "version",
+    "text",
+    "Decide about this version of the code.",
+    label="Version",
+    metavar="VERSION",
+    is_required=True,
+    is_positional=True,
+    is_operand=True,
+)
 TEXT = Argument(
     "text",
     "text",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.experiment.actions import arguments as declared
-from workbench.experiment.actions.action import Action, check_arguments, payload_of
+from workbench.experiment.actions.action import Action, Standing, check_arguments, payload_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import RunState
 from workbench.foundation.python_values import python_values
@@ -40,6 +40,10 @@ _REPORT_FILE = replace(
     is_positional=True,
     default=lambda run_id, _given: f"{run_id}-report.html",
 )
+
+
+def _has_decisions(run: Standing) -> bool:
+    return run.has_versions and not run.is_alive
 
 
 def _folder_of_bundle(_run_id: str, given: Mapping[str, Any]) -> str:
@@ -383,6 +387,28 @@ _DECLARED = (
         arguments=(declared.UNDO,),
         for_run=lambda run: run.has_choice,
         for_trial=lambda run: run.has_choice,
+    ),
+    Action(
+        "accept",
+        "Accept a version",
+        "Accept a version of the code. The run keeps your name and the time.",
+        "store",
+        explanation="Your files stay as they are.",
+        arguments=(declared.VERSION,),
+        for_run=_has_decisions,
+        asks_first=True,
+        examples=("workbench accept last wider.diff",),
+    ),
+    Action(
+        "revert",
+        "Revert a version",
+        "Revert a version of the code. The run keeps your name and the time.",
+        "store",
+        explanation="Your files stay as they are.",
+        arguments=(declared.VERSION,),
+        for_run=_has_decisions,
+        asks_first=True,
+        examples=("workbench revert last wider.diff",),
     ),
     Action(
         "rename",

@@ -58,6 +58,8 @@ from workbench.foundation.events.runs import (
     RunsImported,
     RunStateChanged,
     SettingsChanged,
+    VersionDecided,
+    VersionJudged,
 )
 from workbench.foundation.events.trials import (
     AttachmentSaved,
@@ -130,6 +132,8 @@ __all__ = [
     "TrialStarted",
     "TrialState",
     "TrialTested",
+    "VersionDecided",
+    "VersionJudged",
     "continue_from",
     "from_json",
     "process_unix_s",
@@ -168,6 +172,8 @@ Event = (
     | CandidateTried
     | AdviceGiven
     | ModelChosen
+    | VersionDecided
+    | VersionJudged
     | CommandHandled
     | Noted
     | AlertsArmed

@@ -173,6 +173,31 @@ class ModelChosen(EventHeader):
     result: dict[str, JsonValue] = Field(description="As `wb.AutoML.to_json` returns it.")
 
 
+class VersionDecided(EventHeader):
+    """An agent asked whether its proposal is better than the baseline of its session."""
+
+    type: Literal["version_decided"] = "version_decided"
+    version: str = Field(description="The name of the proposal.")
+    baseline: str
+    decision: Literal["better", "not better", "more"]
+    probability: float
+    effect: float | None
+    low: float | None
+    high: float | None
+    more_runs: int
+    words: OutsideText = Field(description="The decision as a sentence.")
+    by: OutsideText = Field(description="The name of the agent.")
+
+
+class VersionJudged(EventHeader):
+    """A person accepted a version of the code, or reverted it. The last verdict of each counts."""
+
+    type: Literal["version_judged"] = "version_judged"
+    version: str = Field(description="The name of the version.")
+    verdict: Literal["accepted", "reverted"]
+    by: OutsideText = Field(description="The name of the person.")
+
+
 AlertLevel = Literal["info", "warning", "error"]
 AlertAction = Literal["notify", "retry", "stop", "exclude_node"]
 

@@ -53,6 +53,8 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
     TrialState,
+    VersionDecided,
+    VersionJudged,
 )
 from workbench.foundation.formatting import format_count, format_number
 from workbench.store.history.certainty import certainty_lines
@@ -192,6 +194,8 @@ class History:
         self.chosen_trial: int | None = None  # a label of the run, not an event
         self.drivers: list[DriverStarted] = []
         self.programs: list[ProgramKept] = []
+        self.decided_versions: dict[str, VersionDecided] = {}
+        self.judged_versions: dict[str, VersionJudged] = {}  # what a person decided last
         """The versions of the code that trials have run, oldest first."""
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
@@ -253,6 +257,12 @@ class History:
 
     def _choose_model(self, event: ModelChosen) -> None:
         self.result = event.result
+
+    def _decide_version(self, event: VersionDecided) -> None:
+        self.decided_versions[event.version] = event
+
+    def _judge_version(self, event: VersionJudged) -> None:
+        self.judged_versions[event.version] = event
 
     def _keep_program(self, event: ProgramKept) -> None:
         self.programs.append(event)
@@ -750,6 +760,8 @@ _HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
     EnergyMetered: History._meter_energy,
     ModelChosen: History._choose_model,
     ProgramKept: History._keep_program,
+    VersionDecided: History._decide_version,
+    VersionJudged: History._judge_version,
     SettingsChanged: History._change_settings,
     SharingMeasured: History._share_gpus,
     ReplayPlanned: History._plan_replay,

@@ -30,6 +30,8 @@ _SLOPE = 0.5
 # A group whose trainings agree exactly was probably rounded. Its variance counts as this part of
 # the median.
 _LEAST_PART = 1e-3
+# The logarithm of the largest ratio of two variances whose exponential is a number.
+_MOST_APART = 600.0
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,13 @@ class NoiseFloor:
     """What is known about the spread of a group before its trainings are seen.
 
     Attributes:
-        variance: Typical variance of the results of one group, above 0.
+        deviation: Typical standard deviation of the results of one group, above 0.
         num_degrees: Degrees of freedom that this is worth, above 0.
         num_groups: Number of groups behind it.
         num_trainings: Number of their trainings.
     """
 
-    variance: float
+    deviation: float
     num_degrees: float
     num_groups: int
     num_trainings: int
@@ -83,19 +85,29 @@ def noise_floor_of(
     between groups as in Gelman, Prior distributions for variance parameters, 2006.
     """
     repeated = [group for group in groups if len(group.values) > 1]
-    variances = np.array([np.var(group.values, ddof=1) for group in repeated], dtype=float)
-    if not repeated or not np.any(variances > 0):
+    logs = np.array([_log_variance(group.values) for group in repeated], dtype=float)
+    differ = np.isfinite(logs)
+    if not np.any(differ):
         return None
     degrees = np.array([len(group.values) - 1 for group in repeated], dtype=float)
-    least = _LEAST_PART * float(np.median(variances[variances > 0]))
-    logs = np.log(np.maximum(variances, least))
+    logs = np.maximum(logs, math.log(_LEAST_PART) + float(np.median(logs[differ])))
     correction, doubt = _budget_correction(repeated, logs, degrees, budget)
     level, uncertainty = _predict(logs + correction, degrees)
     num_degrees = min(MAX_DEGREES, 2 * _inverse_trigamma(uncertainty + doubt))
     # The expectation of the logarithm of a scaled inverse chi-square variable is
     # log(variance * degrees / 2) - digamma(degrees / 2).
-    variance = math.exp(level + float(digamma(num_degrees / 2)) - math.log(num_degrees / 2))
-    return NoiseFloor(variance, num_degrees, len(repeated), int(degrees.sum()) + len(repeated))
+    log_variance = level + float(digamma(num_degrees / 2)) - math.log(num_degrees / 2)
+    deviation = math.exp(log_variance / 2)
+    return NoiseFloor(deviation, num_degrees, len(repeated), int(degrees.sum()) + len(repeated))
+
+
+def _log_variance(values: Sequence[float]) -> float:
+    """Return the logarithm of a variance, also where its square is no number. -inf for zero."""
+    away = np.asarray(values, dtype=float) - values[0]
+    scale = float(np.max(np.abs(away)))
+    if scale == 0:
+        return -math.inf
+    return 2 * math.log(scale) + math.log(float(np.var(away / scale, ddof=1)))
 
 
 def _budget_correction(
@@ -134,7 +146,8 @@ def _predict(logs: np.ndarray, degrees: np.ndarray) -> tuple[float, float]:
     levels = np.linspace(middle - _REACH, middle + _REACH, _NUM_LEVELS)
     # Shapes [differences, levels, groups]. The ratio of both variances has an F distribution.
     prior = priors[:, None, None]
-    ratio = np.exp(logs[None, None, :] - levels[None, :, None]) * degrees / prior
+    apart = np.minimum(logs[None, None, :] - levels[None, :, None], _MOST_APART)
+    ratio = np.exp(apart) * degrees / prior
     likelihood = np.sum(
         degrees / 2 * np.log(ratio)
         - (degrees + prior) / 2 * np.log1p(ratio)

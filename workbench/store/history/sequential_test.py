@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import fdtrc, ndtr, ndtri, stdtr, stdtrit
@@ -24,6 +24,8 @@ from scipy.special import fdtrc, ndtr, ndtri, stdtr, stdtrit
 from workbench.foundation.errors import ArgumentError
 from workbench.store.history.noise_floor import NoiseFloor
 
+Array = Any
+"""A number, or an array of numbers."""
 Verdict = Literal["better", "not better", "more"]
 
 ERROR = 0.05
@@ -33,15 +35,20 @@ MAX_RUNS = 6
 MOST_RUNS = 100
 """The largest limit for candidate runs. Computing the boundaries takes a few seconds for it."""
 # The share of the error for the lower bound, which decides. The upper bound only informs.
-_SHARE_OF_LOW = 0.8
-# The error that is spent by a share t of the information is error * t**5: little at first, when the
+_SHARE_OF_LOW = 0.9
+# The error that is spent by a share t of the information is error * t**4: little at first, when the
 # spread is known least.
-_SPENDING_POWER = 5
+_SPENDING_POWER = 4
 _HOPELESS = 0.05
-# A side has its own spread if chance explains with at most this probability that its runs differ so
-# much more than the other runs and the floor. A larger share would miss more true gains.
-_OWN_SPREAD = 0.02
+# The baseline has its own spread if chance explains with at most this probability that its runs
+# differ so much more than the floor says. A larger share would miss more true gains.
+_UNLIKE = 0.02
+# The variance of the candidate is its own. That of the baseline counts like so many degrees of
+# freedom of its own, and it is at least this part of it.
+_PRIOR_DEGREES = 1.0
+_LEAST_PART = 0.8
 _NUM_FUTURES = 2000
+_NUM_DEGREES = 40
 _SEED = 54
 # The density of the statistic is integrated over this many standard deviations, with at least so
 # many points, and so many in a standard deviation of the next step.
@@ -100,28 +107,48 @@ class _Looks:
 
 
 @dataclass(frozen=True)
+class _Spread:
+    """What is known about the variance of the results of one side.
+
+    Attributes:
+        variance: The estimate, at least 0.
+        degrees: Degrees of freedom behind it, above 0.
+    """
+
+    variance: float
+    degrees: float
+
+
+@dataclass(frozen=True)
 class _Evidence:
     """What the finished trainings say. Larger values are better."""
 
     num_baseline: int
     num_candidate: int
     effect: float
+    baseline: _Spread
     squares: float
-    """Squared deviations from the means of both sides, plus those that the floor is worth."""
-    degrees: float
-    """Degrees of freedom behind them, at least 0."""
+    """Squared deviations of the candidate's results from their mean."""
     least_variance: float
     """Variance that rounding may hide if there is no floor."""
-    wider: tuple[float, float] = (1.0, 1.0)
-    """By which factor the variance of the baseline and of the candidate is above the common one."""
 
     @property
-    def variance(self) -> float:
-        return max(self.squares / self.degrees, self.least_variance)
+    def candidate(self) -> _Spread:
+        variance = _variance_of_candidate(self.baseline.variance, self.squares, self.num_candidate)
+        return _Spread(
+            max(float(variance), self.least_variance), _PRIOR_DEGREES + self.num_candidate - 1
+        )
 
-    def error_of(self, num_candidate: int) -> float:
-        """Return the standard error of the effect for a common variance of 1."""
-        return math.sqrt(self.wider[0] / self.num_baseline + self.wider[1] / num_candidate)
+    @property
+    def of_effect(self) -> _Spread:
+        """The variance of the effect."""
+        variance, degrees = _variance_of_effect(
+            self.baseline.variance / self.num_baseline,
+            self.baseline.degrees,
+            self.candidate.variance / self.num_candidate,
+            self.candidate.degrees,
+        )
+        return _Spread(float(variance), float(degrees))
 
 
 def check_limits(error: float, max_runs: int) -> None:
@@ -177,8 +204,9 @@ def decide(
     if not baseline or not candidate:
         return Decision("more", 0.5, None, None, None, max(1, left))
     evidence = _evidence_of(baseline, candidate, floor)
-    if evidence.degrees <= 0:
-        return Decision("more", 0.5, evidence.effect, None, None, max(1, left))
+    if evidence is None:
+        effect = float(np.mean(candidate) - np.mean(baseline))
+        return Decision("more", 0.5, effect, None, None, max(1, left))
     looks = _looks_of(len(baseline), max_runs, error)
     low, high = _bounds(evidence, looks)
     decision, more_runs = _conclude(evidence, looks, low)
@@ -188,47 +216,79 @@ def decide(
 
 def _evidence_of(
     baseline: Sequence[float], candidate: Sequence[float], floor: NoiseFloor | None
-) -> _Evidence:
+) -> _Evidence | None:
+    """Return the evidence, or None if nothing says how much the results of the baseline differ."""
     first, second = np.asarray(baseline, dtype=float), np.asarray(candidate, dtype=float)
-    squares = float(np.sum((first - first.mean()) ** 2) + np.sum((second - second.mean()) ** 2))
-    degrees = float(len(first) + len(second) - 2)
+    squares = [float(np.sum((side - side.mean()) ** 2)) for side in (first, second)]
     least_variance = 0.0
     if floor is None:
         least_variance = _rounding_variance(np.concatenate([first, second]))
+        known, degrees = squares[0], float(len(first) - 1)
+        if not degrees:  # without repeats of the baseline, those of the candidate have to do
+            known, degrees = squares[1], float(len(second) - 1)
     else:
-        squares += floor.variance * floor.num_degrees
-        degrees += floor.num_degrees
-    evidence = _Evidence(
+        known = squares[0] + floor.deviation**2 * floor.num_degrees
+        degrees = floor.num_degrees + len(first) - 1
+    if not degrees:
+        return None
+    own = _Spread(squares[0] / max(len(first) - 1, 1), len(first) - 1)
+    common = _Spread(max(known / degrees, least_variance), degrees)
+    return _Evidence(
         num_baseline=len(first),
         num_candidate=len(second),
         effect=float(second.mean() - first.mean()),
-        squares=squares,
-        degrees=degrees,
+        baseline=own if floor is not None and _is_unlike(own, floor) else common,
+        squares=squares[1],
         least_variance=least_variance,
     )
-    return replace(evidence, wider=_wider((first, second), evidence))
 
 
-def _wider(sides: tuple[np.ndarray, np.ndarray], evidence: _Evidence) -> tuple[float, float]:
-    """Return by which factor the variance of each side is above the common one.
+def _is_unlike(own: _Spread, floor: NoiseFloor) -> bool:
+    """Return whether the baseline differs more than chance explains if the floor is true.
 
-    It is 1, unless a side differs more than the other runs and the floor explain. Then its own
-    variance counts, so that a candidate whose results scatter is not accepted for a lucky one.
-
-    Source: the F test; Welch, The generalization of Student's problem, 1947 (a variance per side).
+    Source: the F test.
     """
-    factors = [1.0, 1.0]
-    for place, values in enumerate(sides):
-        own_degrees = len(values) - 1
-        other_degrees = evidence.degrees - own_degrees
-        if min(own_degrees, other_degrees) <= 0 or evidence.variance == 0:
-            continue
-        squares = float(np.sum((values - values.mean()) ** 2))
-        own = squares / own_degrees
-        other = max((evidence.squares - squares) / other_degrees, evidence.least_variance)
-        if other <= 0 or fdtrc(own_degrees, other_degrees, own / other) < _OWN_SPREAD:
-            factors[place] = max(1.0, own / evidence.variance)
-    return factors[0], factors[1]
+    if own.degrees <= 0:
+        return False
+    ratio = own.variance / floor.deviation**2
+    return float(fdtrc(own.degrees, floor.num_degrees, ratio)) < _UNLIKE
+
+
+def _variance_of_candidate(expected: float, squares: Array, num: Array) -> Array:
+    """Return the variance of a candidate: its own, which a change may have made larger.
+
+    The variance of the baseline counts like `_PRIOR_DEGREES` of its own degrees of freedom, so that
+    two results that agree by chance do not show that there is no noise. It is never far below that
+    of the baseline, for the same reason.
+
+    Args:
+        expected: The variance of the baseline.
+        squares: Squared deviations of the candidate's results from their mean.
+        num: How many results these are.
+    """
+    variance = (_PRIOR_DEGREES * expected + squares) / (_PRIOR_DEGREES + num - 1)
+    return np.maximum(variance, _LEAST_PART * expected)
+
+
+def _variance_of_effect(
+    first: float, first_degrees: float, second: Array, second_degrees: Array
+) -> tuple[Array, Array]:
+    """Return the variance of the difference of two means, and its degrees of freedom.
+
+    Args:
+        first: Variance of the mean of the baseline.
+        first_degrees: Degrees of freedom behind it.
+        second: Variance of the mean of the candidate.
+        second_degrees: Degrees of freedom behind it.
+
+    Source: Welch, The generalization of Student's problem when several different population
+    variances are involved, 1947.
+    """
+    variance = first + second
+    # Shares of the variance, because squares of variances may be too small for a number.
+    whole = np.where(variance > 0, variance, 1.0)
+    share = np.where(variance > 0, first / whole, 0.5)
+    return variance, 1 / (share**2 / first_degrees + (1 - share) ** 2 / second_degrees)
 
 
 def _rounding_variance(values: np.ndarray) -> float:
@@ -246,21 +306,24 @@ def _rounding_variance(values: np.ndarray) -> float:
 
 
 def _bounds(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
-    scale = math.sqrt(evidence.variance) * evidence.error_of(evidence.num_candidate)
-    look = evidence.num_candidate - 1
-    low = evidence.effect - _of_student(looks.low[look], evidence.degrees) * scale
-    high = evidence.effect + _of_student(looks.high[look], evidence.degrees) * scale
+    spread, look = evidence.of_effect, evidence.num_candidate - 1
+    scale = math.sqrt(spread.variance)
+    low = evidence.effect - float(_of_student(looks.low[look], spread.degrees)) * scale
+    high = evidence.effect + float(_of_student(looks.high[look], spread.degrees)) * scale
     return low, high
 
 
 def _probability(evidence: _Evidence, curves: CurveEvidence | None) -> float:
-    effect, error = evidence.effect, evidence.error_of(evidence.num_candidate)
+    effect, spread = evidence.effect, evidence.of_effect
+    scale = math.sqrt(spread.variance)
     if curves is not None:
-        effect, error = curves.effect, math.sqrt(curves.variance)
-    scale = math.sqrt(evidence.variance) * error
+        effect = curves.effect
+        scale *= math.sqrt(
+            curves.variance / (1 / evidence.num_baseline + 1 / evidence.num_candidate)
+        )
     if scale == 0:
         return 0.5
-    return float(stdtr(evidence.degrees, effect / scale))
+    return float(stdtr(spread.degrees, effect / scale))
 
 
 def _conclude(evidence: _Evidence, looks: _Looks, low: float) -> tuple[Verdict, int]:
@@ -269,7 +332,9 @@ def _conclude(evidence: _Evidence, looks: _Looks, low: float) -> tuple[Verdict, 
         return "better", 0
     if evidence.num_candidate == len(looks.low):
         return "not better", 0
-    if evidence.variance == 0:  # all results are equal, and nothing says how much they may differ
+    if (
+        evidence.of_effect.variance == 0
+    ):  # all results are equal, and nothing says how much they may differ
         return "more", len(looks.low) - evidence.num_candidate
     chance, more_runs = _foresee(evidence, looks)
     if chance < _HOPELESS:
@@ -277,9 +342,9 @@ def _conclude(evidence: _Evidence, looks: _Looks, low: float) -> tuple[Verdict, 
     return "more", max(1, round(more_runs))
 
 
-def _of_student(quantile: float, degrees: float) -> float:
+def _of_student(quantile: float, degrees: Array) -> Array:
     """Return the quantile of Student's distribution with the probability of a normal quantile."""
-    return -float(stdtrit(degrees, ndtr(-quantile)))
+    return -stdtrit(degrees, ndtr(-quantile))
 
 
 def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
@@ -289,28 +354,31 @@ def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
     """
     random = np.random.default_rng(_SEED)
     now, last = evidence.num_candidate, len(looks.low)
-    variance = (
-        evidence.variance * evidence.degrees / random.chisquare(evidence.degrees, _NUM_FUTURES)
-    )
-    deviation = np.sqrt(variance)
-    deviation = deviation * math.sqrt(evidence.wider[1])
+    # While it has few results of its own, the candidate most likely scatters like the baseline.
+    spread = max(evidence.candidate, evidence.baseline, key=lambda spread: spread.degrees)
+    chi_square = random.chisquare(spread.degrees, _NUM_FUTURES)
+    deviation = np.sqrt(spread.variance * spread.degrees / chi_square)
     shift = deviation * random.standard_normal(_NUM_FUTURES) / math.sqrt(now)
     drawn = random.standard_normal((_NUM_FUTURES, last - now))
     runs = shift[:, None] + deviation[:, None] * drawn  # relative to the candidate's present mean
     counts = np.arange(now + 1, last + 1)
-    sums = np.cumsum(runs, axis=1)
-    means = sums / counts
+    means = np.cumsum(runs, axis=1) / counts
     squares = evidence.squares + np.cumsum(runs**2, axis=1) - counts * means**2
-    degrees = evidence.degrees + counts - now
-    variances = np.maximum(squares / degrees, evidence.least_variance)
-    wider = evidence.wider
-    errors = np.sqrt(variances * (wider[0] / evidence.num_baseline + wider[1] / counts))
-    statistics = (evidence.effect + means) / errors
+    known = _variance_of_candidate(evidence.baseline.variance, squares, counts)
+    variances, degrees = _variance_of_effect(
+        evidence.baseline.variance / evidence.num_baseline,
+        evidence.baseline.degrees,
+        np.maximum(known, evidence.least_variance) / counts,
+        _PRIOR_DEGREES + counts - 1,
+    )
+    statistics = (evidence.effect + means) / np.sqrt(variances)
+    # The quantiles of a few degrees of freedom, because those of each future would take long.
+    grid = np.geomspace(degrees.min(), degrees.max(), _NUM_DEGREES)
     limits = [
-        _of_student(quantile, count)
-        for quantile, count in zip(looks.low[now:], degrees, strict=True)
+        np.interp(look, grid, _of_student(quantile, grid))
+        for quantile, look in zip(looks.low[now:], degrees.T, strict=True)
     ]
-    is_success = np.asarray(statistics > np.array(limits))
+    is_success = statistics > np.array(limits).T
     chance = float(np.mean(np.any(is_success, axis=1)))
     ends = is_success.copy()
     ends[:, -1] = True
@@ -345,7 +413,7 @@ def spending_quantiles(information: tuple[float, ...], error: float) -> tuple[fl
     """Return the normal quantiles at which each look ends a one-sided test.
 
     By a share t of the information, the probability of having ended without an effect is
-    error * t**5.
+    error * t**4.
 
     Args:
         information: Information at each look: the inverse variance of the estimate. It increases.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 from pydantic import JsonValue, StrictInt
 
 from workbench.experiment import Experiment
-from workbench.foundation.errors import ArgumentError, WorkbenchError
-from workbench.runs.decisions import Limits
+from workbench.foundation.errors import ArgumentError, LeaseError, WorkbenchError
+from workbench.foundation.events import VersionDecided
+from workbench.runs.decisions import Judgement, Limits
 from workbench.runs.experiment_file import change_experiment
 from workbench.runs.guarded_sessions import GuardedSession
 from workbench.runs.launch import create, start
@@ -34,6 +37,7 @@ _CHANGEABLE = (
 )
 """Settings that an agent may change without running new code."""
 _BASELINE = "baseline"
+_STORED_OF_DECISIONS = ("decision", "probability", "effect", "low", "high", "more_runs")
 
 
 class ActingTools:
@@ -170,10 +174,30 @@ class ActingTools:
             store=self._store,
         )
         answer = decided(judgement)
+        self._record(candidate, baseline, judgement)
         if judgement.decision != "more":
             return answer
         step = "Tell the person that it is undecided: more confirm.trainings would decide it."
         return answer.model_copy(update={"next_step": step})
+
+    def _record(self, candidate: str, baseline: str, judgement: Judgement) -> None:
+        """Store a decision in the run of the proposal, where a person accepts or reverts it."""
+        run_id, _, version = self._need_session().side(candidate).partition("/")
+        decided_now = VersionDecided(
+            version=version,
+            baseline=baseline,
+            **{name: getattr(judgement, name) for name in _STORED_OF_DECISIONS},
+            words=judgement.sentence,
+            by=self._agent,
+        )
+        # A LeaseError means that the run is driven at the moment, so its trainings go on.
+        with (
+            contextlib.suppress(LeaseError),
+            self._store.writer(
+                run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+            ) as writer,
+        ):
+            writer.append(decided_now)
 
     def _need_session(self) -> GuardedSession:
         if self._session is None:

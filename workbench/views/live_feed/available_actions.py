@@ -36,6 +36,7 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
         archived=row.archived,
         has_choice=chosen_by_hand(history) is not None,
         trains_model=_trains_models(history),
+        has_versions=bool(history.experiment.search.code_versions),
         is_silent=row.silent_s is not None,
     )
     labels = {"name": row.name, "notes": row.notes}

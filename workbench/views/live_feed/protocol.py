@@ -73,6 +73,20 @@ class Chosen(_Response):
     words: str = Field(description="Its objectives with the best values.")
 
 
+class CodeDecision(_Response):
+    """The decision about a version of the code, and what a person made of it."""
+
+    version: str
+    baseline: str
+    decision: Literal["better", "not better", "more"] | None
+    words: str = Field(description="The decision in words, or why there is none.")
+    effect: float | None = Field(description="Positive if the version is better.")
+    low: float | None
+    high: float | None
+    verdict: Literal["accepted", "reverted"] | None
+    by: str | None = Field(description="The person who accepted or reverted it.")
+
+
 class Failure(_Response):
     """Trials that failed with one message."""
 
@@ -309,6 +323,9 @@ class RunDetail(_Response):
     )
     summary: Summary | None = None
     chosen_by_hand: Chosen | None = None
+    decisions: tuple[CodeDecision, ...] = Field(
+        default=(), description="Of versions of the code, once the run has ended."
+    )
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     verdicts: tuple[str, ...] = Field(
         default=(), description="Activities that took much of its time, and how to reduce them."

@@ -27,6 +27,7 @@ from workbench.views.live_feed.chosen_model import candidates, chosen_model
 from workbench.views.live_feed.protocol import (
     Best,
     Chosen,
+    CodeDecision,
     Extreme,
     Failure,
     Front,
@@ -207,6 +208,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         summary=_summary(row, history) if not tail.is_advice else None,
         chosen_by_hand=by_hand
         and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
+        decisions=_decisions(tail) if ended else (),
         failures=tuple(
             Failure(
                 reason=group.reason,
@@ -237,6 +239,24 @@ def run_detail(tail: RunTail) -> RunDetail:
         loading=tail.loading,
         reading=reading and reading.describe(),
         offers=offers_of_run(row, history, is_advice=tail.is_advice),
+    )
+
+
+def _decisions(tail: RunTail) -> tuple[CodeDecision, ...]:
+    judged = tail.data.history.judged_versions
+    return tuple(
+        CodeDecision(
+            version=item.candidate,
+            baseline=item.baseline,
+            decision=item.decision,
+            words=item.words,
+            effect=item.effect,
+            low=item.low,
+            high=item.high,
+            verdict=judged[item.candidate].verdict if item.candidate in judged else None,
+            by=judged[item.candidate].by if item.candidate in judged else None,
+        )
+        for item in tail.decisions()
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import (
@@ -39,9 +39,13 @@ from workbench.store.history.history import Reading
 from workbench.views.live_feed.machine_history import MachineHistory, MachinesHistory
 from workbench.views.live_feed.protocol import LogLine
 
+if TYPE_CHECKING:
+    from workbench.runs.trial_decisions import VersionDecision
+
 MAX_LOG_LINES = 5_000
 _FORGET_S = 30.0
 _ENERGY_EVERY_S = 5.0
+_DECIDE_EVERY_S = 10.0
 _SHARE_OF_TIME = 0.1  # at most this share of the time is spent on computing one value
 
 _Value = TypeVar("_Value")
@@ -229,6 +233,17 @@ class RunTail:
         version = (self.cursor, self.row.state, chosen)
         self._cache[key] = _Cached(value, version, now_s, again_s, self.cursor < self.row.last_seq)
         return value
+
+    def decisions(self) -> list[VersionDecision]:
+        """Return the decisions about the versions of the code. The caller holds the lock."""
+        if not self.data.history.experiment.search.code_versions:
+            return []
+        from workbench.runs.run import Run
+        from workbench.runs.trial_decisions import decide_versions
+
+        return self.cached(
+            "decisions", lambda: decide_versions(Run(self._store, self.run_id)), _DECIDE_EVERY_S
+        )
 
     def overview(
         self, metric: str, axis: Axis | None, max_curves: int, chosen: tuple[int, ...]
