@@ -342,7 +342,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
     }
     if len(fields["objectives"]) == 1:
         fields |= {"early_stop": draw(_early_stops()), "sampler": draw(_section("sampler"))}
-        if "trials" in fields["budget"] and fields["budget"]["trials"] is not None:
+        if (fields["budget"].get("trials") or 0) >= 3:
             fields["confirm"] = draw(_confirmations())
     else:
         fields["budget"].pop("gain", None)  # the gain of several objectives is refused
