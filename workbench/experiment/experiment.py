@@ -335,12 +335,12 @@ class Experiment(BaseModel):
         _check_private(self)
         if self.trains_model:
             check_searched_fields(self.search, self.training, self.plan)
-        num_configurations = self.max_configurations()
+        is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
         self.confirm.check(
             repeats=self.repeats,
             num_objectives=len(self.objectives),
-            num_configurations=num_configurations,
-            is_endless=num_configurations is None and not _enumerates_grid(self.sampler),
+            num_trials=self.budget.trials,
+            is_endless=is_endless,
         )
         _check_federated(self)
         _check_population(self)

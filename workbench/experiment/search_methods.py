@@ -230,14 +230,14 @@ class Confirm(Section):
         return self.best * (self.trainings - repeats)
 
     def check(
-        self, *, repeats: int, num_objectives: int, num_configurations: int | None, is_endless: bool
+        self, *, repeats: int, num_objectives: int, num_trials: int | None, is_endless: bool
     ) -> None:
         """Check that the race can take place.
 
         Args:
             repeats: Trainings of each configuration during the search.
             num_objectives: Number of objectives.
-            num_configurations: The most that the search can try, or None if this is not limited.
+            num_trials: The limit on configurations, or None if there is none.
             is_endless: Whether the search ends only by a limit that also ends the run.
 
         Raises:
@@ -269,11 +269,11 @@ class Confirm(Section):
                 field="confirm.best",
                 next_step="Set budget.trials as well.",
             )
-        if num_configurations is not None and self.best > num_configurations:
+        if num_trials is not None and self.best > num_trials:
             raise ExperimentError(
                 f"{self.best} is more than the search tries",
                 field="confirm.best",
-                allowed=f"from 1 to {num_configurations}, the number of configurations",
+                allowed=f"from 1 to budget.trials = {num_trials}",
                 next_step="Set a smaller number, or a larger budget.trials.",
             )
 
