@@ -2,7 +2,7 @@
 // which the table, the other figures and a person share.
 import { formatNumber } from "./format";
 
-/** An axis as `figures_trials` describes it: places from 0 to 1. */
+/** An axis of the parallel coordinates: places from 0 to 1. */
 export interface BrushedAxis {
   name: string;
   is_log: boolean;

@@ -108,6 +108,12 @@ export class Controller {
     this.show({ table: { ...this.state.view.table, text } });
   }
 
+  /** Asks for an importance that could not be computed. */
+  retryImportance(): void {
+    this.state.importanceAttempt += 1;
+    this.changed("view");
+  }
+
   openDialog(dialog: DialogRequest | null): void {
     this.dialog = dialog;
   }

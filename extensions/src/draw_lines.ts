@@ -15,6 +15,7 @@ export interface Canvas {
   x: Range;
   y: Range;
   logarithmic: boolean;
+  xLogarithmic: boolean;
 }
 
 type ToPixel = (value: number) => number;
@@ -25,12 +26,17 @@ const STRIPE = 7;
 const NAME_HEIGHT = 12;
 const NAME_WIDTH = 34;
 
-function across({ left, width, x }: Canvas): ToPixel {
-  const scale = width / (x[1] - x[0]);
-  return (value) => left + (value - x[0]) * scale;
+export function across({ left, width, x, xLogarithmic }: Canvas): ToPixel {
+  if (!xLogarithmic) {
+    const scale = width / (x[1] - x[0]);
+    return (value) => left + (value - x[0]) * scale;
+  }
+  const low = Math.log(x[0]);
+  const scale = width / (Math.log(x[1]) - low);
+  return (value) => (value > 0 ? left + (Math.log(value) - low) * scale : NaN);
 }
 
-function down({ top, height, y, logarithmic }: Canvas): ToPixel {
+export function down({ top, height, y, logarithmic }: Canvas): ToPixel {
   if (!logarithmic) {
     const scale = height / (y[1] - y[0]);
     return (value) => top + height - (value - y[0]) * scale;

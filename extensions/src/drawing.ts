@@ -40,8 +40,57 @@ export interface Span {
   colour: string;
 }
 
+/** A single point, such as a trial. */
+export interface Dot {
+  key: string;
+  label: string;
+  x: number;
+  y: number;
+  colour: string;
+  /** Its radius in CSS pixels. */
+  size: number;
+  opacity: number;
+  shape: "disc" | "ring" | "cross" | "plus";
+  /** What is written beside it. */
+  name?: string;
+}
+
+/** Colours behind everything else, in equal fields over the whole plot. */
+export interface Heat {
+  size: number;
+  /** Red, green, blue and opacity of each field, row by row from the highest y. */
+  pixels: Uint8ClampedArray;
+}
+
+export type Tick = [place: number, label: string];
+
+/** A vertical axis among several, as in parallel coordinates; places are from 0 to 1. */
+export interface Upright {
+  title: string;
+  ticks: Tick[];
+  /** What a person selected on it. */
+  brush: [low: number, high: number] | null;
+}
+
+/** A value that may not be passed. */
+export interface Limit {
+  on: "x" | "y";
+  value: number;
+  label: string;
+}
+
 export interface Drawing {
   lines: Line[];
+  dots?: Dot[];
+  heat?: Heat;
+  limits?: Limit[];
+  /** In place of the two axes, at 0, 1, 2 and so on. */
+  uprights?: Upright[];
+  /** What is written at an axis instead of numbers. */
+  xTicks?: Tick[];
+  yTicks?: Tick[];
+  xRange?: [number, number];
+  xLogarithmic?: boolean;
   spans?: { bars: Span[]; numLanes: number };
   band: Band | null;
   target: number | null;

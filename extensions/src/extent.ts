@@ -22,8 +22,16 @@ export function extentOf(drawing: Drawing): Extent {
     }
   };
   for (const { curve } of drawing.lines) {
-    include(x, curve.x, curve.length, -Infinity);
+    include(x, curve.x, curve.length, drawing.xLogarithmic ? Number.MIN_VALUE : -Infinity);
     include(y, curve.y, curve.length, lowest);
+  }
+  const leastX = drawing.xLogarithmic ? Number.MIN_VALUE : -Infinity;
+  for (const dot of drawing.dots ?? []) {
+    include(x, Float64Array.of(dot.x), 1, leastX);
+    include(y, Float64Array.of(dot.y), 1, lowest);
+  }
+  for (const { on, value } of drawing.limits ?? []) {
+    include(on === "x" ? x : y, Float64Array.of(value), 1, on === "x" ? leastX : lowest);
   }
   for (const { from, to } of drawing.spans?.bars ?? []) include(x, Float64Array.of(from, to), 2, -Infinity);
   if (drawing.band) {
@@ -34,7 +42,14 @@ export function extentOf(drawing: Drawing): Extent {
   const shown: Range = drawing.yRange && drawing.yRange[0] >= lowest ? [...drawing.yRange] : y;
   if (drawing.target !== null && drawing.target >= lowest) include(shown, Float64Array.of(drawing.target), 1, lowest);
   const aroundAll = drawing.logarithmic ? airedLogarithmic(shown) : aired(shown);
-  return { x: widened(x), y: limited(aroundAll, drawing.yLimits, lowest) };
+  return { x: xExtent(drawing, x), y: limited(aroundAll, drawing.yLimits, lowest) };
+}
+
+/** Lines begin at the edge; dots keep away from it. */
+function xExtent(drawing: Drawing, x: Range): Range {
+  if (drawing.xRange) return drawing.xRange;
+  if (drawing.xLogarithmic) return airedLogarithmic(x);
+  return drawing.dots?.length ? aired(x) : widened(x);
 }
 
 /** A range with the ends that a person chose, in either order; what a logarithmic axis cannot show is left out. */

@@ -2,18 +2,23 @@
 // every line has its own x and there may be a thousand of them.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import type { Drawing, Line, Span } from "./drawing";
+import type { Dot, Drawing, Line, Span } from "./drawing";
 import { formatDuration, formatNumber, formatPercent } from "./format";
-import { FONT, ticksOf, widthOf } from "./ticks";
+import { drawDot, drawDotNames, drawHeat, drawLimit, drawUprights } from "./draw_dots";
+import { FONT, namedTicks, ticksOf, widthOf } from "./ticks";
 import { extentOf, type Extent } from "./extent";
 import { withStripes } from "./equal_lines";
 import { titledCopy } from "./titled_copy";
 import { drawBand, drawLine, drawNames, drawSpans, drawTarget, spanAt, type Canvas } from "./draw_lines";
+import { followBrush } from "./brushing";
+import type { Range } from "./brush";
 import type { Theme } from "./theme";
 
 export interface PlotEvents {
   onChoose(key: string, add: boolean): void;
   onZoom(zoomed: boolean): void;
+  /** A range was dragged on an upright axis, or a brush was clicked away. */
+  onBrush?(axis: number, range: Range | null): void;
 }
 
 const NEAR_PX = 18;
@@ -25,6 +30,8 @@ interface Near {
   line: Line;
   index: number;
 }
+
+const UPRIGHTS_TOP_PX = 34;
 
 export class LinesPlot {
   private plot: uPlot | null = null;
@@ -60,6 +67,10 @@ export class LinesPlot {
       drawing.xKind,
       drawing.yKind,
       drawing.logarithmic,
+      drawing.xLogarithmic,
+      drawing.xTicks,
+      drawing.yTicks,
+      drawing.uprights?.length,
       theme,
     ]);
     this.theme = theme;
@@ -121,6 +132,14 @@ export class LinesPlot {
     over.addEventListener("mouseleave", () => this.moved(null));
     over.addEventListener("mousedown", (event) => (this.pressedAt = [event.clientX, event.clientY]));
     over.addEventListener("click", (event) => this.clicked(event));
+    if (this.drawing.uprights && this.events.onBrush) {
+      const { onBrush } = this.events;
+      followBrush(over, {
+        placeAt: (x, y) => ({ across: this.plot?.posToVal(x, "x") ?? NaN, place: this.plot?.posToVal(y, "y") ?? NaN }),
+        pixelOf: (axis) => this.plot?.valToPos(axis, "x") ?? NaN,
+        onBrush: (axis, range) => axis < (this.drawing?.uprights?.length ?? 0) && onBrush(axis, range),
+      });
+    }
   }
 
   private options(drawing: Drawing, width: number, height: number): uPlot.Options {
@@ -132,35 +151,40 @@ export class LinesPlot {
       font: FONT,
       labelFont: FONT,
     };
+    const isUpright = drawing.uprights !== undefined;
     return {
       width,
       height,
-      padding: [10, 38, 0, 0],
+      padding: isUpright ? [UPRIGHTS_TOP_PX, 12, 10, 0] : [10, drawing.lines.some(({ name }) => name) ? 38 : 14, 0, 0],
       legend: { show: false },
       scales: {
-        x: { time: false, range: () => (this.zoom ?? this.extent).x },
+        x: { time: false, distr: drawing.xLogarithmic ? 3 : 1, range: () => (this.zoom ?? this.extent).x },
         y: { distr: drawing.logarithmic ? 3 : 1, range: () => (this.zoom ?? this.extent).y },
       },
       axes: [
         {
           ...axis,
+          show: !isUpright,
           label: drawing.xTitle,
           labelSize: 16,
           size: 28,
           gap: 3,
-          ...ticksOf(drawing.xKind),
+          ...(drawing.xTicks ? namedTicks(drawing.xTicks, "x") : ticksOf(drawing.xKind)),
         },
         {
           ...axis,
+          show: !isUpright,
           size: (_, labels) => Math.max(52, 14 + Math.max(0, ...(labels ?? []).map(widthOf))),
           gap: 4,
           values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : writeY(drawing, tick))),
+          ...(drawing.yTicks ? namedTicks(drawing.yTicks, "y") : {}),
         },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
       cursor: {
         points: { show: false },
-        drag: { x: true, y: true, uni: 24, setScale: false },
+        drag: { x: !isUpright, y: !isUpright, uni: 24, setScale: false },
+        show: !isUpright,
         bind: { dblclick: () => () => (this.unzoom(), null) },
       },
       hooks: { draw: [(plot) => this.drawCanvas(plot)], setSelect: [(plot) => this.selected(plot)] },
@@ -179,6 +203,7 @@ export class LinesPlot {
       x,
       y,
       logarithmic: this.drawing?.logarithmic ?? false,
+      xLogarithmic: this.drawing?.xLogarithmic ?? false,
     };
   }
 
@@ -192,11 +217,17 @@ export class LinesPlot {
     plot.ctx.beginPath();
     plot.ctx.rect(left, top, width, height);
     plot.ctx.clip();
+    if (drawing.heat) drawHeat(canvas, drawing.heat);
     if (drawing.spans) drawSpans(canvas, drawing.spans, theme);
     if (drawing.band) drawBand(canvas, drawing.band, theme);
     for (const line of drawing.lines) drawLine(canvas, line);
     if (drawing.target !== null) drawTarget(canvas, drawing.target, theme);
+    for (const limit of drawing.limits ?? []) drawLimit(canvas, limit, theme);
+    for (const dot of drawing.dots ?? []) drawDot(canvas, dot);
     plot.ctx.restore();
+    if (drawing.uprights) drawUprights(canvas, drawing.uprights, theme);
+    const named = (drawing.dots ?? []).filter(({ name }) => name);
+    if (named.length) drawDotNames(canvas, named, theme);
     drawNames(
       canvas,
       drawing.lines.filter((line) => line.name),
@@ -223,8 +254,26 @@ export class LinesPlot {
   private clicked(event: MouseEvent): void {
     const [x, y] = this.pressedAt;
     if (Math.hypot(event.clientX - x, event.clientY - y) > 3) return;
-    const key = this.near(event.offsetX, event.offsetY)?.line.key ?? this.spanAt(event.offsetX, event.offsetY)?.key;
+    const place: [number, number] = [event.offsetX, event.offsetY];
+    const key = this.dotAt(...place)?.key ?? this.near(...place)?.line.key ?? this.spanAt(...place)?.key;
     if (key !== undefined) this.events.onChoose(key, event.shiftKey || event.ctrlKey || event.metaKey);
+  }
+
+  /** The dot that is closest to a place on the screen; of several there, the one on top. */
+  private dotAt(left: number, top: number): Dot | undefined {
+    const { plot, drawing } = this;
+    if (!plot || !drawing?.dots) return undefined;
+    let best: Dot | undefined;
+    let nearest = NEAR_PX;
+    for (const dot of drawing.dots) {
+      const [x, y] = [plot.valToPos(dot.x, "x") - left, plot.valToPos(dot.y, "y") - top];
+      const distance = Math.hypot(x, y);
+      if (distance <= nearest) {
+        nearest = distance;
+        best = dot;
+      }
+    }
+    return best;
   }
 
   /** The line that comes closest to a place on the screen, and its point there. */
@@ -263,12 +312,15 @@ export class LinesPlot {
 
   private moved(mouse: [number, number] | null): void {
     this.mouse = mouse;
-    const found = mouse && this.near(...mouse);
-    const span = mouse && !found ? this.spanAt(...mouse) : undefined;
-    this.hint.hidden = !found && !span;
+    const dot = mouse ? this.dotAt(...mouse) : undefined;
+    const found = mouse && !dot ? this.near(...mouse) : null;
+    const span = mouse && !dot && !found ? this.spanAt(...mouse) : undefined;
+    this.hint.hidden = !found && !span && !dot;
     this.element.classList.toggle("workbench-plot-pointing", !this.hint.hidden);
-    this.drawHighlight(found?.line ?? null);
-    if (found) this.showHint(found.line, found.index);
+    this.drawHighlight(found?.line ?? null, dot);
+    if (dot && this.plot) this.placeHint(dot.label, this.plot.valToPos(dot.x, "x"), this.plot.valToPos(dot.y, "y"));
+    else if (found && this.drawing?.uprights && mouse) this.placeHint(found.line.label, ...mouse);
+    else if (found) this.showHint(found.line, found.index);
     else if (mouse && span) this.placeHint(span.label, ...mouse);
   }
 
@@ -316,14 +368,15 @@ export class LinesPlot {
     return spanAt(canvas, drawing.spans, left * uPlot.pxRatio, top * uPlot.pxRatio);
   }
 
-  private drawHighlight(pointed: Line | null): void {
+  private drawHighlight(pointed: Line | null, dot: Dot | undefined): void {
     const { plot, overlay } = this;
     const context = overlay.getContext("2d");
     if (!plot || !context) return;
     overlay.width = plot.bbox.width;
     overlay.height = plot.bbox.height;
-    if (!pointed) return;
     const canvas = this.canvas(plot, context, { left: 0, top: 0 });
+    if (dot) drawDot(canvas, { ...dot, colour: this.theme.ink, size: dot.size + 2.5, opacity: 1, shape: "ring" });
+    if (!pointed) return;
     const solid = { dashed: false, stripe: undefined };
     drawLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, ...solid });
     drawLine(canvas, { ...pointed, width: 2.6, opacity: 1, stripe: undefined });

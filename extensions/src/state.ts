@@ -1,12 +1,15 @@
 // The one state of a view: what the user chose to see, and what the server has sent of it. Each field is a
 // slice, which draws the views that read it.
 import { batch } from "@preact/signals";
+import { analysisOf, type AnalysisState } from "./analysis_data";
 import { Curve } from "./curve";
 import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
 import { intoSlices } from "./slices";
 import type { Connection } from "./transport";
 import type {
+  Importance,
+  Matching,
   Problem,
   MachinesHistory,
   MachinesStatus,
@@ -64,9 +67,14 @@ export interface ViewState {
   denseRuns: boolean;
   trial: number | null;
   trialLog: Required<TrialLogQuery>;
+  /** A figure of the server, below those that are drawn here; empty for none. */
   figure: string;
   /** The parameter that colours the trials in figures; empty for none. */
   figureColour: string;
+  /** Whether the figures have logarithmic axes for what the run optimises. */
+  figureLogarithmic: boolean;
+  /** How the objective over two parameters is drawn. */
+  figurePairs: "contour" | "rank";
   compared: string[];
   comparison: Required<Pick<ComparisonQuery, "metric" | "axis">> & { everything: boolean };
   /** The file of tiers that is shown; empty for none. */
@@ -99,6 +107,8 @@ export const FIRST_VIEW: ViewState = {
   trialLog: { rank: 0, text: "" },
   figure: "",
   figureColour: "",
+  figureLogarithmic: false,
+  figurePairs: "contour",
   compared: [],
   comparison: { metric: "", axis: "time", everything: false },
   tiers: "",
@@ -140,6 +150,11 @@ export class State {
   /** Charts of further metrics, by metric. */
   further = new Map<string, ChartState>();
   table: TrialTable | null = null;
+  analysis: AnalysisState | null = null;
+  importance: Importance | null = null;
+  matching: Matching | null = null;
+  /** How often a person asked again for an importance that could not be computed. */
+  importanceAttempt = 0;
   trial: TrialDetail | null = null;
   trialLog: TrialLog | null = null;
   log: LogLine[] = [];
@@ -196,6 +211,10 @@ export class State {
     this.chart = null;
     this.further = new Map();
     this.table = null;
+    this.analysis = null;
+    this.importance = null;
+    this.matching = null;
+    this.importanceAttempt = 0;
     this.trial = null;
     this.trialLog = null;
     this.machines = null;
@@ -219,6 +238,9 @@ export class State {
     this.problem = update.problem ?? null;
     if (update.run) this.run = update.run;
     if (update.table) this.table = update.table;
+    if (update.analysis) this.analysis = analysisOf(frame, update.analysis);
+    if (update.importance) this.importance = update.importance;
+    if (update.matching) this.matching = update.matching;
     if (update.trial) this.trial = update.trial;
     if (update.trial_log) this.trialLog = update.trial_log;
     if (update.machines) this.machines = update.machines;

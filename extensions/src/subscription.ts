@@ -37,6 +37,9 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   }
   const chart = chartOf(state, tab, trial);
   if (chart) subscription.chart = chart;
+  if (tab === "analysis" || showsFront(state, tab)) {
+    subscription.analysis = { text: view.table.text, attempt: state.importanceAttempt };
+  }
   if (tab === null || tab === "curves") {
     // Which columns are shown is decided here: all come.
     subscription.table = { ...view.table, columns: [], ...window };
@@ -49,13 +52,19 @@ export function hiddenSubscription(state: State): Subscription {
   return state.view.run === null ? {} : { run: state.view.run, log_after: state.logSeq };
 }
 
+/** Whether the front takes the place of the curves, until a person chooses a metric. */
+export function showsFront({ view, run }: State, tab: Tab | null): boolean {
+  return (tab === null || tab === "curves") && Boolean(run?.front) && view.chart.metric === "";
+}
+
 /** `tab` is null where there are no tabs, and everything is below each other. */
 function chartOf(state: State, tab: Tab | null, trial: number | null): ChartQuery | null {
   const { view } = state;
   if (tab !== null && tab !== "curves" && tab !== "throughput") return null;
   const { metric, axis, shown, chosen } = view.chart;
   const all = view.trial === null || trial === null ? chosen : [...new Set([...chosen, trial])];
-  const query = { axis, shown, chosen: all.slice(-MAX_CHOSEN) };
+  const { text } = view.table;
+  const query = { axis, shown, chosen: all.slice(-MAX_CHOSEN), ...(text ? { text } : {}) };
   if (tab === "throughput") return { ...query, metric: "samples_per_s" };
   const further = furtherOf(state);
   return further.length ? { ...query, metric, further } : { ...query, metric };

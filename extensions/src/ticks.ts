@@ -1,7 +1,7 @@
 // Where the marks of the horizontal axis stand, and what is written at them: no word covers another.
 import type uPlot from "uplot";
 import { formatDuration, formatNumber } from "./format";
-import type { Drawing } from "./drawing";
+import type { Drawing, Tick } from "./drawing";
 
 export const FONT = "11px system-ui, sans-serif";
 const TIME_STEPS = [
@@ -21,6 +21,35 @@ export function ticksOf(kind: Drawing["xKind"]): Pick<uPlot.Axis, "incrs" | "val
       return Math.max(MIN_SPACE_PX, ...longest.map((text) => widthOf(text) + GAP_PX));
     },
   };
+}
+
+const ROW_PX = 14;
+const MAX_NAME_PX = 110;
+
+/** Marks with words of their own; those without room are left out. */
+export function namedTicks(ticks: Tick[], on: "x" | "y"): Pick<uPlot.Axis, "splits" | "values" | "filter"> {
+  const names = new Map(ticks);
+  return {
+    splits: () => ticks.map(([place]) => place),
+    // Each word needs a line on an upright axis, and its width on the other.
+    filter: (plot, splits) => {
+      let end = -Infinity;
+      return splits.map((split) => {
+        const at = on === "x" ? plot.valToPos(split, "x") : -plot.valToPos(split, "y");
+        const half = on === "x" ? widthOf(cut(names.get(split) ?? "")) / 2 : ROW_PX / 2;
+        if (at - half < end) return null;
+        end = at + half + (on === "x" ? GAP_PX / 2 : 0);
+        return split;
+      });
+    },
+    values: (_, splits) => splits.map((split) => (split == null ? "" : cut(names.get(split) ?? ""))),
+  };
+}
+
+function cut(name: string): string {
+  let text = name;
+  while (text.length > 2 && widthOf(text) > MAX_NAME_PX) text = `${text.replace(/…$/, "").slice(0, -1)}…`;
+  return text;
 }
 
 /** The longest words for durations up to one. */

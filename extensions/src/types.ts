@@ -64,6 +64,87 @@ export interface AdvisedSetting {
   removals?: string[];
 }
 
+/** The trials of a run in columns, from which the figures of the analysis are drawn. */
+export interface Analysis {
+  trials: Column;
+  /** 0: has a result, 1: complete without one, 2: pruned. */
+  standings: Column;
+  /** From 0, the best, to 1, the worst, or NaN. */
+  ranks: Column;
+  /** Share of results that are at most as large, or NaN. */
+  shares: Column;
+  /** The best value up to the trial, or NaN. */
+  best: Column;
+  axes: AnalysisAxis[];
+  objectives: AnalysisObjective[];
+  grids: AnalysisGrid[];
+  best_trial: number | null;
+  /** Empty with one objective. */
+  front: number[];
+  chosen: number | null;
+  /** Trials without an entry. */
+  num_left_out: number;
+}
+
+/** A parameter as an axis from 0 to 1. */
+export interface AnalysisAxis {
+  name: string;
+  scale: "linear" | "log" | "category";
+  /** Positions with their labels. */
+  ticks: [number, string][];
+  /** The number at 0, or None for categories. */
+  low: number | null;
+  /** The number at 1. */
+  high: number | null;
+  /** Whether its values are whole numbers. */
+  is_whole: boolean;
+  /** Whether some configurations do not have it. */
+  is_conditional: boolean;
+  /** All values with their positions, if they are few enough for a colour each. */
+  levels: [number, string][];
+  /** One per trial, or NaN if the parameter does not exist. */
+  places: Column;
+}
+
+/** The first objective between the trials, over two parameters. */
+export interface AnalysisGrid {
+  /** Place of the horizontal parameter among the axes. */
+  x: number;
+  y: number;
+  /** Number of rows, and of values per row. 0 for too few trials. */
+  size: number;
+  /** Row by row from the lowest y. */
+  values: Column;
+}
+
+/** A limit on an objective. */
+export interface AnalysisLimit {
+  side: "at most" | "at least";
+  value: number;
+}
+
+/** An objective of the trials of an analysis. */
+export interface AnalysisObjective {
+  metric: string;
+  title: string;
+  goal: "maximize" | "minimize";
+  limits: AnalysisLimit[];
+  /** The value of the model that a compression began with, or None. */
+  base: number | null;
+  /** One per trial, or NaN. */
+  values: Column;
+  /** Set if outliers would squeeze the other values. */
+  y_range?: [number, number] | null;
+}
+
+/** The analysis of one run. */
+export interface AnalysisQuery {
+  /** Importance is computed from the trials that match this filter. */
+  text?: string;
+  /** Increases when a user asks to compute importance again. */
+  attempt?: number;
+}
+
 /** The progress or result of a query. */
 export interface Answer {
   type: "answer";
@@ -149,6 +230,8 @@ export interface ChartQuery {
   chosen?: number[];
   /** More metrics, each in a separate chart. */
   further?: string[];
+  /** Only trials that match this filter, which the table shares. */
+  text?: string;
 }
 
 /** What changed in the chart. */
@@ -524,6 +607,26 @@ export interface ImageSample {
   target: JsonValue;
 }
 
+/** How much each parameter decided, or how far that is computed. */
+export interface Importance {
+  state: "ready" | "computing" | "failed";
+  /** What it is computed from, or why there is none. */
+  words: string;
+  /** The largest first. */
+  bars?: ImportanceBar[];
+  /** The parameters that the shares do not settle. */
+  notes?: string[];
+}
+
+/** The share of one parameter in the variance of the objective. */
+export interface ImportanceBar {
+  name: string;
+  share: number;
+  /** The ends of its 90 % interval. */
+  low: number;
+  high: number;
+}
+
 /** How many items a list of settings has, and what the next one starts with. */
 export interface ItemList {
   num_items: number;
@@ -585,6 +688,13 @@ export interface MachinesStatus {
   nodes: NodeStatus[];
   /** The run they belong to, or None for this machine. */
   of_run?: string | null;
+}
+
+/** The trials that match the filter. */
+export interface Matching {
+  text: string;
+  /** None without a filter: all do. */
+  trials: number[] | null;
 }
 
 /** The layers, size and memory of a model. */
@@ -1096,6 +1206,7 @@ export interface Subscription {
   run?: string | null;
   chart?: ChartQuery | null;
   table?: TableQuery | null;
+  analysis?: AnalysisQuery | null;
   /** The trial shown in detail. */
   trial?: number | null;
   /** The log of that trial. */
@@ -1315,6 +1426,9 @@ export interface Update {
   /** What changed in the charts of further metrics. */
   further?: ChartUpdate[] | null;
   table?: TrialTable | null;
+  analysis?: Analysis | null;
+  importance?: Importance | null;
+  matching?: Matching | null;
   trial?: TrialDetail | null;
   trial_log?: TrialLog | null;
   log?: LogUpdate | null;

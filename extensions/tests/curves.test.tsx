@@ -215,7 +215,12 @@ test("a line of stripes leaves the other dashes free", () => {
     lineTo: () => undefined,
     stroke: () => undefined,
   } as unknown as CanvasRenderingContext2D;
-  const plane = { x: [0, 10] as [number, number], y: [0, 10] as [number, number], logarithmic: false };
+  const plane = {
+    x: [0, 10] as [number, number],
+    y: [0, 10] as [number, number],
+    logarithmic: false,
+    xLogarithmic: false,
+  };
   const curve = Curve.of(Float64Array.of(1, 2), Float64Array.of(5, 6));
   const canvas = { context, left: 0, top: 0, width: 10, height: 10, ratio: 2, ...plane };
   drawLine(canvas, { key: "1", label: "", colour: "red", width: 1, opacity: 1, curve, stripe: [2, 3] });
@@ -231,7 +236,12 @@ test("the last rise of a stair is drawn without dashes, so that it ends where it
     lineTo: (x: number, y: number) => done.push(`to ${x} ${y}`),
     stroke: () => done.push("stroke"),
   } as unknown as CanvasRenderingContext2D;
-  const plane = { x: [0, 10] as [number, number], y: [0, 10] as [number, number], logarithmic: false };
+  const plane = {
+    x: [0, 10] as [number, number],
+    y: [0, 10] as [number, number],
+    logarithmic: false,
+    xLogarithmic: false,
+  };
   const look = { key: "best", label: "best so far", colour: "red", width: 1, opacity: 1, dashed: true, stepped: true };
   const curve = Curve.of(Float64Array.of(1, 2), Float64Array.of(5, 6));
   drawLine({ context, left: 0, top: 0, width: 10, height: 10, ratio: 1, ...plane }, { ...look, curve });

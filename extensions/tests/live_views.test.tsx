@@ -1,9 +1,10 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
+import { act, cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
 import { Curve } from "../src/curve";
-import type { LogLine, TrialDetail } from "../src/types";
+import { FIRST_VIEW } from "../src/state";
+import type { Importance, LogLine, TrialDetail } from "../src/types";
 import { Advice } from "../src/views/advice";
 import { Analysis } from "../src/views/analysis";
 import { App } from "../src/views/app";
@@ -15,7 +16,7 @@ import { StatusLine } from "../src/views/status_line";
 import { Throughput } from "../src/views/throughput";
 import { Trial } from "../src/views/trial";
 import { madeChart } from "./frame_builder";
-import { buildCard, buildController, buildOffer, buildRun } from "./view_builder";
+import { buildAnalysis, buildCard, buildController, buildFront, buildOffer, buildRun } from "./view_builder";
 
 afterEach(cleanup);
 
@@ -173,7 +174,8 @@ test("with several objectives the legend names the best trial of the metric, as 
   const update = madeChart({ metric: "loss", shown: [1], states: ["complete"], best_trial: 1, num_trials: 1 });
   const chart = { update, curves: new Map(), band: null, best: null };
   const run = buildRun({ best: null, front: { num_trials: 2, extremes: [] } });
-  const { controller } = buildController({ chart, run });
+  const view = { chart: { ...FIRST_VIEW.chart, metric: "loss" } };
+  const { controller } = buildController({ chart, run }, "wide", view);
   const { container } = render(<Chart controller={controller} />);
   assert.match(container.querySelector(".workbench-legend")!.textContent!, /best loss: trial 1/);
 });
@@ -189,12 +191,56 @@ test("an empty chart explains why", () => {
   assert.equal(why(), "No trial reported this.");
 });
 
-test("a figure that cannot be drawn is replaced by the reason", async () => {
-  const { controller, requests, reply } = buildController({ run: buildRun({ figures: ["slice"], state: "complete" }) });
-  reply({ problem: "the process ended", next_step: "Try again." }, 409);
+test("a figure that cannot be drawn is replaced by the reason, and is asked for again on request", async () => {
+  const run = buildRun({ figures: ["timeline"], state: "complete" });
+  const { controller, requests, reply } = buildController({ run }, "wide", { figure: "timeline" });
+  reply({ problem: "the process that drew timeline ended" }, 409);
+  reply(null, 202);
   render(<Analysis controller={controller} />);
-  await waitFor(() => screen.getByText(/the process ended Try again/));
-  assert.equal(requests[0].path, "workbench/api/runs/a/figures/slice");
+  await waitFor(() => screen.getByText(/the process that drew timeline ended/));
+  assert.equal(requests[0].path, "workbench/api/runs/a/figures/timeline");
+  fireEvent.click(screen.getByRole("button", { name: "Try again" }));
+  await waitFor(() => screen.getByText(/Drawing the figure/));
+  assert.equal(requests.length, 2);
+});
+
+test("importance tells how far it is, what it is, and is asked for again where it failed", () => {
+  const importance: Importance = { state: "computing", words: "from 80 trials, for 12 s" };
+  const { controller, state, changes } = buildController({ run: buildRun(), importance, analysis: buildAnalysis() });
+  render(<Analysis controller={controller} />);
+  const card = screen.getByRole("region", { name: "Importance" });
+  assert.match(card.textContent, /Computing, from 80 trials, for 12 s/);
+  act(() => {
+    state.importance = { state: "failed", words: "The process ended." };
+  });
+  fireEvent.click(within(card).getByRole("button", { name: "Compute again" }));
+  assert.deepEqual([state.importanceAttempt, changes], [1, ["view"]]);
+  const bar = { name: "lr", share: 0.6, low: 0.4, high: 0.75 };
+  act(() => {
+    state.importance = { state: "ready", words: "from 80 trials", bars: [bar], notes: ["Not resolved: width"] };
+  });
+  assert.match(card.textContent, /lr60% 40% to 75%from 80 trialsNot resolved: width/);
+  assert.equal(card.querySelector<HTMLElement>(".workbench-importance-share")!.style.inlineSize, "60%");
+});
+
+test("the analysis asks for what the filter of the table leaves, and so do the curves", () => {
+  const view = { tab: "analysis" as const, table: { ...FIRST_VIEW.table, text: "lr < 0.01" } };
+  const { controller } = buildController({ run: buildRun() }, "wide", view);
+  assert.deepEqual(controller.subscription().analysis, { text: "lr < 0.01", attempt: 0 });
+  controller.show({ tab: "curves" });
+  assert.equal(controller.subscription().chart?.text, "lr < 0.01");
+  assert.equal(controller.subscription().analysis, undefined);
+});
+
+test("with several objectives the front comes first, and the curves of a metric on request", () => {
+  const run = buildRun({ best: null, front: { num_trials: 2, extremes: [] } });
+  const { controller, state } = buildController({ run, analysis: buildFront() });
+  render(<Chart controller={controller} />);
+  assert.ok(controller.subscription().analysis);
+  screen.getByRole("img", { name: "2 trials on the front of loss and latency" });
+  fireEvent.change(screen.getByRole("combobox", { name: "Metric" }), { target: { value: "loss" } });
+  assert.equal(state.view.chart.metric, "loss");
+  assert.equal(controller.subscription().analysis, undefined);
 });
 
 test("the advice is a card with its gain as a bar, once there is one", () => {

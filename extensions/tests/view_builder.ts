@@ -1,4 +1,5 @@
 // A controller with a host that records what it is asked for, and details of a run to show.
+import type { AnalysisState } from "../src/analysis_data";
 import { Controller, type Change } from "../src/controller";
 import type { Host } from "../src/host";
 import { State, type ViewState } from "../src/state";
@@ -11,7 +12,7 @@ export interface Recorded {
   body: unknown;
 }
 
-const THEME: Theme = {
+export const THEME: Theme = {
   name: "light",
   ink: "#000",
   muted: "#666",
@@ -128,4 +129,72 @@ export function buildTable(change: Partial<TrialTable> = {}): TrialTable {
     total: 3,
     ...change,
   };
+}
+
+/** Three trials of two parameters: complete, pruned and the best, which has no momentum. */
+export function buildAnalysis(change: Partial<AnalysisState> = {}): AnalysisState {
+  const axis = { low: 0.0001, high: 1, is_whole: false, levels: [] };
+  return {
+    trials: Float64Array.of(0, 1, 2),
+    standings: ["complete", "pruned", "complete"],
+    ranks: Float64Array.of(1, NaN, 0),
+    shares: Float64Array.of(0.5, NaN, 1),
+    best: Float64Array.of(0.7, NaN, 0.9),
+    axes: [
+      {
+        ...axis,
+        name: "lr",
+        scale: "log",
+        ticks: [[0.5, "0.01"]],
+        is_conditional: false,
+        places: Float64Array.of(0.5, 0.25, 0.75),
+      },
+      {
+        ...axis,
+        name: "momentum",
+        scale: "linear",
+        low: 0,
+        ticks: [],
+        is_conditional: true,
+        places: Float64Array.of(0.2, 0.4, NaN),
+      },
+    ],
+    objectives: [
+      {
+        metric: "accuracy",
+        title: "accuracy",
+        goal: "maximize",
+        limits: [],
+        base: null,
+        values: Float64Array.of(0.7, 0.5, 0.9),
+      },
+    ],
+    grids: [{ x: 0, y: 1, size: 2, values: Float64Array.of(0, 1, 2, 3) }],
+    bestTrial: 2,
+    front: new Set(),
+    chosen: null,
+    numLeftOut: 0,
+    ...change,
+  };
+}
+
+/** Trials 0 and 1 are on the front, trial 2 breaks a limit. */
+export function buildFront(): AnalysisState {
+  const objective = { goal: "minimize" as const, limits: [], base: 5 };
+  return buildAnalysis({
+    standings: ["complete", "complete", "no_result"],
+    objectives: [
+      { ...objective, metric: "loss", title: "loss", values: Float64Array.of(1, 2, 1.5) },
+      {
+        ...objective,
+        metric: "latency",
+        title: "latency",
+        limits: [{ side: "at most", value: 8 }],
+        values: Float64Array.of(9, 4, 12),
+      },
+    ],
+    grids: [],
+    bestTrial: null,
+    front: new Set([0, 1]),
+  });
 }

@@ -7,6 +7,9 @@ import type { Drawing } from "../drawing";
 import { formatCount, formatMetric, formatNumber } from "../format";
 import type { LinesPlot } from "../plot";
 import type { ChartState, State, ViewState } from "../state";
+import { showsFront } from "../subscription";
+import { tabOf } from "../tabs";
+import { Front, useLooks } from "./analysis";
 import { Legend } from "./chart_legend";
 import { ChartOptions } from "./chart_options";
 import { PlotBox } from "./plot_box";
@@ -43,6 +46,8 @@ export function Chart({ controller, throughput = false }: ChartProps) {
     const image = await plot.current?.image([metrics, named].filter(Boolean).join(" · "));
     if (image) saveFile(image, name);
   };
+  const tab = controller.form === "wide" ? tabOf(controller.state) : null;
+  if (!throughput && showsFront(controller.state, tab)) return <FrontChart controller={controller} />;
   return (
     <section class="workbench-chart" aria-label={throughput ? "Throughput" : "Convergence"}>
       <Controls controller={controller} throughput={throughput} metric={metric} onSave={(kind) => void save(kind)} />
@@ -66,6 +71,51 @@ export function Chart({ controller, throughput = false }: ChartProps) {
       </div>
       {chart ? <Legend controller={controller} chart={chart} /> : <div class="workbench-legend" />}
     </section>
+  );
+}
+
+/** With several objectives the front comes first, and the curves of a metric on request. */
+function FrontChart({ controller }: { controller: Controller }) {
+  const { analysis } = controller.state;
+  const looks = useLooks(controller, analysis);
+  return (
+    <section class="workbench-chart" aria-label="Pareto front">
+      <div class="workbench-bar workbench-chart-controls">
+        <MetricSelect controller={controller} metric="" />
+      </div>
+      <div class="workbench-chart-body">
+        <figure class="workbench-chart-one">
+          {analysis && analysis.objectives.length > 1 && analysis.trials.length ? (
+            <Front controller={controller} data={analysis} looks={looks} first={0} second={1} />
+          ) : (
+            <p class="workbench-chart-empty">No trial has finished with all objectives.</p>
+          )}
+        </figure>
+      </div>
+      <div class="workbench-legend" />
+    </section>
+  );
+}
+
+function MetricSelect({ controller, metric }: { controller: Controller; metric: string }) {
+  const { run, view } = controller.state;
+  const known = run?.metrics ?? [];
+  const metrics = metric === "" || known.includes(metric) ? known : [metric, ...known];
+  return (
+    <select
+      aria-label="Metric"
+      value={metric}
+      onChange={(event) =>
+        controller.show({ chart: { ...view.chart, metric: event.currentTarget.value, low: null, high: null } })
+      }
+    >
+      {run?.front ? <option value="">front</option> : null}
+      {metrics.map((name) => (
+        <option key={name} value={name}>
+          {formatMetric(name)}
+        </option>
+      ))}
+    </select>
   );
 }
 
@@ -115,23 +165,11 @@ interface ControlsProps {
 }
 
 function Controls({ controller, throughput, metric, onSave }: ControlsProps) {
-  const { run, chart, view } = controller.state;
+  const { chart, view } = controller.state;
   const change = (part: Partial<ViewState["chart"]>) => controller.show({ chart: { ...view.chart, ...part } });
-  const metrics = run?.metrics ?? [];
-  const changeMetric = (name: string) => change({ metric: name, low: null, high: null });
   return (
     <div class="workbench-bar workbench-chart-controls">
-      {throughput ? (
-        <h2>Samples per second</h2>
-      ) : (
-        <select aria-label="Metric" value={metric} onChange={(event) => changeMetric(event.currentTarget.value)}>
-          {(metrics.includes(metric) ? metrics : [metric, ...metrics]).map((name) => (
-            <option key={name} value={name}>
-              {formatMetric(name)}
-            </option>
-          ))}
-        </select>
-      )}
+      {throughput ? <h2>Samples per second</h2> : <MetricSelect controller={controller} metric={metric} />}
       <select
         aria-label="Horizontal axis"
         value={view.chart.axis || chart?.update.axis || ""}

@@ -1,15 +1,13 @@
 // A figure that was built in Python, fetched from the server and drawn by plotly.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { withRange } from "../brush";
-import { axesOf, followBrushes, withBrushes } from "../brushing";
 import type { Controller } from "../controller";
 import { loadPlotly, themed, trialOf, type Figure, type PlotlyElement } from "../figures";
 import { wordsOf } from "./actions";
 import { Empty } from "./components";
 
 const FETCH_AGAIN_MS = 15_000;
-/** Below this the names of parallel axes would stand above each other: the figure scrolls instead. */
-const AXIS_PX = 130;
+/** The server holds a request for a while before it says that a figure is still drawn. */
+const ASK_AGAIN_MS = 1_000;
 const CONFIG = {
   responsive: true,
   displaylogo: false,
@@ -21,46 +19,49 @@ interface FigureBoxProps {
   runId: string;
   name: string;
   live: boolean;
-  /** Which trials it shows, as in the filter of the table. */
-  filter?: string;
   /** The parameter that decides the colours; empty for none. */
   colour?: string;
   /** The trial that was chosen by hand, which it marks. */
   chosen?: number | null;
 }
 
-export function FigureBox({ controller, runId, name, live, filter = "", colour = "", chosen = null }: FigureBoxProps) {
+export function FigureBox({ controller, runId, name, live, colour = "", chosen = null }: FigureBoxProps) {
   const element = useRef<PlotlyElement & HTMLDivElement>(null);
   const [figure, setFigure] = useState<Figure | null>(null);
   const [problem, setProblem] = useState("");
   const [drawn, setDrawn] = useState(false);
+  const [attempt, setAttempt] = useState(0);
+  const [startedMs, setStartedMs] = useState(() => Date.now());
   const { theme } = controller;
 
   useEffect(() => {
     let gone = false;
-    const query = new URLSearchParams({
-      ...(filter.trim() ? { filter } : {}),
-      ...(colour ? { colour } : {}),
-    }).toString();
-    const path = `runs/${encodeURIComponent(runId)}/figures/${encodeURIComponent(name)}${query ? `?${query}` : ""}`;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const query = colour ? `?${new URLSearchParams({ colour })}` : "";
+    const path = `runs/${encodeURIComponent(runId)}/figures/${encodeURIComponent(name)}${query}`;
+    const again = (delay_ms: number) => {
+      if (!gone) timer = setTimeout(() => void fetchFigure(), delay_ms);
+    };
     const fetchFigure = async () => {
-      if (controller.hidden) return;
+      if (controller.hidden) return again(FETCH_AGAIN_MS);
       try {
-        const found = await controller.json<Figure>(path);
+        const found = await controller.json<Figure | null>(path);
         if (gone) return;
-        setFigure(found);
         setProblem("");
+        if (found === null) return again(ASK_AGAIN_MS);
+        setFigure(found);
+        if (live) again(FETCH_AGAIN_MS);
       } catch (error) {
         if (!gone) setProblem(wordsOf(error));
       }
     };
+    setStartedMs(Date.now());
     void fetchFigure();
-    const timer = live ? setInterval(fetchFigure, FETCH_AGAIN_MS) : undefined;
     return () => {
       gone = true;
-      clearInterval(timer);
+      clearTimeout(timer);
     };
-  }, [runId, name, live, filter, colour, chosen]);
+  }, [runId, name, live, colour, chosen, attempt]);
 
   useEffect(() => {
     const target = element.current;
@@ -69,13 +70,12 @@ export function FigureBox({ controller, runId, name, live, filter = "", colour =
     loadPlotly(controller.host.baseUrl).then(
       (plotly) => {
         if (gone) return;
-        const shown = axesOf(figure).length ? withBrushes(figure, filter, theme.accent) : figure;
-        const { data, layout } = themed(shown, theme, `${runId}/${name}`);
+        const { data, layout } = themed(figure, theme, `${runId}/${name}`);
         void plotly.react(target, data, layout, CONFIG).then(() => {
           target.removeAllListeners?.("plotly_click");
           target.on?.("plotly_click", ({ points }) => {
             const trial = trialOf(points);
-            if (trial !== null && !target.dataset.isBrushed) controller.chooseTrial(trial);
+            if (trial !== null) controller.chooseTrial(trial);
           });
         });
         setDrawn(true);
@@ -85,23 +85,7 @@ export function FigureBox({ controller, runId, name, live, filter = "", colour =
     return () => {
       gone = true;
     };
-  }, [figure, theme, filter]);
-
-  const axes = figure ? axesOf(figure) : [];
-  const isBrushed = axes.length > 0;
-  const current = useRef({ axes, filter });
-  current.current = { axes, filter };
-  useEffect(() => {
-    if (!isBrushed || !element.current) return;
-    return followBrushes(
-      element.current,
-      () => current.current.axes,
-      (axis, range) => {
-        const text = withRange(current.current.filter, axis, range);
-        if (text !== current.current.filter) controller.filterTrials(text);
-      },
-    );
-  }, [isBrushed]);
+  }, [figure, theme]);
 
   useEffect(() => {
     const target = element.current;
@@ -116,20 +100,37 @@ export function FigureBox({ controller, runId, name, live, filter = "", colour =
 
   return (
     <>
-      {problem ? <p class="workbench-notice">{problem}</p> : null}
-      {drawn || problem ? null : <Empty title="Drawing the figure …" />}
+      {problem ? (
+        <p class="workbench-notice">
+          {problem}{" "}
+          <button
+            type="button"
+            onClick={() => {
+              setProblem("");
+              setAttempt(attempt + 1);
+            }}
+          >
+            Try again
+          </button>
+        </p>
+      ) : null}
+      {drawn || problem ? null : <Drawing startedMs={startedMs} />}
       <div class="workbench-figure-box">
-        <div
-          class={`workbench-figure${isBrushed ? " workbench-brushed" : ""}`}
-          style={{ minInlineSize: `${axes.length * AXIS_PX}px` }}
-          ref={element}
-          dir="ltr"
-          role="figure"
-          aria-label={titleOf(figure) ?? name}
-        />
+        <div class="workbench-figure" ref={element} dir="ltr" role="figure" aria-label={titleOf(figure) ?? name} />
       </div>
     </>
   );
+}
+
+/** How long it has taken so far, because a busy machine may need minutes. */
+function Drawing({ startedMs }: { startedMs: number }) {
+  const [nowMs, setNowMs] = useState(startedMs);
+  useEffect(() => {
+    const timer = setInterval(() => setNowMs(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const passed_s = Math.round((nowMs - startedMs) / 1000);
+  return <Empty title={`Drawing the figure …${passed_s > 2 ? ` ${passed_s} s` : ""}`} />;
 }
 
 function titleOf(figure: Figure | null): string | null {

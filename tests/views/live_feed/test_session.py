@@ -17,7 +17,7 @@ from tests.builders.recorded_runs import record_run
 from workbench.foundation.errors import ArgumentError
 from workbench.store.database import Store
 from workbench.views.live_feed.feed import Feed
-from workbench.views.live_feed.session import Session
+from workbench.views.live_feed.updates import Session
 
 
 @pytest.fixture

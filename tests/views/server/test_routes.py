@@ -14,14 +14,14 @@ from tests.builders.frames import read_frame
 from tests.builders.recorded_runs import EXPERIMENT, HOSTILE, SVG, append, attach, finish
 from workbench.experiment import Experiment
 from workbench.store.database import Store
-from workbench.views.server import figure_process
-from workbench.views.server.figure_process import FigureRenderer
+from workbench.views.live_feed import analysis
+from workbench.views.live_feed.analysis import OwnProcess
 
 
 @pytest.fixture(scope="module")
 def figure_pool() -> Iterator[ProcessPoolExecutor]:
     """A process that draws for all tests of this file: it loads for seconds."""
-    with figure_process._one_process() as pool:
+    with analysis._one_process() as pool:
         yield pool
 
 
@@ -29,11 +29,11 @@ def figure_pool() -> Iterator[ProcessPoolExecutor]:
 def _drawn_in_one_process(
     figure_pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leave(renderer: FigureRenderer, _: object) -> None:
-        renderer._pool = None
+    def leave(process: OwnProcess, _: object) -> None:
+        process._pool = None
 
-    monkeypatch.setattr(figure_process, "_one_process", lambda: figure_pool)
-    monkeypatch.setattr(FigureRenderer, "_end", leave)
+    monkeypatch.setattr(analysis, "_one_process", lambda: figure_pool)
+    monkeypatch.setattr(OwnProcess, "_end", leave)
 
 
 def api_routes(jp_serverapp: Any) -> list[str]:
@@ -61,6 +61,23 @@ def example_of(pattern: str) -> str:
     path = re.sub(r"\(\?P<file>[^)]*\)", "0-00000-a.png", path)
     path = re.sub(r"\(\?P<key>[^)]*\)", "0" * 32, path)
     return path.removesuffix("$").replace("/?", "").replace(".*", "anything").replace("\\", "")
+
+
+async def report_of(jp_fetch: Any, run_id: str) -> Any:
+    """Ask for a report, with the patience that a busy machine needs."""
+    return await jp_fetch("workbench", "api", "runs", run_id, "report", request_timeout=300)
+
+
+async def when_drawn(jp_fetch: Any, *path: str, **options: Any) -> Any:
+    """Ask until the answer is there, as a browser does: a figure may still be drawn."""
+    while (answer := await jp_fetch(*path, **options)).code == 202:
+        pass
+    return answer
+
+
+async def timeline_of(jp_fetch: Any, run_id: str, **params: str) -> Any:
+    path = ("workbench", "api", "runs", run_id, "figures", "timeline")
+    return json.loads((await when_drawn(jp_fetch, *path, params=params)).body)
 
 
 class TestReading:
@@ -154,17 +171,14 @@ class TestReading:
             with pytest.raises(HTTPClientError) as refused:
                 await jp_fetch(*address, "attachments", wrong)
             assert refused.value.code == 404
-        page = (await jp_fetch("workbench", "api", "runs", run_id, "report")).body.decode()
+        page = (await report_of(jp_fetch, run_id)).body.decode()
         assert HOSTILE not in page
 
     async def test_figures_are_plotly_documents_of_the_trials_that_a_filter_leaves(
         self, jp_fetch, run_id
     ):
         async def get(**params):
-            answer = await jp_fetch(
-                "workbench", "api", "runs", run_id, "figures", "timeline", params=params
-            )
-            return json.loads(answer.body)
+            return await timeline_of(jp_fetch, run_id, **params)
 
         def trials(figure):
             return {item[0] for trace in figure["data"] for item in trace.get("customdata", ())}
@@ -180,7 +194,7 @@ class TestReading:
             assert caught.value.code in (400, 404)
 
     async def test_the_report_is_a_page_in_a_sandbox(self, jp_fetch, run_id):
-        answer = await jp_fetch("workbench", "api", "runs", run_id, "report")
+        answer = await report_of(jp_fetch, run_id)
         assert b"<!DOCTYPE html>" in answer.body
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         assert "sandbox" in answer.headers["Content-Security-Policy"]
@@ -197,7 +211,7 @@ class TestReading:
             ("nothing",),
         ):
             with pytest.raises(HTTPClientError) as caught:
-                await jp_fetch("workbench", "api", *path)
+                await when_drawn(jp_fetch, "workbench", "api", *path)
             assert caught.value.code == 404, path
             assert b"Traceback" not in (
                 caught.value.response.body if caught.value.response else b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -119,6 +119,7 @@ def prepare_convergence(
     max_curves: int = 60,
     chosen: Sequence[int] = (),
     close_up: bool = False,
+    trials: Collection[int] | None = None,
 ) -> CurvesData:
     """Prepare one metric of all trials, and the best value that any had reported so far.
 
@@ -130,6 +131,7 @@ def prepare_convergence(
         chosen: Trials that are always drawn.
         close_up: Whether the vertical axis shows where curves end, if their start would compress
             that.
+        trials: The trials to show, or None for all.
 
     Raises:
         ExperimentError: If the axis or the metric is unknown.
@@ -142,7 +144,7 @@ def prepare_convergence(
     goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
     targets = {item.metric: item.target for item in run.experiment.objectives}
     titles = {item.metric: title_of(run.experiment, item) for item in run.experiment.objectives}
-    curves = run.series.curves(metric)
+    curves = _among(run.series.curves(metric), trials)
     data = _curves_data(
         run,
         curves,
@@ -190,8 +192,19 @@ def _best_number(run: RunData, metric: str) -> int | None:
     return best and best.number
 
 
+def _among(curves: list[Curve], trials: Collection[int] | None) -> list[Curve]:
+    if trials is None:
+        return curves
+    return [curve for curve in curves if curve.trial in trials]
+
+
 def prepare_throughput(
-    run: RunData, *, axis: Axis = "time", max_curves: int = 60, chosen: Sequence[int] = ()
+    run: RunData,
+    *,
+    axis: Axis = "time",
+    max_curves: int = 60,
+    chosen: Sequence[int] = (),
+    trials: Collection[int] | None = None,
 ) -> CurvesData:
     """Prepare the samples per second of all trials, or of some if there are very many.
 
@@ -200,9 +213,10 @@ def prepare_throughput(
         axis: "step", "epoch" or "time".
         max_curves: How many trials are drawn one by one.
         chosen: Trials that are always drawn.
+        trials: The trials to show, or None for all.
     """
     best = _best_number(run, THROUGHPUT)
-    curves = run.series.curves(THROUGHPUT)
+    curves = _among(run.series.curves(THROUGHPUT), trials)
     if len(curves) > max_curves:
         spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
         always = {*chosen, best}

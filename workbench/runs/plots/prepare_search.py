@@ -1,25 +1,31 @@
 """Prepare the figures of how a search went.
 
 Importance, best by trial, distribution of values, pairs of parameters, and the values that the
-parameters of a population have over epochs. As in `prepare`: frozen plain values, all decisions
-made here.
+parameters of a population have over epochs. `prepare_analysis` puts all of a run's trials into
+columns, from which a browser draws most of these figures itself. As in `prepare`: frozen plain
+values, all decisions made here.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from workbench.experiment import Objective
 from workbench.experiment.goals import Goal, better_of, sign_of
 from workbench.experiment.space import Fixed
 from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
-from workbench.runs.plots.prepare import title_of
+from workbench.runs.plots.prepare import Values, readable_range, title_of
+from workbench.runs.plots.prepare_trials import evenly
 from workbench.runs.plots.run_data import RunData
-from workbench.store.history import Trial
+from workbench.store.history import History, Trial
+from workbench.store.history.compression import base_values
+from workbench.store.history.history import NO_RESULT, chosen_by_hand
 from workbench.store.history.lineage import lineage
 
 MAX_PAIRED = 4
@@ -322,3 +328,212 @@ def _shown(value: object) -> float | str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return str(value)
+
+
+Standing = Literal["complete", "no_result", "pruned"]
+"""Whether a trial has a result. `no_result`: it breaks a limit, or missed its target."""
+
+
+@dataclass(frozen=True)
+class AnalysedObjective:
+    """One objective of all trials.
+
+    Attributes:
+        title: With the direction that is better.
+        values: One per trial, or None if it is not finite.
+        limits: Limits on the metric, each with its direction: `at most` or `at least`.
+        base: The value of the model that a compression began with, or None for other runs.
+        y_range: The range of an axis, if outliers would compress all other values.
+    """
+
+    metric: str
+    title: str
+    goal: Goal
+    values: Values
+    limits: tuple[tuple[Literal["at most", "at least"], float], ...] = ()
+    base: float | None = None
+    y_range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class PairGrid:
+    """The first objective between the trials, over two parameters.
+
+    Attributes:
+        x: Place of the horizontal parameter among the axes.
+        y: Place of the vertical one.
+        rows: Weighted means, row by row from the lowest y, on a square from 0 to 1.
+    """
+
+    x: int
+    y: int
+    rows: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class AnalysisData:
+    """The trials of a run as columns. All columns have one entry per trial.
+
+    Attributes:
+        trials: Numbers, ascending.
+        standings: What each trial has reached. Pruned trials have the values of their last report.
+        ranks: From 0, the best, to 1, the worst, or None without a result.
+        shares: Share of all trials with a result whose value is at most the trial's, or None.
+        best: The best value up to the trial, or None for trials without a result.
+        axes: The parameters that vary.
+        places: Positions on each axis, from 0 to 1, or None if the parameter does not exist.
+        objectives: The objectives.
+        grids: Pairs of the first few parameters.
+        best_trial: The best trial, or None without one, or with several objectives.
+        front: The trials of the Pareto front, by the first objective. Empty with one objective.
+        chosen: The trial that was chosen by hand.
+        num_left_out: Trials that have no entry, to keep the columns short.
+    """
+
+    trials: tuple[int, ...]
+    standings: tuple[Standing, ...]
+    ranks: Values
+    shares: Values
+    best: Values
+    axes: tuple[ParameterAxis, ...]
+    places: tuple[Values, ...]
+    objectives: tuple[AnalysedObjective, ...]
+    grids: tuple[PairGrid, ...]
+    best_trial: int | None
+    front: tuple[int, ...]
+    chosen: int | None
+    num_left_out: int
+
+
+def prepare_analysis(run: RunData, *, max_trials: int = _MAX_TRIALS) -> AnalysisData:
+    """Prepare the columns that a browser draws the figures of a search from.
+
+    Args:
+        run: The run.
+        max_trials: Maximum number of trials with a result, and of others. The best trial, the
+            front and the trial that was chosen by hand are always included.
+    """
+    history = run.history
+    ranked = history.ranked()
+    front = history.front(ranked) if len(history.objectives) > 1 else []
+    chosen = chosen_by_hand(history)
+    always = [*front, *([chosen] if chosen else [])]
+    others = [
+        trial
+        for trial in history.in_state("complete", "pruned")
+        if trial.state == "pruned" or not history.is_feasible(trial)
+    ]
+    kept = {
+        trial.number: trial
+        for trial in (
+            *always[:max_trials],
+            *evenly(ranked, max_trials),
+            *evenly(others, max_trials),
+        )
+    }
+    trials = [kept[number] for number in sorted(kept)]
+    with_result = _courses(history, ranked)
+    names = searched(history.searched, trials)
+    layouts = [ParameterLayout(name, history.searched.root[name], trials) for name in names]
+    best = history.best() if len(history.objectives) == 1 else None
+    return AnalysisData(
+        trials=tuple(trial.number for trial in trials),
+        standings=tuple(_standing(history, trial) for trial in trials),
+        ranks=tuple(with_result.get(trial.number, _NOWHERE).rank for trial in trials),
+        shares=tuple(with_result.get(trial.number, _NOWHERE).share for trial in trials),
+        best=tuple(with_result.get(trial.number, _NOWHERE).best for trial in trials),
+        axes=tuple(layout.axis for layout in layouts),
+        places=tuple(tuple(layout.position(trial) for trial in trials) for layout in layouts),
+        objectives=_objectives(run, trials),
+        grids=tuple(_grids(run, layouts[:MAX_PAIRED], [kept[t.number] for t in trials])),
+        best_trial=best and best.number,
+        front=tuple(
+            trial.number
+            for trial in sorted(front, key=lambda t: t.values[history.objectives[0].metric])
+        ),
+        chosen=chosen and chosen.number,
+        num_left_out=len(ranked) + len(others) - len(trials),
+    )
+
+
+@dataclass(frozen=True)
+class _Course:
+    rank: float | None = None
+    share: float | None = None
+    best: float | None = None
+
+
+_NOWHERE = _Course()
+
+
+def _courses(history: History, ranked: Sequence[Trial]) -> dict[int, _Course]:
+    """Return rank, share and best so far of each trial with a result, by number."""
+    objective = history.objectives[0]
+    values = np.array([trial.values[objective.metric] for trial in ranked])
+    ranks = np.argsort(np.argsort(-sign_of(objective.goal) * values, kind="stable"), kind="stable")
+    shares = np.searchsorted(np.sort(values), values, side="right") / max(len(values), 1)
+    rows = sorted(
+        zip(ranked, ranks / max(len(values) - 1, 1), shares, values, strict=True),
+        key=lambda row: row[0].number,
+    )
+    best = itertools.accumulate((float(row[3]) for row in rows), better_of(objective.goal))
+    return {
+        trial.number: _Course(float(rank), float(share), best_value)
+        for (trial, rank, share, _), best_value in zip(rows, best, strict=True)
+    }
+
+
+def _standing(history: History, trial: Trial) -> Standing:
+    if trial.state == "pruned":
+        return "pruned"
+    return "no_result" if history.reason_of(trial) in NO_RESULT else "complete"
+
+
+def _objectives(run: RunData, trials: Sequence[Trial]) -> tuple[AnalysedObjective, ...]:
+    experiment = run.experiment
+    bases = base_values(experiment) or (None,) * len(experiment.objectives)
+
+    def value(trial: Trial, metric: str) -> float | None:
+        values = trial.values if metric in trial.values else trial.last_values
+        number = values.get(metric, math.nan)
+        return number if math.isfinite(number) else None
+
+    def limits(metric: str) -> Iterator[tuple[Literal["at most", "at least"], float]]:
+        for item in experiment.constraints:
+            if item.metric == metric and item.at_most is not None:
+                yield "at most", item.at_most
+            elif item.metric == metric and item.at_least is not None:
+                yield "at least", item.at_least
+
+    def analysed(objective: Objective, base: float | None) -> AnalysedObjective:
+        values = tuple(value(trial, objective.metric) for trial in trials)
+        known = np.array([number for number in values if number is not None])
+        y_range, _ = readable_range(known, objective.goal, None)
+        return AnalysedObjective(
+            metric=objective.metric,
+            title=title_of(experiment, objective),
+            goal=objective.goal,
+            values=values,
+            limits=tuple(limits(objective.metric)),
+            base=base,
+            y_range=y_range,
+        )
+
+    return tuple(
+        analysed(objective, base)
+        for objective, base in zip(experiment.objectives, bases, strict=True)
+    )
+
+
+def _grids(
+    run: RunData, layouts: Sequence[ParameterLayout], trials: Sequence[Trial]
+) -> Iterator[PairGrid]:
+    metric = run.experiment.objectives[0].metric
+    complete = [
+        trial
+        for trial in trials
+        if trial.state == "complete" and _standing(run.history, trial) == "complete"
+    ]
+    values = [trial.values[metric] for trial in complete]
+    for (x, first), (y, second) in itertools.combinations(enumerate(layouts), 2):
+        yield PairGrid(x, y, _panel(first, second, complete, values, True).grid)

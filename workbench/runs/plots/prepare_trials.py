@@ -169,8 +169,8 @@ def prepare_parallel(
     objective = run.experiment.objectives[0]
     ranked, pruned = run.history.ranked(), run.history.in_state("pruned")
     values = [trial.values[objective.metric] for trial in ranked]
-    drawn = _evenly(ranked, MAX_TRIALS)
-    unfinished = _evenly(pruned, MAX_TRIALS - len(drawn))
+    drawn = evenly(ranked, MAX_TRIALS)
+    unfinished = evenly(pruned, MAX_TRIALS - len(drawn))
     names = searched(run.history.searched, [*ranked, *pruned])
     axes = [
         ParameterLayout(name, run.history.searched.root[name], [*ranked, *pruned]) for name in names
@@ -204,7 +204,7 @@ def prepare_slice(run: RunData) -> SliceData:
     """
     objective = run.experiment.objectives[0]
     shown = []
-    for trial in _evenly(run.history.in_state("complete", "pruned"), 2 * MAX_TRIALS):
+    for trial in evenly(run.history.in_state("complete", "pruned"), 2 * MAX_TRIALS):
         values = trial.values
         if objective.metric not in values:
             values = trial.last_values
@@ -274,9 +274,9 @@ def prepare_pareto(run: RunData) -> ParetoData:
         titles=tuple(title_of(run.experiment, objective) for objective in objectives),
         front=points(front),
         beaten=points(
-            _evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)
+            evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)
         ),
-        infeasible=points(_evenly(broken, MAX_TRIALS)),
+        infeasible=points(evenly(broken, MAX_TRIALS)),
         pairs=tuple(itertools.combinations(range(len(objectives)), 2)),
         base=base_values(run.experiment),
         chosen=points([chosen] if chosen else []),
@@ -296,7 +296,7 @@ def prepare_timeline(run: RunData) -> TimelineData:
         for trial in started
     ]
     unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))
-    drawn = _evenly(spans, MAX_TRIALS)
+    drawn = evenly(spans, MAX_TRIALS)
     bars = (
         TimelineBar(
             trial.number,
@@ -311,8 +311,8 @@ def prepare_timeline(run: RunData) -> TimelineData:
     return TimelineData(unit, tuple(bars), len(spans) - len(drawn))
 
 
-def _evenly(trials: Sequence[_Kept], most: int) -> list[_Kept]:
-    """Keep at most `most`, the first always, the others spread evenly."""
+def evenly(trials: Sequence[_Kept], most: int) -> list[_Kept]:
+    """Return at most `most` of the trials: the first always, the others spread evenly."""
     if len(trials) <= most:
         return list(trials)
     return [trials[index] for index in np.linspace(0, len(trials) - 1, max(most, 0)).astype(int)]

@@ -38,6 +38,7 @@ from workbench.views.live_feed.protocol import (
     Update,
 )
 from workbench.views.live_feed.run_tail import RunTail
+from workbench.views.live_feed.trial_table import matching_trials
 
 _ALIGNMENT = 8
 _LENGTH = struct.Struct("<I")
@@ -126,12 +127,18 @@ class ChartUpdates:
 
         Raises:
             ExperimentError: If no trial has reported the metric.
+            ArgumentError: If the filter cannot be read.
         """
         metric = query.metric or tail.data.experiment.objectives[0].metric
         most = {"best": MAX_CURVES, "chosen": len(query.chosen), "all": MAX_CURVES_OF_ALL}[
             query.shown
         ]
-        data = tail.overview(metric, query.axis or None, max(most, 1), query.chosen)
+        trials = None
+        if query.text.strip():
+            trials = frozenset(matching_trials(tail.data.history, query.text))
+        data = tail.overview(
+            metric, query.axis or None, max(most, 1), chosen=query.chosen, trials=trials
+        )
         key = (tail.run_id, metric, data.axis, data.x_unit)
         if key != self._key:
             self._key, self._overview, self._sent = key, None, {}

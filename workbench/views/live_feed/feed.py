@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from workbench.foundation.errors import (
     RunNotFoundError,
@@ -21,8 +21,9 @@ from workbench.foundation.errors import (
 from workbench.hardware.resources import Sampler
 from workbench.store.database import Listener, RunRow, Store
 from workbench.store.database.rows import NEWEST
+from workbench.views.live_feed.analysis import ImportanceProcess
 from workbench.views.live_feed.machines import MachinesStatus, cluster_status, machine_status
-from workbench.views.live_feed.protocol import RunItem
+from workbench.views.live_feed.protocol import Importance, RunItem
 from workbench.views.live_feed.run_summaries import Summaries, summary_of, with_labels
 from workbench.views.live_feed.run_tail import RunTail
 
@@ -72,6 +73,7 @@ class Feed:
         self._round = 0
         self._problem: WorkbenchError | None = None
         self._wanted_s = time.monotonic()
+        self._importance = ImportanceProcess(self._notify)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="workbench-feed", daemon=True)
         self._thread.start()
@@ -101,6 +103,7 @@ class Feed:
         self._ended.set()
         self._wake()
         self._thread.join(timeout=10)
+        self._importance.close()
         with self._lock:
             self._tails.clear()
             if self._store is not None:
@@ -186,6 +189,20 @@ class Feed:
                 self._to_summarise[row.run_id] = row
                 self._wake()
             return summaries.known(row)
+
+    def importance(
+        self, tail: RunTail, trials: Collection[int] | None = None, attempt: int = 0
+    ) -> Importance:
+        """Return the importance of the parameters of a run, or how far it is computed.
+
+        Listeners are called when it is there.
+
+        Args:
+            tail: The run, locked by the caller.
+            trials: The trials to compute it from, or None for all.
+            attempt: Another number than before tries again what has failed.
+        """
+        return self._importance.importance(self.store, tail, trials=trials, attempt=attempt)
 
     def resources(self, run_id: str | None = None) -> MachinesStatus:
         """Return the status of machines, at most a second old.

@@ -174,6 +174,9 @@ class ChartQuery(_Request):
         max_length=MAX_FURTHER,
         description="More metrics, each in a separate chart.",
     )
+    text: Name = Field(
+        default="", description="Only trials that match this filter, which the table shares."
+    )
 
 
 class TableQuery(_Request):
@@ -205,6 +208,17 @@ class ComparisonQuery(_Request):
     axis: ComparisonAxis = "time"
 
 
+class AnalysisQuery(_Request):
+    """The analysis of one run."""
+
+    text: Name = Field(
+        default="", description="Importance is computed from the trials that match this filter."
+    )
+    attempt: int = Field(
+        default=0, ge=0, description="Increases when a user asks to compute importance again."
+    )
+
+
 class Subscription(_Request):
     """Everything that a front end shows at the moment. Nothing else is sent to it."""
 
@@ -212,6 +226,7 @@ class Subscription(_Request):
     run: Name | None = Field(default=None, description="A run ID, or last.")
     chart: ChartQuery | None = None
     table: TableQuery | None = None
+    analysis: AnalysisQuery | None = None
     trial: TrialNumber | None = Field(default=None, description="The trial shown in detail.")
     trial_log: TrialLogQuery | None = Field(default=None, description="The log of that trial.")
     log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")
@@ -445,6 +460,98 @@ class Comparison(_Response):
     facts: tuple[ComparedFact, ...]
 
 
+class AnalysisAxis(_Response):
+    """A parameter as an axis from 0 to 1."""
+
+    name: str
+    scale: Literal["linear", "log", "category"]
+    ticks: tuple[tuple[float, str], ...] = Field(description="Positions with their labels.")
+    low: float | None = Field(description="The number at 0, or None for categories.")
+    high: float | None = Field(description="The number at 1.")
+    is_whole: bool = Field(description="Whether its values are whole numbers.")
+    is_conditional: bool = Field(description="Whether some configurations do not have it.")
+    levels: tuple[tuple[float, str], ...] = Field(
+        description="All values with their positions, if they are few enough for a colour each."
+    )
+    places: Column = Field(description="One per trial, or NaN if the parameter does not exist.")
+
+
+class AnalysisLimit(_Response):
+    """A limit on an objective."""
+
+    side: Literal["at most", "at least"]
+    value: float
+
+
+class AnalysisObjective(_Response):
+    """An objective of the trials of an analysis."""
+
+    metric: str
+    title: str
+    goal: Goal
+    limits: tuple[AnalysisLimit, ...]
+    base: float | None = Field(
+        description="The value of the model that a compression began with, or None."
+    )
+    values: Column = Field(description="One per trial, or NaN.")
+    y_range: tuple[float, float] | None = Field(
+        default=None, description="Set if outliers would squeeze the other values."
+    )
+
+
+class AnalysisGrid(_Response):
+    """The first objective between the trials, over two parameters."""
+
+    x: int = Field(description="Place of the horizontal parameter among the axes.")
+    y: int
+    size: int = Field(description="Number of rows, and of values per row. 0 for too few trials.")
+    values: Column = Field(description="Row by row from the lowest y.")
+
+
+class Analysis(_Response):
+    """The trials of a run in columns, from which the figures of the analysis are drawn."""
+
+    trials: Column
+    standings: Column = Field(description="0: has a result, 1: complete without one, 2: pruned.")
+    ranks: Column = Field(description="From 0, the best, to 1, the worst, or NaN.")
+    shares: Column = Field(description="Share of results that are at most as large, or NaN.")
+    best: Column = Field(description="The best value up to the trial, or NaN.")
+    axes: tuple[AnalysisAxis, ...]
+    objectives: tuple[AnalysisObjective, ...]
+    grids: tuple[AnalysisGrid, ...]
+    best_trial: int | None
+    front: tuple[int, ...] = Field(description="Empty with one objective.")
+    chosen: int | None
+    num_left_out: int = Field(description="Trials without an entry.")
+
+
+class ImportanceBar(_Response):
+    """The share of one parameter in the variance of the objective."""
+
+    name: str
+    share: float
+    low: float = Field(description="The ends of its 90 % interval.")
+    high: float
+
+
+class Importance(_Response):
+    """How much each parameter decided, or how far that is computed."""
+
+    state: Literal["ready", "computing", "failed"]
+    words: str = Field(description="What it is computed from, or why there is none.")
+    bars: tuple[ImportanceBar, ...] = Field(default=(), description="The largest first.")
+    notes: tuple[str, ...] = Field(
+        default=(), description="The parameters that the shares do not settle."
+    )
+
+
+class Matching(_Response):
+    """The trials that match the filter."""
+
+    text: str
+    trials: tuple[int, ...] | None = Field(description="None without a filter: all do.")
+
+
 class TableColumn(_Response):
     """A column of the table of trials."""
 
@@ -565,6 +672,9 @@ class Update(_Response):
         default=None, description="What changed in the charts of further metrics."
     )
     table: TrialTable | None = None
+    analysis: Analysis | None = None
+    importance: Importance | None = None
+    matching: Matching | None = None
     trial: TrialDetail | None = None
     trial_log: TrialLog | None = None
     log: LogUpdate | None = None

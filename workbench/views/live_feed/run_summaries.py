@@ -38,16 +38,6 @@ from workbench.views.live_feed.protocol import (
 )
 from workbench.views.live_feed.run_tail import RunTail
 
-SWEEP_FIGURES = (
-    "parallel",
-    "importance",
-    "slice",
-    "contour",
-    "rank",
-    "best_by_trial",
-    "edf",
-    "timeline",
-)
 ADVICE_FIGURES = (
     "throughput_by_batch",
     "step_time",
@@ -164,11 +154,8 @@ def run_detail(tail: RunTail) -> RunDetail:
     has_front = len(history.objectives) > 1
     best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
     counts = {state: len(trials) for state in _STATES if (trials := history.in_state(state))}
-    figures = SWEEP_FIGURES if history.trials else ()
-    if len(history.searched.root) < 2:  # the slice of the one parameter shows as much
-        figures = tuple(name for name in figures if name not in ("parallel", "contour"))
-    if history.trials and has_front:
-        figures = ("pareto", *figures)
+    # The front end draws the other figures of a search itself.
+    figures = ("timeline",) if history.trials else ()
     if tail.data.advice.exists:
         figures = (*figures, *ADVICE_FIGURES)
     elif len({trial.plan.workers for trial in history.trials.values()} - {None}) > 1:

@@ -246,7 +246,13 @@ class RunTail:
         )
 
     def overview(
-        self, metric: str, axis: Axis | None, max_curves: int, chosen: tuple[int, ...]
+        self,
+        metric: str,
+        axis: Axis | None,
+        max_curves: int,
+        *,
+        chosen: tuple[int, ...],
+        trials: frozenset[int] | None = None,
     ) -> CurvesData:
         """Return the curves of a metric, limited in number. A new object only if they have changed.
 
@@ -255,6 +261,7 @@ class RunTail:
             axis: The horizontal axis, or None for the one that fits.
             max_curves: Maximum number of individual trials.
             chosen: Trials that are always included.
+            trials: The trials to show, or None for all.
 
         Raises:
             ExperimentError: If no trial has reported the metric.
@@ -263,13 +270,23 @@ class RunTail:
         def make() -> CurvesData:
             if metric == THROUGHPUT:
                 return prepare_throughput(
-                    self.data, axis=axis or "time", max_curves=max_curves, chosen=chosen
+                    self.data,
+                    axis=axis or "time",
+                    max_curves=max_curves,
+                    chosen=chosen,
+                    trials=trials,
                 )
             return prepare_convergence(
-                self.data, axis=axis, metric=metric, max_curves=max_curves, chosen=chosen
+                self.data,
+                axis=axis,
+                metric=metric,
+                max_curves=max_curves,
+                chosen=chosen,
+                trials=trials,
             )
 
-        return self.cached(("overview", metric, axis, max_curves, chosen), make, every_s=1.0)
+        key = ("overview", metric, axis, max_curves, chosen, trials)
+        return self.cached(key, make, every_s=1.0)
 
     def _apply(self, seq: int, event: Event) -> None:
         if isinstance(event, AdviceRequested):

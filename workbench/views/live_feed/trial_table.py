@@ -196,21 +196,18 @@ def _downloaded(history: History, column: TrialColumn, trial: Trial) -> Any:
     return column.value(history, trial)
 
 
-def matching_trials(tail: RunTail, text: str) -> list[int]:
+def matching_trials(history: History, text: str) -> list[int]:
     """Return the numbers of the trials that match a filter.
 
     Args:
-        tail: The run, not locked.
+        history: The history of the run.
         text: The text of the filter.
 
     Raises:
         ArgumentError: If the filter cannot be read.
     """
-    tail.catch_up()
-    with tail.lock:
-        history = tail.data.history
-        columns = _columns(history)
-        return [trial.number for trial in _selected(history, columns, TableQuery(text=text))]
+    columns = _columns(history)
+    return [trial.number for trial in _selected(history, columns, TableQuery(text=text))]
 
 
 def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -> list[Trial]:

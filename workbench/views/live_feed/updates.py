@@ -1,30 +1,41 @@
-"""Build the updates of one front end: each contains only what changed since the one before.
+"""The updates of one front end: each contains only what changed since the one before.
 
 Each part is refreshed at its own interval, and immediately when the subscription changes. The bytes
-sent per second are limited here, regardless of the number of trials.
+sent per second are limited here, regardless of the number of trials. A `Session` talks with a front
+end over any transport: a WebSocket of the server, or a widget's kernel. One frame is in flight at a
+time: the next is sent once the front end has drawn the last, and contains everything new since. A
+slow or hidden front end costs nothing and misses nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from workbench.experiment.actions import write_for_panel
-from workbench.foundation.errors import Problem, WorkbenchError
+from workbench.foundation.errors import ArgumentError, Problem, WorkbenchError
+from workbench.runs.plots.prepare_search import AnalysisData, prepare_analysis
 from workbench.store.database.labels import matching_runs, versions_of
+from workbench.views.live_feed.analysis import encode_analysis
 from workbench.views.live_feed.chart import ChartUpdates, Numbers, comparison, encode
 from workbench.views.live_feed.feed import Feed
 from workbench.views.live_feed.protocol import (
+    AcknowledgeMessage,
     ChartQuery,
     ChartUpdate,
+    Importance,
     LogUpdate,
+    Matching,
     RunItem,
     RunList,
     RunOrder,
     RunsQuery,
+    SubscribeMessage,
     Subscription,
     Update,
 )
@@ -32,17 +43,39 @@ from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail
 from workbench.views.live_feed.trial_detail import trial_detail
 from workbench.views.live_feed.trial_log import TrialLogReader
-from workbench.views.live_feed.trial_table import trial_table
+from workbench.views.live_feed.trial_table import matching_trials, trial_table
 
+MAX_MESSAGE_BYTES = 65_536
+TICK_S = 0.5
+"""Seconds between requests for a frame while nothing arrives."""
+_MAX_SUBSCRIPTIONS = 64
+_MESSAGE: TypeAdapter[SubscribeMessage | AcknowledgeMessage] = TypeAdapter(
+    SubscribeMessage | AcknowledgeMessage
+)
 BYTES_PER_S = 150_000
 _BURST_BYTES = 600_000
 _MAX_LINES = 300
 _MAX_TAGS = 60
+_PARTS_OF_RUN = (
+    "run",
+    "table",
+    "importance",
+    "matching",
+    "trial",
+    "trial_log",
+    "machines",
+    "log",
+    "problem",
+)
+_ANALYSIS_EVERY_S = 5.0
 _EVERY_S = {
     "runs": 2.0,
     "run": 0.5,
     "chart": 0.0,
     "table": 1.0,
+    "analysis": 1.0,
+    "matching": 1.0,
+    "importance": 0.5,
     "trial": 1.0,
     "log": 0.2,
     "compared": 2.0,
@@ -94,15 +127,17 @@ class FrameBuilder:
         self._seen_edits = 0
         self._frame = 0
         self._problem: Problem | None = None
+        self._analysis: AnalysisData | None = None
 
     def subscribe(self, number: int, subscription: Subscription) -> None:
         """Replace the subscription. Everything that differs is sent at once."""
         if subscription.run != self._subscription.run:
             # A front end forgets what it had of the previous run.
             self._chart, self._further = ChartUpdates(), {}
-            for part in ("run", "table", "trial", "trial_log", "machines", "log", "problem"):
+            for part in _PARTS_OF_RUN:
                 self._sent.pop(part, None)
             self._trial_log = None
+            self._analysis = None
         if subscription.compared != self._subscription.compared:
             self._sent.pop("compared", None)
         if subscription.log_after is not None and (
@@ -151,7 +186,16 @@ class FrameBuilder:
         return encode(update, numbers)
 
     def _parts_of_run(self) -> tuple[Callable[[RunTail, Numbers], dict[str, Any]], ...]:
-        return self._head_part, self._chart_part, self._table_part, self._trial_part, self._log_part
+        return (
+            self._head_part,
+            self._chart_part,
+            self._table_part,
+            self._analysis_part,
+            self._matching_part,
+            self._importance_part,
+            self._trial_part,
+            self._log_part,
+        )
 
     @property
     def frame(self) -> int:
@@ -203,6 +247,38 @@ class FrameBuilder:
         if table is None:
             return {}
         return self._changed("table", lambda: trial_table(tail, table))
+
+    def _analysis_part(self, tail: RunTail, numbers: Numbers) -> dict[str, Any]:
+        if self._subscription.analysis is None or not self._is_due("analysis"):
+            return {}
+        data = tail.cached(
+            "analysis", lambda: prepare_analysis(tail.data), every_s=_ANALYSIS_EVERY_S
+        )
+        # Columns are added to the frame only if they have changed.
+        if data is self._analysis:
+            return {}
+        self._analysis = data
+        return {"analysis": encode_analysis(data, numbers)}
+
+    def _matching_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        query = self._subscription.analysis
+        if query is None:
+            return {}
+
+        def match() -> Matching:
+            return Matching(text=query.text, trials=_matching(tail, query.text))
+
+        return self._changed("matching", match)
+
+    def _importance_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        query = self._subscription.analysis
+        if query is None:
+            return {}
+
+        def compute() -> Importance:
+            return self._feed.importance(tail, _matching(tail, query.text), query.attempt)
+
+        return self._changed("importance", compute)
 
     def _trial_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         trial = self._subscription.trial
@@ -300,6 +376,13 @@ def _place_of(item: RunItem, order: RunOrder) -> tuple[bool, str, float]:
     return number is None, "", -(number or 0.0)
 
 
+def _matching(tail: RunTail, text: str) -> tuple[int, ...] | None:
+    """Return the trials that match a filter, or None for all. The caller holds the lock."""
+    if not text.strip():
+        return None
+    return tuple(matching_trials(tail.data.history, text))
+
+
 def run_list(feed: Feed, query: RunsQuery) -> RunList:
     """Return the runs that match a query."""
     known = feed.rows()
@@ -327,3 +410,58 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
         num_pinned=len(matching_runs(known, archive=query.archive, pinned=True)),
         num_archived=sum(row.archived for row in known),
     )
+
+
+class Session:
+    """The subscription of a front end, and what it was sent.
+
+    `receive` and `next_frame` may run in different threads.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        """Start with a front end that shows nothing."""
+        self._builder = FrameBuilder(feed)
+        self._rate_limit = RateLimit()
+        self._subscriptions: deque[SubscribeMessage] = deque(maxlen=_MAX_SUBSCRIPTIONS)
+        self._sent_s: float | None = None
+
+    def receive(self, message: str | bytes) -> None:
+        """Handle a message of the front end.
+
+        Raises:
+            ArgumentError: If it is not a message of the protocol.
+        """
+        try:
+            received = _MESSAGE.validate_json(message)
+        except ValidationError as error:
+            raise ArgumentError("is not a message of the live feed", field="message") from error
+        if isinstance(received, SubscribeMessage):
+            self._subscriptions.append(received)
+        elif received.frame >= self._builder.frame:
+            self._sent_s = None
+
+    @property
+    def unread_s(self) -> float:
+        """Seconds for which a frame has been in flight."""
+        if self._sent_s is None:
+            return 0.0
+        return time.monotonic() - self._sent_s
+
+    def wait_s(self) -> float:
+        """Return the seconds until the rate limit allows the next frame."""
+        return self._rate_limit.wait_s()
+
+    def next_frame(self) -> bytes | None:
+        """Return a frame with what has changed, or None if nothing has, or a frame is in flight."""
+        if self._sent_s is not None:
+            return None
+        # Applied here, so that a subscription never changes while a frame is built. All of them,
+        # because the front end forgets data at each change of the run.
+        while self._subscriptions:
+            message = self._subscriptions.popleft()
+            self._builder.subscribe(message.number, message.subscription)
+        frame = self._builder.next_frame()
+        if frame is not None:
+            self._sent_s = time.monotonic()
+            self._rate_limit.take(len(frame))
+        return frame

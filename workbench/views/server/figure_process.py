@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import tempfile
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another class in Python 3.10
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from workbench.foundation.errors import RunError
+from workbench.views.live_feed.analysis import OwnProcess
 from workbench.views.live_feed.feed import Feed
 
-_IDLE_S = 120.0
-_TIMEOUT_S = 120.0
+_PATIENCE_S = 5.0
+_REPORT_PATIENCE_S = 300.0
 _KEPT = 32
+_ATTEMPTS = 2
+_Key = tuple[str, str, str, int, int | None]
 
 
 class FigureRenderer:
-    """Builds one figure or report at a time, in a process that ends when idle."""
+    """Builds one figure or report at a time, in a process that ends when idle.
+
+    What takes longer than a request may wait goes on, and the next request finds it.
+    """
 
     def __init__(self, feed: Feed) -> None:
         """Draw runs from the store that the feed follows."""
         self._feed = feed
         self._lock = threading.Lock()
-        self._pool: ProcessPoolExecutor | None = None
-        self._timer: threading.Timer | None = None
-        self._num_waiting = 0
-        self._drawn: dict[tuple[str, str, str, int, int | None], str] = {}
+        self._process = OwnProcess()
+        self._drawn: dict[_Key, Future[str]] = {}
+        self._num_deaths: dict[_Key, int] = {}
 
     def figure(
         self, run_id: str, name: str, *, trials: Collection[int] | None = None, colour: str = ""
-    ) -> str:
-        """Return a figure as plotly's JSON.
+    ) -> str | None:
+        """Return a figure as plotly's JSON, or None while it is still drawn.
 
         Args:
             run_id: The run, in full.
@@ -52,84 +56,82 @@ class FigureRenderer:
             options["trials"] = sorted(trials)
         if colour:
             options["colour"] = colour
-        return self._draw(draw_figure, run_id, name, json.dumps(options))
+        return self._draw(draw_figure, run_id, name, json.dumps(options), _PATIENCE_S)
 
     def report(self, run_id: str) -> str:
-        """Return the report of a run as HTML. Errors: as in `figure`."""
-        return self._draw(draw_report, run_id, "report", "{}")
+        """Return the report of a run as HTML.
+
+        Raises:
+            RunError: If it cannot be written, or is not yet.
+        """
+        for _ in range(_ATTEMPTS):
+            page = self._draw(draw_report, run_id, "report", "{}", _REPORT_PATIENCE_S / _ATTEMPTS)
+            if page is not None:
+                return page
+        raise RunError(
+            f"the report of {run_id} is still being written",
+            next_step="Reload this page to wait for it.",
+        )
 
     def close(self) -> None:
         """End the process."""
-        with self._lock:
-            self._end(self._pool)
+        self._process.close()
 
-    def _draw(self, draw: Callable[..., str], run_id: str, name: str, options: str) -> str:
+    def _draw(
+        self,
+        draw: Callable[[str, str, str, str, str], str],
+        run_id: str,
+        name: str,
+        options: str,
+        patience_s: float,
+    ) -> str | None:
         store = self._feed.store
         row = store.run(run_id)
         key = (run_id, name, options, row.last_seq, row.chosen_trial)
         with self._lock:
-            if key in self._drawn:
-                return self._drawn[key]
-            pool, future = self._submit(
-                draw, store.url, str(store.artifacts), run_id, name, options
+            future = self._drawn.get(key) or self._begun(
+                key, draw, store.url, str(store.artifacts), run_id, name, options
             )
         try:
-            text = future.result(timeout=_TIMEOUT_S)
+            return future.result(timeout=patience_s)
+        except FutureTimeoutError:
+            return None
         except (BrokenProcessPool, CancelledError) as error:
-            with self._lock:
-                self._end(pool)
-            raise RunError(f"the process that drew {name} of {run_id} ended: try again") from error
-        except FutureTimeoutError as error:
-            with self._lock:
-                self._end(pool)
-            raise RunError(f"{name} of {run_id} was not drawn within {_TIMEOUT_S:g} s") from error
-        finally:
-            self._idle_from_now()
+            # The first time, it may have been ended together with another figure: try again.
+            if self._forget(key, future, is_death=True) < _ATTEMPTS:
+                return None
+            raise RunError(f"the process that drew {name} of {run_id} ended") from error
+        except Exception:
+            self._forget(key, future)
+            raise
+
+    def _begun(
+        self, key: _Key, draw: Callable[[str, str, str, str, str], str], *arguments: str
+    ) -> Future[str]:
+        """Return the drawing, which starts unless it goes on already from an earlier event."""
+        while len(self._drawn) >= _KEPT:
+            del self._drawn[next(iter(self._drawn))]
+        under_way = (
+            future
+            for (*same, _, _), future in self._drawn.items()
+            if tuple(same) == key[:3] and not future.done()
+        )
+        future = next(under_way, None)
+        if future is None:
+            url, artifacts, run_id, name, options = arguments
+            future = self._process.submit(draw, url, artifacts, run_id, name, options)
+            self._drawn[key] = future
+        return future
+
+    def _forget(self, key: _Key, future: Future[str], *, is_death: bool = False) -> int:
+        """Forget a drawing that has failed, and return how often its process has died in a row."""
         with self._lock:
-            while len(self._drawn) >= _KEPT:
-                del self._drawn[next(iter(self._drawn))]
-            self._drawn[key] = text
-        return text
-
-    def _submit(
-        self, draw: Callable[..., str], *arguments: str
-    ) -> tuple[ProcessPoolExecutor, Future[str]]:
-        if self._timer is not None:
-            self._timer.cancel()
-        try:
-            pool = self._pool or _one_process()
-            future = pool.submit(draw, *arguments)
-        except BrokenProcessPool:  # it died while it was idle
-            self._end(self._pool)
-            pool = _one_process()
-            future = pool.submit(draw, *arguments)
-        self._pool = pool
-        self._num_waiting += 1
-        return pool, future
-
-    def _idle_from_now(self) -> None:
-        with self._lock:
-            self._num_waiting -= 1
-            if self._num_waiting == 0 and self._pool is not None:
-                self._timer = threading.Timer(_IDLE_S, self.close)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def _end(self, pool: ProcessPoolExecutor | None) -> None:
-        """End a process, unless another waiting request has already done so."""
-        if pool is None or pool is not self._pool:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        self._pool = None
-
-
-def _one_process() -> ProcessPoolExecutor:
-    # Spawned, because the server has threads.
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+            if self._drawn.get(key) is future:
+                del self._drawn[key]
+            num_deaths = self._num_deaths.pop(key, 0) + is_death
+            if 0 < num_deaths < _ATTEMPTS:
+                self._num_deaths[key] = num_deaths
+            return num_deaths
 
 
 def draw_figure(url: str, artifacts: str, run_id: str, name: str, options: str) -> str:

@@ -16,7 +16,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from workbench.foundation.errors import ArgumentError
 from workbench.views.live_feed.feed import Feed
-from workbench.views.live_feed.session import MAX_MESSAGE_BYTES, TICK_S, Session
+from workbench.views.live_feed.updates import MAX_MESSAGE_BYTES, TICK_S, Session
 from workbench.views.server.handlers import RESOURCE
 
 _PATIENCE_S = 120.0

@@ -204,20 +204,26 @@ class FigureHandler(WorkbenchHandler):
     @authorized(action="read", resource=RESOURCE)
     @translated
     async def get(self, run_id: str, figure: str) -> None:
-        """Respond with a figure as plotly's JSON.
+        """Respond with a figure as plotly's JSON, or with status 202 while it is still drawn.
 
         `filter` limits its trials, and `colour` is the parameter that colours them.
         """
         text, colour = (self.get_query_argument(name, "") for name in ("filter", "colour"))
         row = await self.in_thread(find_run, self.feed, run_id)
 
-        def draw() -> str:
+        def draw() -> str | None:
             trials = None
             if text.strip():
-                trials = matching_trials(self.feed.tail(row.run_id), text)
+                tail = self.feed.tail(row.run_id)
+                tail.catch_up()
+                with tail.lock:
+                    trials = matching_trials(tail.data.history, text)
             return self.renderer.figure(row.run_id, figure, trials=trials, colour=colour)
 
-        self.finish(await self.in_slow_thread(draw))
+        drawn = await self.in_slow_thread(draw)
+        if drawn is None:
+            self.set_status(202)
+        self.finish(drawn or "null")
 
 
 class ReportHandler(WorkbenchHandler):

@@ -21,7 +21,7 @@ from workbench.runs.cell_outputs import RunAgain, show
 from workbench.runs.notebook_output import HEIGHT_PX, snapshot
 from workbench.store.database import Store
 from workbench.views.live_feed.feed import Feed
-from workbench.views.live_feed.session import TICK_S, Session
+from workbench.views.live_feed.updates import TICK_S, Session
 
 _VIEW = Path(__file__).parent / "static" / "widget.js"
 _SILENCE_S = 60.0
