@@ -1,7 +1,9 @@
 // What the chart of a run draws: the curves of its trials in the order in which they cover each other.
 import { Curve } from "./curve";
+import { formatCount } from "./format";
 import type { Drawing, Line } from "./drawing";
 import type { ChartState, ViewState } from "./state";
+import type { ChartUpdate } from "./types";
 import type { Theme } from "./theme";
 
 /** Keys of the legend besides the states of trials. */
@@ -28,6 +30,44 @@ export function drawingOf(chart: ChartState, view: ViewState, theme: Theme, othe
   };
 }
 
+/** The same chart by how far each value is from the best one, on a logarithmic axis: small gains stay visible. */
+export function distanceFromBest(drawing: Drawing, best: number, name: string): Drawing {
+  const lines = drawing.lines.map((line) => {
+    const { x, y, length } = line.curve;
+    // A logarithmic axis has no place for the best value itself.
+    const far = y.subarray(0, length).map((value) => (value === best ? NaN : Math.abs(value - best)));
+    return { ...line, curve: Curve.of(x.subarray(0, length), far) };
+  });
+  const logarithmic = true;
+  return { ...drawing, lines, band: null, target: null, yName: name, yRange: null, yLimits: undefined, logarithmic };
+}
+
+/** Share of the way of the best value that its second half may still make in a chart that is flat. */
+const FLAT = 0.05;
+const MIN_POINTS = 8;
+
+/** Whether nearly all that the best value gained lies in the first half of the axis, so that the rest looks flat. */
+export function isFlat({ best, curves }: ChartState): boolean {
+  if (!best || best.length < 2) return false;
+  const longest = [...curves.values()].reduce((one, other) => (other.length > one.length ? other : one), best);
+  if (longest.length < MIN_POINTS) return false;
+  const [first, last] = [best.y[0], best.y[best.length - 1]];
+  const middle = (longest.x[0] + longest.x[longest.length - 1]) / 2;
+  const half = best.y[Math.max(best.before(middle), 0)];
+  return Math.abs(last - first) > 0 && Math.abs(last - half) < FLAT * Math.abs(last - first);
+}
+
+/** How many workers the trials have, where they have not equally many: what colours their lines. */
+export function workersOf({ num_workers }: ChartUpdate): number[] {
+  const known = (num_workers ?? []).filter((num) => num !== null);
+  return [...new Set(known)].sort((one, other) => one - other);
+}
+
+/** The key of the legend for lines of so many workers. */
+export function keyOfWorkers(num: number): string {
+  return formatCount(num, "worker");
+}
+
 /** In the order of drawing: many faint ones, the best so far, those that somebody chose, the best. */
 function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartState | null): Line[] {
   const { update, curves } = chart;
@@ -37,16 +77,22 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
   if (view.trial !== null && !chosen.includes(view.trial)) chosen.push(view.trial);
   const plain: Line[] = [];
   const marked: Line[] = [];
+  const joints = new Map((update.joints ?? []).map((joint) => [joint.trial, joint]));
+  const path = new Set(update.path);
+  const workers = workersOf(update);
   update.shown.forEach((trial, index) => {
-    const raw = curves.get(trial) ?? new Curve();
+    const raw = joined(curves.get(trial) ?? new Curve(), joints.get(trial));
     const state = update.states[index];
     const isNoResult = update.no_result?.includes(trial) ?? false;
-    const isBest = trial === update.best_trial && !hidden.includes(BEST);
+    const isOnPath = path.has(trial) && !hidden.includes(BEST);
+    const isBest = isOnPath || (trial === update.best_trial && !hidden.includes(BEST));
+    const num = update.num_workers?.[index] ?? null;
+    const usual = num === null ? theme.states[state] : theme.categories[workers.indexOf(num) % theme.categories.length];
     const line: Line = {
       key: String(trial),
       label: `Trial ${trial}, ${state}${isNoResult ? ", no result: it breaks a limit or missed its target" : ""}`,
       curve: raw.smoothed(smoothing),
-      colour: isNoResult ? theme.states.stopped : (theme.states[state] ?? theme.muted),
+      colour: isNoResult ? theme.states.stopped : (usual ?? theme.muted),
       width: crowded ? 1 : 1.4,
       opacity: state === "running" ? 0.95 : crowded ? 0.5 : 0.7,
       // A trial that still runs is distinguished without its colour.
@@ -54,7 +100,7 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
     };
     const place = chosen.indexOf(trial);
     if (place < 0 && !isBest) {
-      if (!hidden.includes(state)) plain.push(line);
+      if (!hidden.includes(state) && !(num !== null && hidden.includes(keyOfWorkers(num)))) plain.push(line);
       return;
     }
     const colour = isBest ? theme.best : theme.categories[place % theme.categories.length];
@@ -64,8 +110,13 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
       width: isBest ? 3 : 2.2,
       opacity: 1,
       dotted: false,
-      name: `#${trial}`,
-      label: isBest ? `${line.label}, best` : line.label,
+      name: isOnPath && trial !== update.best_trial && place < 0 ? undefined : `#${trial}`,
+      label:
+        trial === update.best_trial
+          ? `${line.label}, best`
+          : isOnPath
+            ? `${line.label}, leads to the best`
+            : line.label,
     };
     if (smoothing) marked.push({ ...thick, curve: raw, width: 1, opacity: 0.35, name: undefined, silent: true });
     const beside = other?.curves.get(trial);
@@ -84,6 +135,14 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
   });
   const stair = chart.best && !hidden.includes(STAIR) ? [stairOf(chart.best, theme)] : [];
   return [...plain, ...stair, ...marked];
+}
+
+/** A curve that begins where that of another trial ended, which it continues. */
+function joined(curve: Curve, joint: { x: number; y: number } | undefined): Curve {
+  if (!joint || !curve.length) return curve;
+  const whole = Curve.of(Float64Array.of(joint.x), Float64Array.of(joint.y));
+  whole.splice(1, curve.x.subarray(0, curve.length), curve.y.subarray(0, curve.length));
+  return whole;
 }
 
 function stairOf(curve: Curve, theme: Theme): Line {

@@ -41,6 +41,8 @@ export type Tab =
 export interface ChartLooks {
   chosen: number[];
   logarithmic: boolean;
+  /** Whether values are drawn by how far they are from the best one. */
+  distance: boolean;
   /** Weight of what came before in a running mean, from 0 to below 1. */
   smoothing: number;
   /** Ends of the vertical axis; null for where the data ends. */
@@ -93,6 +95,7 @@ export const FIRST_VIEW: ViewState = {
     shown: "best",
     chosen: [],
     logarithmic: false,
+    distance: false,
     smoothing: 0,
     low: null,
     high: null,

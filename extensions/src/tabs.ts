@@ -21,7 +21,7 @@ export function tabsOf({ view, run }: State): Tab[] {
     advice: isAdvised,
     result: Boolean(run?.chosen ?? run?.candidates),
     curves: view.run !== null && hasTrials,
-    throughput: view.run !== null && hasTrials,
+    throughput: view.run !== null && hasTrials && (run?.has_throughput ?? true),
     analysis: view.run !== null,
     log: view.run !== null,
     compare: true,

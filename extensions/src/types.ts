@@ -249,6 +249,11 @@ export interface ChartUpdate {
   states: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
   /** Complete trials that break a constraint, or did not reach their target. */
   no_result?: number[];
+  /** Workers of these trials. Empty if all have equally many. */
+  num_workers?: (number | null)[];
+  joints?: Joint[];
+  /** The trials that lead to the best one, if it continues others. */
+  path?: number[];
   best_trial: number | null;
   /** Set if outliers would squeeze the other values. */
   y_range: [number, number] | null;
@@ -634,6 +639,13 @@ export interface ItemList {
   next: Record<string, JsonValue>;
 }
 
+/** Where the curve of a trial continues that of another one. */
+export interface Joint {
+  trial: number;
+  x: number;
+  y: number;
+}
+
 /** Any value that JSON can represent. */
 export type JsonValue = null | boolean | number | string | JsonValue[] | { [name: string]: JsonValue };
 
@@ -963,6 +975,10 @@ export interface RunDetail {
   metrics: string[];
   /** Names of the searched parameters. */
   params: string[];
+  /** What curves can be drawn over. */
+  axes?: ("step" | "epoch" | "time")[];
+  /** Whether a trial reports samples per second, or may still do so. */
+  has_throughput?: boolean;
   /** Current values of the settings that can be changed. */
   settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.gpu_time" | "budget.energy" | "budget.money" | "budget.plateau", unknown>>;
   experiment_hash: string;

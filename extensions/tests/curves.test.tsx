@@ -2,7 +2,7 @@ import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, mock, test } from "node:test";
 import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
-import { csvOf, drawingOf } from "../src/chart_drawing";
+import { csvOf, distanceFromBest, drawingOf, isFlat } from "../src/chart_drawing";
 import { counterpartOf } from "../src/counterpart";
 import { Curve } from "../src/curve";
 import { drawLine } from "../src/draw_lines";
@@ -11,6 +11,7 @@ import { withStripes } from "../src/equal_lines";
 import { extentOf } from "../src/extent";
 import { FIRST_VIEW, type ChartLooks, type ChartState, type ViewState } from "../src/state";
 import { subscriptionOf } from "../src/subscription";
+import { App } from "../src/views/app";
 import { Chart } from "../src/views/chart";
 import { madeChart } from "./frame_builder";
 import { buildController, buildRun } from "./view_builder";
@@ -109,6 +110,72 @@ test("training is drawn dashed for the trials that stand out, and a running tria
       ["Trial 2, train_loss", true, false],
       ["Trial 2, complete, best", false, false],
     ],
+  );
+});
+
+test("a trial that continues another one begins on its curve, and the best has a path", () => {
+  const chart = buildChart();
+  chart.update = { ...chart.update, joints: [{ trial: 2, x: 0.5, y: 9 }], path: [0, 2] };
+  const lines = drawingOf(chart, view(), theme).lines;
+  const of = (key: string) => lines.find((line) => line.key === key)!;
+  assert.deepEqual([of("2").curve.x[0], of("2").curve.y[0]], [0.5, 9]);
+  assert.deepEqual(
+    [of("0").colour, of("0").width, of("2").colour, of("1").colour === theme.best],
+    [theme.best, 3, theme.best, false],
+  );
+  assert.match(of("0").label, /leads to the best/);
+});
+
+test("lines have the colour of their number of workers, which the legend names", () => {
+  const chart = buildChart();
+  chart.update = { ...chart.update, num_workers: [1, 4, 4] };
+  const [one, four] = ["0", "1"].map((key) => drawingOf(chart, view(), theme).lines.find((line) => line.key === key)!);
+  assert.deepEqual([one.colour, four.colour], [theme.categories[0], theme.categories[1]]);
+  const { controller } = buildController({ run: buildRun(), chart });
+  render(<Chart controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "4 workers" }));
+  assert.deepEqual(
+    drawingOf(chart, controller.state.view, theme).lines.map(({ key }) => key),
+    ["0", "2"],
+  );
+});
+
+test("where curves flatten, the distance from the best is offered, and drawn without the best itself", () => {
+  const chart = buildChart();
+  const x = Float64Array.from({ length: 10 }, (_, at) => at + 1);
+  const y = x.map((at) => 1 + Math.exp(-at));
+  chart.curves.set(2, Curve.of(x, y));
+  chart.best = Curve.of(x, y);
+  assert.ok(isFlat(chart));
+  assert.ok(
+    !isFlat({
+      ...chart,
+      best: Curve.of(
+        x,
+        x.map((at) => 20 - at),
+      ),
+    }),
+  );
+  const { controller, state } = buildController({ run: buildRun(), chart });
+  render(<Chart controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Show the distance from the best" }));
+  assert.equal(state.view.chart.distance, true);
+  const far = distanceFromBest(drawingOf(chart, state.view, theme), y[9], "distance");
+  const line = far.lines.find(({ key }) => key === "2")!;
+  assert.ok(Math.abs(line.curve.y[0] - (Math.exp(-1) - Math.exp(-10))) < 1e-12);
+  assert.ok(Number.isNaN(line.curve.y[9]));
+  assert.equal(far.logarithmic, true);
+});
+
+test("a run without throughput and epochs has neither a tab nor an axis for them", () => {
+  const run = buildRun({ axes: ["step", "time"], has_throughput: false });
+  const { controller } = buildController({ run, chart: buildChart() });
+  render(<App controller={controller} />);
+  assert.equal(screen.queryByRole("tab", { name: "Throughput" }), null);
+  const axis = screen.getByLabelText<HTMLSelectElement>("Horizontal axis");
+  assert.deepEqual(
+    [...axis.options].map(({ value }) => value),
+    ["step", "time"],
   );
 });
 

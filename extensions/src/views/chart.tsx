@@ -1,6 +1,6 @@
 // Curves of the trials of a run: the best ones, the chosen ones, a band of all; further metrics beside them.
 import { useMemo, useRef } from "preact/hooks";
-import { csvOf, drawingOf, drawnOf } from "../chart_drawing";
+import { csvOf, distanceFromBest, drawingOf, drawnOf, isFlat } from "../chart_drawing";
 import { saveFile, type Controller } from "../controller";
 import { counterpartOf } from "../counterpart";
 import type { Drawing } from "../drawing";
@@ -12,6 +12,7 @@ import { tabOf } from "../tabs";
 import { Front, useLooks } from "./analysis";
 import { Legend } from "./chart_legend";
 import { ChartOptions } from "./chart_options";
+import { Notice } from "./components";
 import { PlotBox } from "./plot_box";
 
 interface ChartProps {
@@ -19,6 +20,7 @@ interface ChartProps {
   throughput?: boolean;
 }
 
+const AXES = ["step", "epoch", "time"] as const;
 const NO_DRAWING: Drawing = {
   lines: [],
   band: null,
@@ -69,8 +71,33 @@ export function Chart({ controller, throughput = false }: ChartProps) {
           />
         ))}
       </div>
+      {throughput || !chart ? null : <FlatHint controller={controller} chart={chart} />}
       {chart ? <Legend controller={controller} chart={chart} /> : <div class="workbench-legend" />}
     </section>
+  );
+}
+
+/** Where the curves look flat, another axis shows what still happens. */
+function FlatHint({ controller, chart }: { controller: Controller; chart: ChartState }) {
+  const { run, view } = controller.state;
+  const { logarithmic, distance } = view.chart;
+  if (logarithmic || distance || controller.form === "output" || !isFlat(chart)) return null;
+  const change = (part: Partial<ViewState["chart"]>) => controller.show({ chart: { ...view.chart, ...part } });
+  const isPositive = [...chart.curves.values()].every(({ y, length }) =>
+    y.subarray(0, length).every((one) => !(one <= 0)),
+  );
+  return (
+    <Notice name={`${run?.run_id} ${chart.update.metric} flat`}>
+      The curves are nearly flat after their first half.{" "}
+      <button type="button" onClick={() => change({ distance: true, low: null, high: null })}>
+        Show the distance from the best
+      </button>{" "}
+      {isPositive && chart.update.goal === "minimize" ? (
+        <button type="button" onClick={() => change({ logarithmic: true })}>
+          Use a logarithmic axis
+        </button>
+      ) : null}
+    </Notice>
   );
 }
 
@@ -132,7 +159,12 @@ function OneChart({ controller, chart, other, caption, plotRef }: OneChartProps)
   const { view } = state;
   const drawing = useMemo(() => {
     if (!chart) return NO_DRAWING;
-    const drawn = drawingOf(chart, view, theme, other);
+    const plain = drawingOf(chart, view, theme, other);
+    const best = chart.best?.length ? chart.best.y[chart.best.length - 1] : null;
+    const drawn =
+      view.chart.distance && best !== null
+        ? distanceFromBest(plain, best, `${chart.update.metric}, distance from ${formatNumber(best)}`)
+        : plain;
     // The limits belong to the first metric.
     return plotRef ? drawn : { ...drawn, yLimits: undefined };
   }, [chart, other, theme, view.trial, view.chart]);
@@ -165,7 +197,7 @@ interface ControlsProps {
 }
 
 function Controls({ controller, throughput, metric, onSave }: ControlsProps) {
-  const { chart, view } = controller.state;
+  const { run, chart, view } = controller.state;
   const change = (part: Partial<ViewState["chart"]>) => controller.show({ chart: { ...view.chart, ...part } });
   return (
     <div class="workbench-bar workbench-chart-controls">
@@ -175,9 +207,11 @@ function Controls({ controller, throughput, metric, onSave }: ControlsProps) {
         value={view.chart.axis || chart?.update.axis || ""}
         onChange={(event) => change({ axis: event.currentTarget.value as ViewState["chart"]["axis"] })}
       >
-        <option value="step">by step</option>
-        <option value="epoch">by epoch</option>
-        <option value="time">by time</option>
+        {(run?.axes ?? AXES).map((axis) => (
+          <option key={axis} value={axis}>
+            {axis === "epoch" && chart?.update.x_title === "Round" ? "by round" : `by ${axis}`}
+          </option>
+        ))}
       </select>
       <select
         aria-label="Trials in the chart"

@@ -1,23 +1,41 @@
 // What the lines of a chart mean; each entry switches its lines off and on.
 import type { Controller } from "../controller";
-import { BAND, BEST, drawnOf, STAIR } from "../chart_drawing";
+import { BAND, BEST, drawnOf, keyOfWorkers, STAIR, workersOf } from "../chart_drawing";
 import { formatCount } from "../format";
 import type { ChartState } from "../state";
+
+const NUM_CATEGORIES = 8;
 
 export function Legend({ controller, chart }: { controller: Controller; chart: ChartState }) {
   const { update } = chart;
   const drawn = drawnOf(chart);
   const states = [...new Set(update.states.filter((_, index) => drawn.includes(update.shown[index])))];
   // With several objectives no trial is the best of all.
+  const workers = workersOf(update);
+  const path = update.path ?? [];
   const best = controller.state.run?.front ? `best ${update.metric}` : "best";
   const unseen = update.shown.length - drawn.length;
   return (
     <div class="workbench-legend">
       {update.best_trial == null ? null : (
-        <Entry controller={controller} name={BEST} look="best" text={`${best}: trial ${update.best_trial}`} />
+        <Entry
+          controller={controller}
+          name={BEST}
+          look="best"
+          text={`${best}: trial ${update.best_trial}${path.length ? `, through ${path.slice(0, -1).join(", ")}` : ""}`}
+        />
       )}
       {chart.best ? <Entry controller={controller} name={STAIR} look="stair" text="best so far" /> : null}
-      {states.map((state) => (
+      {workers.map((num, index) => (
+        <Entry
+          key={num}
+          controller={controller}
+          name={keyOfWorkers(num)}
+          look={`category workbench-category-${index % NUM_CATEGORIES}`}
+          text={keyOfWorkers(num)}
+        />
+      ))}
+      {(workers.length ? [] : states).map((state) => (
         <Entry key={state} controller={controller} name={state} look={`state workbench-state-${state}`} text={state} />
       ))}
       {chart.band ? (

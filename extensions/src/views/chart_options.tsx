@@ -45,6 +45,11 @@ export function ChartOptions({ controller, metric, throughput, onSave }: Options
               ))}
             </select>
           </label>
+          <Check
+            label="distance from the best"
+            checked={looks.distance}
+            onChange={(distance) => change({ distance })}
+          />
           <Check label="log" checked={looks.logarithmic} onChange={(logarithmic) => change({ logarithmic })} />
           <Limit label="from" value={looks.low} onChange={(low) => change({ low })} />
           <Limit label="to" value={looks.high} onChange={(high) => change({ high })} />

@@ -22,8 +22,14 @@ export function StateMark({ state, reason }: { state: string; reason?: string | 
 /** What a person has read and put away, until the page is loaded again. */
 const dismissed = new Set<string>();
 
+interface NoticeProps {
+  name: string;
+  isError?: boolean;
+  children: ComponentChildren;
+}
+
 /** A notice that can be put away. Its name tells it from others, also of other runs. */
-export function Notice({ name, children }: { name: string; children: ComponentChildren }) {
+export function Notice({ name, isError = false, children }: NoticeProps) {
   const [, redraw] = useState(0);
   if (dismissed.has(name)) return null;
   const dismiss = () => {
@@ -31,7 +37,7 @@ export function Notice({ name, children }: { name: string; children: ComponentCh
     redraw((count) => count + 1);
   };
   return (
-    <div class="workbench-notice workbench-notice-closable">
+    <div class={`workbench-notice workbench-notice-closable${isError ? " workbench-notice-error" : ""}`}>
       <span>{children}</span>
       <button type="button" class="workbench-quiet" aria-label="Dismiss this notice" onClick={dismiss}>
         ✕

@@ -83,7 +83,9 @@ export function Head({ controller }: { controller: Controller }) {
       ) : null}
       {isOutput ? null : <Labels controller={controller} run={run} />}
       {run.message && hasNotice ? (
-        <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
+        <Notice name={`${run.run_id} ${run.message}`} isError={FAILED.has(run.state)}>
+          {run.message}
+        </Notice>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
       {run.summary ? (

@@ -34,6 +34,8 @@ export function Trial({ controller }: { controller: Controller }) {
 
 function Body({ trial, controller }: { trial: TrialDetail; controller: Controller }) {
   const { offers } = trial;
+  // Functions and programs measure no parts of a step.
+  const hasSteps = (controller.state.run?.has_throughput ?? true) || Object.keys(trial.parts_s).length > 0;
   return (
     <>
       {offers.length ? (
@@ -55,15 +57,19 @@ function Body({ trial, controller }: { trial: TrialDetail; controller: Controlle
       ) : null}
       <Pairs title="Result" pairs={Object.entries(trial.values)} />
       <Pairs title="Configuration" pairs={Object.entries(trial.params)} />
-      <Part title="Plan">
-        <p>
-          <bdi>{trial.plan || "–"}</bdi>
-        </p>
-      </Part>
+      {trial.plan ? (
+        <Part title="Plan">
+          <p>
+            <bdi>{trial.plan}</bdi>
+          </p>
+        </Part>
+      ) : null}
       <Course trial={trial} />
-      <Part title="Step time">
-        <StepParts parts={trial.parts_s} />
-      </Part>
+      {hasSteps ? (
+        <Part title="Step time">
+          <StepParts parts={trial.parts_s} />
+        </Part>
+      ) : null}
       <Attachments controller={controller} trial={trial} />
       <Setbacks trial={trial} />
       <Traceback text={trial.traceback} />

@@ -6,12 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from workbench.experiment import Experiment
+from workbench.experiment import Experiment, Objective
+from workbench.experiment.federated import Federated
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
     Clone,
     DriverStarted,
     Event,
+    Segment,
     TrialEnded,
     TrialProposed,
     TrialReported,
@@ -23,6 +25,7 @@ from workbench.runs.plots.parameter_axes import ParameterAxis
 from workbench.runs.plots.prepare import (
     CurvesData,
     Line,
+    default_metric,
     prepare_convergence,
     prepare_throughput,
     readable_range,
@@ -270,6 +273,49 @@ def test_the_curve_of_a_clone_begins_where_it_leaves_its_parent():
         [lines[begins_from]] = [(line.x, line.y) for line in data.lines if line.trial == 1]
     assert lines["weights"] == ((2.0, 4.0), (0.2, 0.6)), "not at the last step of its parent"
     assert lines["start"] == ((4.0,), (0.6,))
+
+
+def test_members_of_a_population_are_joined_and_lead_to_the_best():
+    """Member 0 trains trial 0. Member 1 continues it as trial 2 in place of its own trial 1."""
+    experiment = EXPERIMENT.model_copy(update={"name": "population"})
+    events = []
+    for number, begin, values, continues in (
+        (0, 0, [0.1, 0.4], None),
+        (1, 0, [0.1, 0.2], None),
+        (2, 2, [0.0, 0.0, 0.6, 0.7], 0),
+        (3, 4, [0.0, 0.0, 0.0, 0.0, 0.8], 2),
+    ):
+        proposed, started, *reports = trial_events(
+            number, {"rate": 0.1}, values, "complete", at_s=100 * number
+        )
+        segment = Segment(member=number % 2, begin=begin, end=len(values), continues=continues)
+        events += [proposed.model_copy(update={"segment": segment}), started, *reports[begin:]]
+    data = prepare_convergence(RunData.of(experiment, events), axis="step", max_curves=3)
+    joints = {line.trial: line.joint for line in data.lines}
+    assert joints == {0: None, 2: (2.0, 0.4), 3: (4.0, 0.7)}, "not trial 1, whose place is taken"
+    assert data.path == (0, 2, 3)
+
+
+def test_curves_of_federated_training_are_of_its_target_by_round():
+    federated = Federated.model_validate(
+        {"clients": 4, "target": {"metric": "val_accuracy", "at_least": 0.9}}
+    )
+    experiment = EXPERIMENT.model_copy(
+        update={
+            "federated": federated,
+            "objectives": (Objective(metric="rounds_to_target", goal="minimize"),),
+        }
+    )
+    assert default_metric(experiment) == "val_accuracy"
+    assert default_metric(EXPERIMENT) == "accuracy"
+    events = [
+        event.model_copy(update={"values": {"val_accuracy": 0.5}, "epoch": float(event.step)})
+        if isinstance(event, TrialReported)
+        else event
+        for event in trial_events(0, {"rate": 0.1}, [0.1, 0.2], "complete")
+    ]
+    data = prepare_convergence(RunData.of(experiment, events))
+    assert (data.metric, data.x_title) == ("val_accuracy", "Round")
 
 
 def test_the_timeline_runs_from_start_to_end(small_run):

@@ -199,7 +199,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
             annotation_position=f"{free} right",
         )
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
-    if data.x_title in ("Step", "Epoch"):
+    if data.x_title in ("Step", "Epoch", "Round"):
         figure.update_xaxes(
             whole_ticks([0, *(x for line in data.lines for x in line.x if x is not None)])
         )

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.automl import is_automl, shown_metric
+from workbench.experiment.federated import BYTES_TO_TARGET_METRIC, ROUNDS_METRIC
 from workbench.experiment.goals import Goal, better_side
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialState
@@ -24,7 +25,7 @@ from workbench.foundation.formatting import format_duration, format_number, form
 from workbench.runs.plots.curve_bands import bundle
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats
-from workbench.store.history import History
+from workbench.store.history import History, Trial
 from workbench.store.history.run_clock import NAME as RUN_TIME
 
 Values = tuple[float | None, ...]
@@ -50,13 +51,14 @@ PART_OF_FIGURE = {
 class Line:
     """One trial's curve as drawn.
 
-    That of a trial that continues another starts where it left the other's.
+    That of a trial that continues another starts where it left the other's, at `joint`.
     """
 
     trial: int
     state: TrialState
     x: Values
     y: Values
+    joint: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class CurvesData:
         x_unit: Length of one unit of the horizontal axis, in steps, epochs or seconds.
         best_name: What the legend calls the trial to highlight. With several objectives that of its
             metric.
+        path: The trials that lead to the best one, oldest first, if it continues others.
     """
 
     metric: str
@@ -109,6 +112,7 @@ class CurvesData:
     axis: Axis = "step"
     x_unit: float = 1.0
     best_name: str = "best"
+    path: tuple[int, ...] = ()
 
 
 def prepare_convergence(
@@ -126,7 +130,7 @@ def prepare_convergence(
     Args:
         run: The run.
         axis: "step", "epoch" or "time". The default is epochs where they are known, else steps.
-        metric: A reported metric. The default is the first objective.
+        metric: A reported metric. The default is `default_metric`.
         max_curves: How many trials are drawn one by one.
         chosen: Trials that are always drawn.
         close_up: Whether the vertical axis shows where curves end, if their start would compress
@@ -138,7 +142,7 @@ def prepare_convergence(
     """
     objective = run.experiment.objectives[0]
     known = list(dict.fromkeys([objective.metric, *run.series.metrics]))
-    metric = metric or objective.metric
+    metric = metric or default_metric(run.experiment)
     if metric not in known:
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
     goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
@@ -171,6 +175,20 @@ def prepare_convergence(
     if metric not in goals:
         return _without_best(data)
     return data
+
+
+def default_metric(experiment: Experiment) -> str:
+    """Return the metric whose curves say most about a run.
+
+    It is the first objective. Rounds or bytes until a target are known only in the end, so until
+    then it is the metric of the target.
+    """
+    metric, federated = experiment.objectives[0].metric, experiment.federated
+    if federated is None or federated.target is None:
+        return metric
+    if metric in (ROUNDS_METRIC, BYTES_TO_TARGET_METRIC):
+        return federated.target.metric
+    return metric
 
 
 def title_of(experiment: Experiment, objective: Objective) -> str:
@@ -334,7 +352,8 @@ def _curves_data(
 ) -> CurvesData:
     if axis not in AXES:
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
-    always = [*chosen]
+    path = _path_to(run.history, best_trial)
+    always = [*chosen, *path]
     if best_trial is not None:
         always.append(best_trial)
     metric = ""
@@ -351,9 +370,8 @@ def _curves_data(
         never_best=never_best(run.history),
         values=complete_values,
     )
-    x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(
-        curves
-    )
+    epoch = "Epoch" if run.experiment.federated is None else "Round"
+    x_title, scale = {"step": ("Step", 1.0), "epoch": (epoch, 1.0)}.get(axis) or _time_title(curves)
     band = []
     if bounded.band is not None:
         band = [bounded.band.low, bounded.band.high]
@@ -370,8 +388,9 @@ def _curves_data(
                 trials[curve.trial].state if curve.trial in trials else "running",
                 _values(curve.x(axis) / scale),
                 _values(curve.value),
+                joint and (joint[0] / scale, joint[1]),
             )
-            for curve in _joined(run.history, curves, reversed(bounded.curves))
+            for curve, joint in _joined(run.history, curves, reversed(bounded.curves), axis)
         ),
         goal=goal,
         best_trial=best_trial,
@@ -391,27 +410,52 @@ def _curves_data(
         num_trials=bounded.num_trials,
         axis=axis,
         x_unit=scale,
+        path=path,
     )
 
 
-def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
-    """Start the curve of a trial at the point of the trial that it continues."""
+def _path_to(history: History, number: int | None) -> tuple[int, ...]:
+    """Return the trials that a trial continues, oldest first, and itself. Empty for a whole one."""
+    path: list[int] = []
+    while number is not None and number in history.trials and number not in path:
+        path.insert(0, number)
+        number = _parent(history, history.trials[number])
+    if len(path) < 2:
+        return ()
+    return tuple(path)
+
+
+def _parent(history: History, trial: Trial) -> int | None:
+    """Return the trial whose curve a trial continues."""
     if history.experiment.fidelity is not None:  # each level is trained from the start
-        yield from drawn
-        return
+        return None
+    return trial.continued
+
+
+def _joined(
+    history: History, curves: Sequence[Curve], drawn: Iterable[Curve], axis: Axis
+) -> Iterator[tuple[Curve, tuple[float, float] | None]]:
+    """Start the curve of a trial at the point of the trial that it continues.
+
+    Yields:
+        The curve, and that point.
+    """
     by_trial = {curve.trial: curve for curve in curves}
     for curve in drawn:
         trial = history.trials.get(curve.trial)
-        before, last_step = None, math.inf
-        if trial is not None and trial.inherits and trial.clone is not None:
-            before, last_step = by_trial.get(trial.clone.of), trial.clone.step
-        elif trial is not None and trial.resumes is not None:
-            before = by_trial.get(trial.resumes)
-        if before is not None and len(curve):
-            steps = before.x("step")
-            last = before.points[(steps < curve.x("step")[0]) & (steps <= last_step)][-1:]
+        parent = trial and _parent(history, trial)
+        before = None if parent is None else by_trial.get(parent)
+        if trial is None or before is None or not len(curve):
+            yield curve, None
+            continue
+        last_step = math.inf if trial.clone is None else trial.clone.step
+        steps = before.x("step")
+        last = before.points[(steps < curve.x("step")[0]) & (steps <= last_step)][-1:]
+        joint = None
+        if len(last):
+            joint = (float(last[0, AXES.index(axis)]), float(last[0, -1]))
             curve = dataclasses.replace(curve, points=np.concatenate([last, curve.points]))
-        yield curve
+        yield curve, joint if joint and all(map(math.isfinite, joint)) else None
 
 
 def never_best(history: History) -> list[int]:

@@ -149,7 +149,7 @@ def curves_svg(data: CurvesData) -> str:
             | {"type": "line", "xref": "x domain", "yref": "y"}
         ]
     x_axis: dict[str, Any] = {"title": {"text": data.x_title}}
-    if data.x_title in ("Step", "Epoch"):
+    if data.x_title in ("Step", "Epoch", "Round"):
         x_axis["tickformat"] = ",d"
     layout = {
         "title": {"text": data.y_title},

@@ -20,7 +20,7 @@ from workbench.experiment.goals import Goal
 from workbench.foundation.events import TrialState
 from workbench.foundation.python_values import plain
 from workbench.runs.comparison import Side, comparison_rows, labels_of
-from workbench.runs.plots.prepare import CurvesData
+from workbench.runs.plots.prepare import CurvesData, default_metric
 from workbench.runs.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
 from workbench.runs.plots.series import AXES, BEGINNING, MIN_POINTS, Curve, Place
 from workbench.store.history.history import NO_RESULT
@@ -34,6 +34,7 @@ from workbench.views.live_feed.protocol import (
     Comparison,
     ComparisonQuery,
     CurveUpdate,
+    Joint,
     QuantileBand,
     Update,
 )
@@ -129,7 +130,7 @@ class ChartUpdates:
             ExperimentError: If no trial has reported the metric.
             ArgumentError: If the filter cannot be read.
         """
-        metric = query.metric or tail.data.experiment.objectives[0].metric
+        metric = query.metric or default_metric(tail.data.experiment)
         most = {"best": MAX_CURVES, "chosen": len(query.chosen), "all": MAX_CURVES_OF_ALL}[
             query.shown
         ]
@@ -152,6 +153,7 @@ class ChartUpdates:
         )
         if not is_new and not curves and states == self._states:
             return None
+        workers = tuple(trials[trial].plan.workers if trial in trials else None for trial in shown)
         self._overview, self._states = data, states
         return ChartUpdate(
             metric=metric,
@@ -167,6 +169,13 @@ class ChartUpdates:
                 for trial, state in zip(shown, states, strict=True)
                 if state == "complete" and tail.data.history.reason_of(trials[trial]) in NO_RESULT
             ),
+            num_workers=workers if len({*workers} - {None}) > 1 else (),
+            joints=tuple(
+                Joint(trial=line.trial, x=line.joint[0], y=line.joint[1])
+                for line in data.lines
+                if line.joint is not None
+            ),
+            path=data.path,
             best_trial=data.best_trial,
             y_range=data.y_range,
             num_trials=data.num_trials,

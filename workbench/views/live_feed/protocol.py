@@ -348,6 +348,12 @@ class RunDetail(_Response):
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
     params: tuple[str, ...] = Field(description="Names of the searched parameters.")
+    axes: tuple[Literal["step", "epoch", "time"], ...] = Field(
+        default=("step", "epoch", "time"), description="What curves can be drawn over."
+    )
+    has_throughput: bool = Field(
+        default=True, description="Whether a trial reports samples per second, or may still do so."
+    )
     settings: dict[Setting, Any] = Field(
         description="Current values of the settings that can be changed."
     )
@@ -395,6 +401,14 @@ class BestSoFar(_Response):
     y: Column
 
 
+class Joint(_Response):
+    """Where the curve of a trial continues that of another one."""
+
+    trial: int
+    x: float
+    y: float
+
+
 class ChartUpdate(_Response):
     """What changed in the chart."""
 
@@ -411,6 +425,13 @@ class ChartUpdate(_Response):
     no_result: tuple[int, ...] = Field(
         default=(),
         description="Complete trials that break a constraint, or did not reach their target.",
+    )
+    num_workers: tuple[int | None, ...] = Field(
+        default=(), description="Workers of these trials. Empty if all have equally many."
+    )
+    joints: tuple[Joint, ...] = ()
+    path: tuple[int, ...] = Field(
+        default=(), description="The trials that lead to the best one, if it continues others."
     )
     best_trial: int | None
     y_range: tuple[float, float] | None = Field(

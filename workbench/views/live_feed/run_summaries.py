@@ -16,6 +16,7 @@ from workbench.foundation.formatting import format_count, format_duration, forma
 from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.plots.prepare import model_figures
+from workbench.runs.plots.series import AXES, Axis
 from workbench.runs.progress import TimeLeft, driven_until_unix_s, elapsed_s, progress_of
 from workbench.runs.summary import summarize
 from workbench.store.database import RunRow, Store
@@ -214,6 +215,8 @@ def run_detail(tail: RunTail) -> RunDetail:
         ),
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
         params=tuple(history.experiment.search.root),
+        axes=_axes(history),
+        has_throughput=_has_throughput(history),
         settings={path: in_force[path] for path in CHANGEABLE},
         experiment_hash=row.experiment_hash,
         tags=row.tags,
@@ -244,6 +247,21 @@ def _decisions(tail: RunTail) -> tuple[CodeDecision, ...]:
             by=judged[item.candidate].by if item.candidate in judged else None,
         )
         for item in tail.decisions()
+    )
+
+
+def _axes(history: History) -> tuple[Axis, ...]:
+    """Return what curves can be drawn over. Functions and programs may know no epochs."""
+    has_epochs = history.experiment.trains_model or any(
+        trial.last_epoch is not None for trial in history.trials.values()
+    )
+    return tuple(axis for axis in AXES if axis != "epoch" or has_epochs)
+
+
+def _has_throughput(history: History) -> bool:
+    """Return whether trials report samples per second. Functions and programs may not."""
+    return history.experiment.trains_model or any(
+        trial.samples_per_s is not None for trial in history.trials.values()
     )
 
 
