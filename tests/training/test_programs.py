@@ -374,7 +374,7 @@ def test_a_summary_with_another_value_is_noted_and_one_with_the_same_is_not(
 @pytest.mark.parametrize(
     ("printed", "written", "value", "is_noted"),
     [
-        ("loss: 0.983", 0.98312, 0.983, False),
+        ("loss: 0.983", 0.98312, 0.98312, False),
         ("loss: 0.9", 0.5, 0.5, True),
         ("other: 1", 0.5, 0.5, False),
     ],
@@ -440,6 +440,53 @@ def test_a_metric_that_is_only_in_a_file_counts_at_the_end(written: str, tmp_pat
     trial = Trial("", tmp_path / "trial", command=["python", str(script), "{folder}"])
     assert trial.ended.state == "complete"
     assert trial.ended.values["loss"] == 0.125
+
+
+_EPOCHS = "epoch,val_loss\n1,0.9\n2,0.851\n"
+_ONE_FOLD = "epoch,val_loss\n1,0.8\n2,0.77\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "logs", "value", "note"),
+    [
+        ("0.9", {"log.csv": _EPOCHS}, 0.851, ""),
+        ("0.934", {"log.csv": "epoch,val_loss\n1,0.9341\n2,0.85\n"}, 0.85, "which counts"),
+        ("0.85123", {"log.csv": _EPOCHS}, 0.85123, ""),
+        ("0.8100", {"fold0/log.csv": _EPOCHS, "fold1/log.csv": _ONE_FOLD}, 0.81, "different"),
+        ("0.851", {"log.csv": _EPOCHS, "baseline/log.csv": _ONE_FOLD}, 0.851, ""),
+        ("31.23", {"log.csv": "epoch,val_loss\n1,0.5\n2,0.3123\n"}, 31.23, "never have"),
+        ("0.4000", {"batches.csv": "step,val_loss\n1,9.5\n2,7.5\n"}, 0.4, "never have"),
+        (
+            "0.4",
+            {"log.jsonl": '{"epoch": 2, "val_loss": 0.4}\n{"epoch": 1, "val_loss": 0.9}\n'},
+            0.4,
+            "",
+        ),
+        ("", {"a.json": '{"val_loss": 0.2}', "config.json": '{"val_loss": 10}'}, None, "different"),
+    ],
+)
+def test_a_log_settles_the_value_that_it_is_a_log_of(
+    printed: str, logs: dict[str, str], value: float | None, note: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        f"for name, text in {logs!r}.items():\n"
+        "    path = Path(sys.argv[1], name)\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        "    path.write_text(text)\n"
+        f"print('val_loss={printed}' if {printed!r} else 'train_acc=0.5')\n"
+    )
+    trial = Trial(
+        "",
+        tmp_path / "trial",
+        command=["python", str(script), "{folder}"],
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    )
+    assert trial.ended.values.get("val_loss") == value
+    said = [text for text in trial.notes if "log files" in text]
+    assert bool(said) == bool(note)
+    assert note in "".join(said)
 
 
 def test_a_table_without_steps_and_a_best_value_settle_nothing(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from workbench.training.programs.following import (
     FinalValues,
     FollowedProgram,
     KeptOutput,
+    LoggedValues,
     MetricReaders,
     ProgramEnd,
 )
@@ -56,7 +57,7 @@ from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.printed_metrics import Source
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
-from workbench.training.programs.written_metrics import is_rounded
+from workbench.training.programs.written_metrics import is_rounded, is_same_number
 from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 
@@ -248,16 +249,33 @@ class _Attempt:
         logged, documents = self._final_values.read()
         for name in sorted(self._experiment.decisive_metrics):
             printed = self._reports.latest(name)
-            value = logged.get(name, documents.get(name) if printed is None else None)
-            if value is None or (printed is not None and is_rounded(value, printed)):
+            log = logged.get(name, documents.get(name) if printed is None else None)
+            if log is None:
                 continue
-            if printed is not None:
+            value = log.result(printed)
+            if value is None:
+                self._note_unused_log(name, log, printed)
+                continue
+            if printed is not None and not is_rounded(value, printed):
                 self._note(
                     "warning",
                     f"the program printed {name} {printed:g} at last, but its log files end with"
                     f" {value:g}, which counts",
                 )
-            self._reports.take(Values({name: value}), self._reports.step or None)
+            if value != printed:
+                self._reports.take(Values({name: value}), self._reports.step or None)
+
+    def _note_unused_log(self, name: str, log: LoggedValues, printed: float | None) -> None:
+        """Say why the last value of a log does not count, unless it is the printed one."""
+        if printed is not None and is_same_number(log.values[-1], printed):
+            return
+        problem = f"its log files end with {log.values[-1]:g} and never have that number"
+        if log.is_contradicted:
+            problem = "its log files end with different values"
+        if printed is None:
+            self._note("warning", f"{name} was not printed, and {problem}: none of them counts")
+        else:
+            self._note("warning", f"{name} is {printed:g} as printed: {problem}")
 
     def _runs_kept_code(self) -> bool:
         return (

@@ -192,6 +192,11 @@ def is_rounded(value: float, printed: float) -> bool:
     return math.isclose(value, printed, rel_tol=1e-6, abs_tol=0.5001 * last_digit)
 
 
+def is_same_number(value: float, other: float) -> bool:
+    """Return whether two numbers are the same, one of them perhaps with fewer digits."""
+    return is_rounded(value, other) or is_rounded(other, value)
+
+
 def scalars_of(record: bytes) -> tuple[int, Values]:
     """Return the step and the scalars of one event of TensorBoard."""
     step, values = 0, Values()
