@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import workbench as wb
+from tests.builders.language_models import conversations, write_lines, write_model
 from tests.builders.recorded_runs import record_run
 from tests.services.killed import kill_at_rename
 from workbench.foundation.errors import RunError
@@ -106,6 +108,7 @@ def test_a_bundle_with_onnx_predicts_what_its_model_does(
     with torch.no_grad():
         expected = bundle.model(inputs).softmax(1).numpy()
     assert answers.probabilities == pytest.approx(expected, abs=1e-4)
+    assert answers.classes is not None
     assert answers.classes.tolist() == [str(each) for each in expected.argmax(1)]
 
 
@@ -264,3 +267,39 @@ def test_an_export_over_a_bundle_that_is_killed_is_completed_by_the_next_command
         is_new = bundle.params == other.params
         assert is_new == (number > 0)
         assert (folder / "weights.safetensors").read_bytes() == expected[is_new]
+
+
+def test_a_bundle_names_the_files_beside_its_data_and_its_model_by_absolute_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is trained again in another folder, where relative paths would lead nowhere."""
+    project = tmp_path / "my project"
+    (project / "tiny llama").mkdir(parents=True)
+    monkeypatch.chdir(project)
+    write_model(project / "tiny llama")
+    write_lines(project / "train.jsonl", conversations(20))
+    write_lines(project / "held out.jsonl", conversations(5))
+    run = wb.sweep(
+        {
+            "model": {"name": "hf", "path": "tiny llama"},
+            "data": {
+                "name": "conversations",
+                "path": "train.jsonl",
+                "validation": "held out.jsonl",
+                "sequence": 64,
+            },
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "search": {"lr": {"choices": [1e-3]}},
+            "training": {"epochs": 1},
+            "budget": {"trials": 1},
+        },
+        store=f"sqlite:///{tmp_path}/store.sqlite",
+        launcher="inline",
+        wait=True,
+    )
+    bundle = run.export(tmp_path / "bundle")
+    written = yaml.safe_load((bundle / "experiment.yaml").read_text())
+    assert (bundle / "code" / written["data"]["path"]).exists()
+    assert written["data"]["validation"] == str(project / "held out.jsonl")
+    assert written["data"]["tokenizer"] == str(project / "tiny llama")
+    assert written["model"]["path"] == str(project / "tiny llama")

@@ -51,6 +51,8 @@ FILES_FOLDER = "files"
 """The folder of a bundle that holds what a train function left in the folder of its trial."""
 MAX_DATA_BYTES = 100 * 2**20
 """Copy data up to this size. Larger data stays in place and is referred to by its absolute path."""
+_OTHER_PATHS = {"data": ("validation", "tokenizer"), "model": ("path",)}
+"""Options that are paths, by the section of the experiment, besides the path of the data."""
 _MAX_LISTED = 20
 _FREE_SPACE = "Free space there, or set the variable TMPDIR to another folder."
 
@@ -195,6 +197,7 @@ def copy_code(
     if experiment.trains_model:
         _copy_weights(experiment, directory, place, contents, kept)
         experiment = _copy_data(experiment, directory, place, kept)
+        experiment = _with_other_paths(experiment, directory)
     elif experiment.links is not None and kept.workdir is not None:
         kept.copy(kept.workdir, place)
         experiment = _copy_linked(experiment, directory, place, contents, kept)
@@ -412,6 +415,25 @@ def _copy_weights(
         else:
             contents.missing_weights.append(path)
     contents.missing_weights += sorted({*weights_of(experiment)} - {*relative_weights(experiment)})
+
+
+def _with_other_paths(experiment: Experiment, directory: Path) -> Experiment:
+    """Refer by absolute paths to what is beside the data: its other files, a pretrained model."""
+    for section, options in _OTHER_PATHS.items():
+        component = getattr(experiment, section)
+        if component is None:
+            continue
+        paths = {
+            name: str((directory / value).resolve())
+            for name in options
+            if isinstance(value := component.options.get(name), str | Path)
+            and not Path(value).is_absolute()
+            and (directory / value).exists()
+        }
+        if paths:
+            changed = {"name": component.name, **component.options, **paths}
+            experiment = experiment.replace(**{section: changed})
+    return experiment
 
 
 def _copy_linked(
