@@ -100,7 +100,7 @@ def test_a_full_disk_is_named_and_no_part_of_the_bundle_stays(
     record_run(shell.folder)
     (disk.path / "mine").mkdir()
     (disk.path / "mine" / "thesis.txt").write_text("years of work")
-    disk.fill(but_bytes=100_000)
+    disk.fill(but_bytes=20_000)
     before = sorted(disk.path.rglob("*"))
 
     code, _, err = shell("export", "last", "--to", str(disk.path / name), "--force")
@@ -119,7 +119,7 @@ def test_a_full_disk_of_temporary_files_is_named_with_the_variable_that_moves_th
     shell: Shell, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_run(shell.folder)
-    disk.fill(but_bytes=100_000)
+    disk.fill(but_bytes=20_000)
     monkeypatch.setattr("tempfile.tempdir", str(disk.path))
 
     code, _, err = shell("export", "last", "--to", str(shell.folder / "best"))

@@ -127,7 +127,7 @@ def test_scores_in_parts_give_the_same_loss_and_gradients(tmp_path, monkeypatch)
     whole.total.backward()
     expected = {name: item.grad.clone() for name, item in model.named_parameters()}
     model.zero_grad()
-    monkeypatch.setattr(folder_models, "_SCORES_AT_ONCE", 320 * 7)
+    monkeypatch.setattr(folder_models, "SCORES_AT_ONCE", 320 * 7)
     parts = model(**inputs)
     parts.total.backward()
     assert parts.total.item() == pytest.approx(whole.total.item(), rel=1e-6)

@@ -291,6 +291,7 @@ def test_a_bundle_names_the_files_beside_its_data_and_its_model_by_absolute_path
             "objectives": [{"metric": "val_loss", "goal": "minimize"}],
             "search": {"lr": {"choices": [1e-3]}},
             "training": {"epochs": 1},
+            "resources": {"advice": "never"},
             "budget": {"trials": 1},
         },
         store=f"sqlite:///{tmp_path}/store.sqlite",
