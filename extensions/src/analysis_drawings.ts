@@ -2,7 +2,7 @@
 import type { AnalysisState, Axis, Objective } from "./analysis_data";
 import { rangeIn, type BrushedAxis } from "./brush";
 import { Curve } from "./curve";
-import type { Dot, Drawing, Line, Tick, Upright } from "./drawing";
+import { NO_DRAWING, type Dot, type Drawing, type Line, type Tick, type Upright } from "./drawing";
 import { formatNumber } from "./format";
 import { css, evenly, goodness } from "./ramps";
 import type { Theme } from "./theme";
@@ -25,17 +25,6 @@ const ABSENT = -0.12;
 const MARGIN = 0.05;
 const CROWD = 300;
 const NUM_TICKS = 4;
-
-const EMPTY: Drawing = {
-  lines: [],
-  band: null,
-  target: null,
-  xTitle: "",
-  yName: "",
-  yRange: null,
-  xKind: "number",
-  logarithmic: false,
-};
 
 export function parallelOf(data: AnalysisState, looks: Looks): Drawing {
   const { theme, matching } = looks;
@@ -76,7 +65,7 @@ export function parallelOf(data: AnalysisState, looks: Looks): Drawing {
   });
   const hasAbsent = data.axes.some((axis) => axis.is_conditional);
   return {
-    ...EMPTY,
+    ...NO_DRAWING,
     lines: [...faint, ...lines, ...marked],
     uprights,
     xRange: [-0.6, axes.length - 0.55],
@@ -121,7 +110,7 @@ function colourAt(axis: Axis, row: number, theme: Theme): string {
 export function sliceOf(data: AnalysisState, axis: Axis, looks: Looks): Drawing {
   const { values, y_range, metric } = data.objectives[0];
   return {
-    ...EMPTY,
+    ...NO_DRAWING,
     dots: dotsOf(data, axis.places, values, looks),
     xTitle: axis.name,
     yName: metric,
@@ -144,7 +133,7 @@ export function pairOf(data: AnalysisState, index: number, kind: "contour" | "ra
   );
   const heat = isContour ? { size: grid.size, pixels: pixelsOf(data, grid.values, grid.size, looks.theme) } : undefined;
   return {
-    ...EMPTY,
+    ...NO_DRAWING,
     dots,
     heat,
     xTitle: x.name,
@@ -189,7 +178,7 @@ export function distributionOf(data: AnalysisState, looks: Looks): Drawing {
   };
   const dots = dotsOf(data, values, data.shares, looks).filter(({ y: share }) => !Number.isNaN(share));
   return {
-    ...EMPTY,
+    ...NO_DRAWING,
     lines: [stair],
     dots: dots.map((dot) => (dot.shape === "disc" ? { ...dot, size: Math.min(dot.size, 3) } : dot)),
     xTitle: title,
@@ -219,7 +208,7 @@ export function courseOf(data: AnalysisState, looks: Looks): Drawing {
     silent: true,
   };
   return {
-    ...EMPTY,
+    ...NO_DRAWING,
     lines: [stair],
     dots: dotsOf(data, data.trials, values, looks),
     xTitle: "Trial",
@@ -250,7 +239,7 @@ export function frontOf(data: AnalysisState, first: number, second: number, look
   const base = baseOf(x, y, theme);
   const rows = [...data.trials.keys()].filter(isFront).sort((one, other) => x.values[one] - x.values[other]);
   return {
-    ...EMPTY,
+    ...NO_DRAWING,
     lines: data.objectives.length === 2 && rows.length > 1 ? [borderOf(rows, x, y, theme)] : [],
     dots: [...dots.filter(({ name }) => !name), ...base, ...dots.filter(({ name }) => name)],
     limits: [

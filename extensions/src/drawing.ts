@@ -106,3 +106,14 @@ export interface Drawing {
   /** Parts from 0 to 1 are written in percent. */
   yKind?: "percent";
 }
+
+export const NO_DRAWING: Drawing = {
+  lines: [],
+  band: null,
+  target: null,
+  xTitle: "",
+  yName: "",
+  yRange: null,
+  xKind: "number",
+  logarithmic: false,
+};

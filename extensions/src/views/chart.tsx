@@ -3,7 +3,7 @@ import { useMemo, useRef } from "preact/hooks";
 import { csvOf, distanceFromBest, drawingOf, drawnOf, isFlat } from "../chart_drawing";
 import { saveFile, type Controller } from "../controller";
 import { counterpartOf } from "../counterpart";
-import type { Drawing } from "../drawing";
+import { NO_DRAWING } from "../drawing";
 import { formatCount, formatMetric, formatNumber } from "../format";
 import type { LinesPlot } from "../plot";
 import type { ChartState, State, ViewState } from "../state";
@@ -21,16 +21,6 @@ interface ChartProps {
 }
 
 const AXES = ["step", "epoch", "time"] as const;
-const NO_DRAWING: Drawing = {
-  lines: [],
-  band: null,
-  target: null,
-  xTitle: "",
-  yName: "",
-  yRange: null,
-  xKind: "number",
-  logarithmic: false,
-};
 
 export function Chart({ controller, throughput = false }: ChartProps) {
   const { chart, view, run, further } = controller.state;

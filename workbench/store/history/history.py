@@ -194,9 +194,11 @@ class History:
         self.chosen_trial: int | None = None  # a label of the run, not an event
         self.drivers: list[DriverStarted] = []
         self.programs: list[ProgramKept] = []
-        self.decided_versions: dict[str, VersionDecided] = {}
-        self.judged_versions: dict[str, VersionJudged] = {}  # what a person decided last
         """The versions of the code that trials have run, oldest first."""
+        self.decided_versions: dict[str, VersionDecided] = {}
+        """The last decision of statistics about a version of the code, by its name."""
+        self.judged_versions: dict[str, VersionJudged] = {}
+        """What a person decided last about a version of the code, by its name."""
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
         self.advice_budget_s: float | None = None
