@@ -147,3 +147,78 @@ def test_several_rows_of_one_time_are_refused(tmp_path):
 def test_parts_that_leave_nothing_for_train_are_refused():
     with pytest.raises(ExperimentError, match="nothing is left for train"):
         load("series", {"validation_fraction": 0.6, "test_fraction": 0.4})
+
+
+def test_columns_known_in_advance_are_read_in_the_rows_that_are_forecast(tmp_path):
+    write(tmp_path / "sales.csv")
+    given = options(tmp_path / "sales.csv", known=["rain"])
+    data, reading = load("series", given), SeriesOptions(**given).reading(seed=0)
+    assert reading.array_columns == ("sold", "rain", "rain +3")
+    for split in (data.train, data.validation, data.test):
+        assert split is not None
+        inputs, targets = split.batch(np.arange(len(split)))
+        wanted = (targets * reading.target_scale + reading.target_mean)[:, -1]
+        later = inputs[:, -1, 2] * reading.scale[2] + reading.mean[2]
+        # Rain is 1,000 more than the number of the row, and the last forecast is of the last row.
+        np.testing.assert_allclose(later, wanted + 1000.0, atol=1e-2)
+
+    with pytest.raises(ExperimentError, match="at least the horizon, 3"):
+        load("series", {**given, "lookback": 2})
+
+
+def test_windows_never_mix_groups_and_each_group_is_divided_by_time(tmp_path):
+    frame = write(tmp_path / "sales.csv")
+    south = frame.assign(shop="south", sold=frame["sold"] + 500.0)
+    mixed = pd.concat([frame, south]).sample(frac=1.0, random_state=0)
+    mixed.to_csv(tmp_path / "shops.csv", index=False)
+    given = options(tmp_path / "shops.csv", group="shop", columns=["sold"])
+    data, reading = load("series", given), SeriesOptions(**given).reading(seed=0)
+    rows = {}
+    for part, split in (("train", data.train), ("validation", data.validation)):
+        inputs, targets = split.batch(np.arange(len(split)))
+        sold = inputs[:, :, 0] * reading.scale[0] + reading.mean[0]
+        wanted = targets * reading.target_scale + reading.target_mean
+        # Successive rows differ by 1, and the groups by 500.
+        np.testing.assert_allclose(
+            np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=1e-3
+        )
+        rows[part] = {round(float(value)) for value in wanted.ravel()}
+    assert rows["train"] == {*range(5, 42), *range(505, 542)}
+    assert rows["validation"] == {*range(42, 54), *range(542, 554)}
+
+
+def test_a_group_that_is_too_short_is_named(tmp_path):
+    frame = write(tmp_path / "sales.csv")
+    frame.loc[50:, "shop"] = "kiosk"
+    frame.to_csv(tmp_path / "shops.csv", index=False)
+    with pytest.raises(DataError, match="in the group 'kiosk', the rows of train"):
+        load("series", options(tmp_path / "shops.csv", group="shop"))
+
+
+def test_the_note_compares_with_forecasts_without_a_model_in_the_unit_of_the_target(tmp_path):
+    rows = np.arange(400)
+    wave = pd.DataFrame({"load": 100.0 + 10.0 * (rows % 6)})
+    wave.to_csv(tmp_path / "wave.csv", index=False)
+    given = {"path": str(tmp_path / "wave.csv"), "lookback": 24, "horizon": 6, "unit": "MW"}
+    made = SeriesOptions(**given)
+    (note,) = made.notes()
+    # The next six values are a permutation of the wave. Seen from its value v, they are off by
+    # the mean of |v - w|, whose mean over v is 350 / 18.
+    assert note.startswith("Repeating the last value has a mean absolute error of 19.4")
+    assert "MW, and repeating the last 6 values one of 0." in note
+    data = load("series", given)
+    assert data.target_scale == pytest.approx(wave["load"][:280].std(ddof=0))
+    assert made.reading(seed=0).unit == "MW"
+
+
+def test_normalisation_changes_inputs_only(tmp_path):
+    write(tmp_path / "sales.csv")
+    plain, ranged = (
+        load("series", options(tmp_path / "sales.csv", normalisation=how))
+        for how in ("standard", "range")
+    )
+    every = np.arange(len(plain.train))
+    (first, same), (second, targets) = plain.train.batch(every), ranged.train.batch(every)
+    np.testing.assert_array_equal(same, targets)
+    assert not np.allclose(first, second)
+    assert (second.min(), second.max()) == (pytest.approx(-1.0), pytest.approx(1.0, abs=0.2))

@@ -7,16 +7,19 @@ Tensors, devices and models belong to `training` and `models`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import JsonValue
 
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import Datasets, Split
 from workbench.experiment.components import Component
 from workbench.experiment.metric_declarations import Task
+from workbench.experiment.searched_fields import DATA_PREFIX, data_params
 from workbench.foundation.artifacts import is_url
-from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.foundation.errors import DataError, ExperimentError, WorkbenchError
 from workbench.foundation.registry import Registry, load_object
 
 if TYPE_CHECKING:
@@ -28,10 +31,12 @@ __all__ = [
     "Split",
     "check_options",
     "check_path",
+    "check_searched_option",
     "load",
     "notes_of",
     "summary_of",
     "task_of",
+    "with_searched_options",
 ]
 
 DATASETS = Registry(
@@ -66,6 +71,66 @@ def check_options(name: str, options: Mapping[str, Any]) -> DatasetOptions:
     """
     kind: type[DatasetOptions] = DATASETS.load(name, field="data")
     return kind.parse(options, name=name)
+
+
+def with_searched_options(data: Component, params: Mapping[str, JsonValue]) -> Component:
+    """Return the data of a trial, with the searched options in place.
+
+    Args:
+        data: The data of the experiment.
+        params: The configuration of the trial.
+    """
+    searched = {
+        name.removeprefix(DATA_PREFIX): value for name, value in data_params(params).items()
+    }
+    if not searched:
+        return data
+    needed: dict[str, JsonValue] = {}
+    if not data.is_reference:
+        kind: type[DatasetOptions] = DATASETS.load(data.name, field="data")
+        for option in searched:
+            needed |= kind.searchable.get(option, {})
+    return data.model_copy(update={"options": {**needed, **data.options, **searched}})
+
+
+def check_searched_option(data: Component, option: str, values: Iterable[object]) -> None:
+    """Reject an option of the data that trials cannot differ in, and values that it cannot have.
+
+    Args:
+        data: The data of an experiment.
+        option: The searched option.
+        values: Values to check.
+
+    Raises:
+        ExperimentError: If the option is also set or unknown, if trials would be scored on other
+            samples or in another unit, or if a value is not allowed.
+    """
+    field = f"search.data.{option}"
+    if option in data.options:
+        raise ExperimentError(
+            f"data.{option} is both set to {data.options[option]!r} and searched",
+            field=field,
+            next_step="Remove one of the two.",
+        )
+    if data.is_reference:  # its samples are compared when a trial loads them
+        return
+    kind: type[DatasetOptions] = DATASETS.load(data.name, field="data")
+    searchable = list(kind.searchable) or "no options"
+    if option not in kind.model_fields:
+        raise ExperimentError(f"{data.name} has no such option", field=field, allowed=searchable)
+    if option not in kind.searchable:
+        raise ExperimentError(
+            f"with another {option}, trials would be scored on other samples or in another unit, so"
+            " they could not be compared",
+            field=field,
+            allowed=searchable,
+            next_step=f"Set data.{option}, and start a run for each value.",
+        )
+    for value in values:
+        try:
+            kind.parse({**data.options, option: value}, name=data.name)
+        except ExperimentError as error:
+            raise error.about(field) from error
 
 
 def check_path(name: str, path: str) -> None:

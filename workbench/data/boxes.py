@@ -32,6 +32,8 @@ class BoxesOptions(SceneOptions):
     noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
     """
 
+    searchable = {"size": {}, "channels": {}}
+
     def find_task(self) -> Task:
         """Return the task, as DatasetOptions.find_task does."""
         return "detection"

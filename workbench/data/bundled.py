@@ -14,15 +14,25 @@ from pydantic import Field
 
 from workbench.data.cache import Cached, cached
 from workbench.data.columns import Column
-from workbench.data.options import DatasetOptions, held_out_field
+from workbench.data.options import DatasetOptions, held_out_field, normalisation_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, moments, split_in_three, standardise
+from workbench.data.splits import (
+    ArraySplit,
+    Datasets,
+    Normalisation,
+    moments,
+    split_in_three,
+    standardise,
+)
 from workbench.experiment.metric_declarations import Task
 
 
 class BundledOptions(DatasetOptions):
     """The options that both data sets share."""
 
+    searchable = {"normalisation": {}}
+
+    normalisation: Normalisation = normalisation_field()
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of each class that is held out."
     )
@@ -44,7 +54,7 @@ class BundledOptions(DatasetOptions):
         """Divide and standardise samples."""
         targets = made.arrays["targets"]
         train, validation, test = self._split(made.arrays, seed)
-        inputs = standardise(made.arrays["inputs"], train, axis=axis)
+        inputs = standardise(made.arrays["inputs"], train, axis=axis, how=self.normalisation)
         return Datasets(
             name=name,
             task="classification",
@@ -74,7 +84,7 @@ class DigitsOptions(BundledOptions):
         made = _read_digits().arrays
         inputs, train = made["inputs"], self._split(made, seed)[0]
         indices = some_of(len(train))
-        mean, deviation = moments(inputs, train, axis=None)
+        mean, deviation = moments(inputs, train, axis=None, how=self.normalisation)
         return Reading(
             {"inputs": inputs[train[indices]]}, indices, mean=float(mean), scale=float(deviation)
         )
@@ -96,7 +106,7 @@ class BreastCancerOptions(BundledOptions):
         made = _read_breast_cancer().arrays
         inputs, train = made["inputs"], self._split(made, seed)[0]
         indices = some_of(len(train))
-        means, deviations = moments(inputs, train, axis=0)
+        means, deviations = moments(inputs, train, axis=0, how=self.normalisation)
         names = [str(name) for name in bunch["feature_names"]]
         columns = tuple(
             Column(name, "number", float(mean), float(deviation))

@@ -22,9 +22,8 @@ from workbench.data.batches import Groups, epoch_indices
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.chat_records import Conversation, read_conversations
 from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens, tokenizer_files
-from workbench.data.masks import IGNORED
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
-from workbench.data.splits import Datasets
+from workbench.data.splits import IGNORED, Datasets
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import format_count

@@ -201,6 +201,7 @@ class ImagesOptions(DatasetOptions):
     """
 
     reads_urls = True
+    searchable = {"size": {}, "channels": {}}
 
     path: str | Path = Field(description="The folder, or its URL, such as `s3://bucket/images`.")
     size: int = Field(64, ge=8, le=1024, description="Height and width in pixels.")

@@ -46,6 +46,12 @@ class LabelledTextOptions(DatasetOptions):
     of each is its package.
     """
 
+    searchable = {
+        "context": {},
+        "vocabulary": {},
+        "tokenizer": {},
+    }
+
     path: Path | None = Field(
         None,
         description=(

@@ -17,12 +17,10 @@ from workbench.data.images import ENDINGS, paired_files
 from workbench.data.options import existing_path
 from workbench.data.pixels import check_headers
 from workbench.data.scenes import SceneOptions, load_scenes
-from workbench.data.splits import ArraySplit, Datasets, Split, split_in_three
+from workbench.data.splits import IGNORED, ArraySplit, Datasets, Split, split_in_three
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 
-IGNORED = -100
-"""The class of a pixel that losses and metrics ignore."""
 _UNKNOWN_PIXEL = 255
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from typing_extensions import Self
 
 from workbench.data.reading import Reading
@@ -34,6 +34,17 @@ def held_out_field() -> Any:
     )
 
 
+def normalisation_field() -> Any:
+    """Return the field of how inputs are shifted and scaled, as `splits.moments` does it."""
+    return Field(
+        "standard",
+        description=(
+            "Scale the inputs by statistics of train: standard (mean 0, deviation 1), robust (by"
+            " quartiles, so that outliers count less), range (-1 to 1), or none."
+        ),
+    )
+
+
 class DatasetOptions(BaseModel, ABC):
     """Options of a named data set, which also load it."""
 
@@ -41,6 +52,11 @@ class DatasetOptions(BaseModel, ABC):
 
     reads_urls: ClassVar[bool] = False
     """Whether `path` may be a URL."""
+    searchable: ClassVar[Mapping[str, Mapping[str, JsonValue]]] = {}
+    """The options that may differ between trials, each with options that are then set.
+
+    With these, all trials are scored on the same samples and in the same unit.
+    """
 
     @model_validator(mode="after")
     def _check_fractions(self) -> Self:

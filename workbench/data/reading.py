@@ -35,6 +35,7 @@ class Reading:
         tokens: How a text becomes token ids, or None if users have token ids.
         target: The name of the target.
         targets: The names of the predicted numbers if there are several.
+        unit: The unit of the target in words, or None if it is not known.
         target_mean: Added to predicted numbers after scaling: one number, or one each.
         target_scale: The factor of predicted numbers: one number, or one each.
         is_image: Whether a sample is the pixels of an image file, from 0 to 255, the channels
@@ -51,6 +52,7 @@ class Reading:
     tokens: TokenKind | None = None
     target: str | None = None
     targets: tuple[str, ...] = ()
+    unit: str | None = None
     target_mean: float | np.ndarray = 0.0
     target_scale: float | np.ndarray = 1.0
     is_image: bool = False

@@ -1,12 +1,13 @@
 """Time series as windows: rows of a table in the order of time, each with the values that follow.
 
 The table is divided by time, so validation and test come after everything that is trained with. A
-forecast uses `lookback` rows of all columns for the next `horizon` rows of some of them.
+forecast uses `lookback` rows of all columns for the next `horizon` rows of some of them. A table
+may hold several series, one for each group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,29 +17,41 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.data.dates import ISO, as_times, date_format_of
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.options import DatasetOptions, existing_path, normalisation_field
 from workbench.data.plain_frames import column_of
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import Datasets, divisor
+from workbench.data.splits import Datasets, Normalisation, moments
 from workbench.data.table_files import check_columns, read_columns, read_table
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, ExperimentError
+from workbench.foundation.formatting import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _NUM_HOURS = 4_000
 _SIMULATED = ("load", "temperature")
+_MAX_SEASONS = 200
+_NUM_COMPARED, _NUM_JUDGED = 100_000, 2_000_000
+"""The most numbers by which a season is chosen, and by which it is judged."""
+_USUAL_SEASONS = (7, 12, 24, 48, 52, 96, 144, 168, 288, 336, 365, 1440)
+"""Rows of a day, a week or a year, for lookbacks in which not every season is tried."""
 
 
 class SeriesOptions(DatasetOptions):
     """A table whose rows are points in time, to forecast the next values of some columns.
 
     Rows are sorted by the column `time`. The last rows are the test part and the rows before them
-    validation, so no forecast value was trained with. Columns are standardised with the train
-    rows, and a missing value becomes the last known one. Without a path, the series is the hourly
-    electric load of a simulated town.
+    validation, so no forecast value was trained with. If there are groups, this holds for the rows
+    of each. Columns are standardised with the train rows, and a missing value becomes the last
+    known one. Without a path, the series is the hourly electric load of a simulated town.
     """
+
+    searchable = {
+        "lookback": {},
+        "stride": {},
+        "normalisation": {},
+    }
 
     path: Path | None = Field(
         None,
@@ -58,6 +71,26 @@ class SeriesOptions(DatasetOptions):
     columns: tuple[str, ...] = Field(
         (), description="The columns to forecast from. By default, all columns of numbers."
     )
+    known: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Columns that are known in advance, such as holidays or prices. A forecast also reads"
+            " their values in the rows that it forecasts."
+        ),
+        json_schema_extra={"column_of": "path"},
+    )
+    group: str | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "The column that tells several series apart, such as shops. No forecast mixes them."
+        ),
+        json_schema_extra={"column_of": "path"},
+    )
+    unit: str | None = Field(
+        None, min_length=1, description="The unit of the targets, such as kWh, for people."
+    )
+    normalisation: Normalisation = normalisation_field()
     lookback: int = Field(48, ge=1, le=65_536, description="Rows that a forecast is made from.")
     horizon: int = Field(12, ge=1, le=4_096, description="Rows that are forecast.")
     stride: int = Field(1, ge=1, description="Rows from one window of train to the next.")
@@ -76,8 +109,17 @@ class SeriesOptions(DatasetOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.path is None and self.time is not None:
-            raise ExperimentError("needs a table", field="time", next_step="Set path to a file.")
+        for option in ("time", "group"):
+            if self.path is None and getattr(self, option) is not None:
+                raise ExperimentError(
+                    "needs a table", field=option, next_step="Set path to a file."
+                )
+        if self.known and self.lookback < self.horizon:
+            raise ExperimentError(
+                "the values that are known in advance are read with the rows of lookback",
+                field="lookback",
+                allowed=f"at least the horizon, {self.horizon}",
+            )
         return self
 
     def find_task(self) -> Task:
@@ -88,10 +130,12 @@ class SeriesOptions(DatasetOptions):
         """Read the table and cut it into windows. The seed changes nothing."""
         made = self._read()
         values = ((made.values - made.mean) / made.scale).astype(np.float32)
+        targets = ((made.targets - made.target_mean) / made.target_scale).astype(np.float32)
         parts = {
-            part: WindowSplit(values, starts, self.lookback, self.horizon, made.num_targets)
+            part: WindowSplit(values, targets, starts, self.lookback, self.horizon)
             for part, starts in made.starts.items()
         }
+        num_targets = targets.shape[1]
         return Datasets(
             name="series",
             task="regression",
@@ -99,8 +143,9 @@ class SeriesOptions(DatasetOptions):
             validation=parts["validation"],
             test=parts.get("test"),
             input_shape=(self.lookback, values.shape[1]),
-            num_outputs=self.horizon * made.num_targets,
-            target_shape=(self.horizon, made.num_targets),
+            num_outputs=self.horizon * num_targets,
+            target_shape=(self.horizon, num_targets),
+            target_scale=made.unit_scale,
         )
 
     def reading(self, *, seed: int) -> Reading:
@@ -108,8 +153,8 @@ class SeriesOptions(DatasetOptions):
         made = self._read()
         starts = made.starts["train"]
         indices = some_of(min(len(starts), 500))
-        windows = WindowSplit(made.values, starts, self.lookback, self.horizon, made.num_targets)
-        targets = made.names[: made.num_targets]
+        windows = WindowSplit(made.values, made.targets, starts, self.lookback, self.horizon)
+        targets = made.names[: made.targets.shape[1]]
         return Reading(
             {"inputs": windows.batch(indices)[0]},
             indices,
@@ -119,9 +164,24 @@ class SeriesOptions(DatasetOptions):
             targets=tuple(
                 f"{name} +{step}" for step in range(1, self.horizon + 1) for name in targets
             ),
-            target_mean=np.tile(made.mean[: made.num_targets], self.horizon),
-            target_scale=np.tile(made.scale[: made.num_targets], self.horizon),
+            target_mean=np.tile(made.target_mean, self.horizon),
+            target_scale=np.tile(made.target_scale, self.horizon),
+            unit=self.unit,
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how far off forecasts without a model are, in the unit of the reported errors."""
+        made = self._read()
+        unit = "standard deviations"
+        if made.targets.shape[1] == 1:
+            unit = self.unit or f"units of {made.names[0]}"
+        errors = made.naive_errors(self.lookback, self.horizon)
+        last = format_number(errors.pop(1))
+        note = f"Repeating the last value has a mean absolute error of {last} {unit}"
+        if errors:
+            season, error = min(errors.items(), key=lambda item: item[1])
+            note += f", and repeating the last {season} values one of {format_number(error)}"
+        return (f"{note}. A model should be better on the same validation rows.",)
 
     def check_source(self) -> None:
         """Reject a table without the columns in the options."""
@@ -132,20 +192,78 @@ class SeriesOptions(DatasetOptions):
         table = _simulate() if self.path is None else read_table(existing_path(self.path))
         table = table.rename(columns=str)
         targets, names = self._names(table)
-        if self.time is not None:
-            table = table.iloc[np.argsort(_times(table, self.time), kind="stable")]
-        values = np.stack([_numbers(table, name) for name in names], axis=1)
-        num_train, starts = self._starts(len(values))
-        values = _filled(values, num_train)
-        known = values[:num_train]
-        mean = known.mean(axis=0)
-        return _Series(names, len(targets), values, mean, divisor(mean, known.std(axis=0)), starts)
+        parts: list[np.ndarray] = []
+        starts: dict[str, list[np.ndarray]] = {}
+        known: list[np.ndarray] = []
+        num_before = 0
+        for name, rows in self._groups(table):
+            if self.time is not None:
+                rows = rows.iloc[np.argsort(_times(rows, self.time), kind="stable")]
+            values = np.stack([_numbers(rows, column) for column in names], axis=1)
+            num_train, of_group = self._starts_of(name, len(values))
+            values = _filled(values, num_train)
+            # The known value of `horizon` rows later stands in each row. A window never reaches
+            # the last rows, for which there is none.
+            places = [names.index(column) for column in self.known]
+            later = np.roll(values[:, places], -self.horizon, axis=0)
+            parts.append(np.concatenate([values, later], axis=1))
+            known.append(np.arange(num_before, num_before + num_train))
+            for part, first_rows in of_group.items():
+                starts.setdefault(part, []).append(num_before + first_rows)
+            num_before += len(values)
+        values, train = np.concatenate(parts), np.concatenate(known)
+        mean, scale = moments(values, train, axis=0, how=self.normalisation)
+        wanted = values[:, : len(targets)]
+        target_mean, target_scale = moments(wanted, train, axis=0)
+        return _Series(
+            (*names, *(f"{name} +{self.horizon}" for name in self.known)),
+            values,
+            mean,
+            scale,
+            wanted,
+            target_mean,
+            target_scale,
+            {part: np.concatenate(of_groups) for part, of_groups in starts.items()},
+        )
+
+    def _groups(self, table: pd.DataFrame) -> Iterator[tuple[str | None, pd.DataFrame]]:
+        """Yield the rows of each series with its name, in the order of the table."""
+        if self.group is None:
+            yield None, table
+            return
+        of_row = column_of(table, self.group)
+        if bool(of_row.isna().any()):
+            raise DataError(
+                f"some rows have no {self.group!r}",
+                field="data.group",
+                next_step="Fill it in, or remove these rows.",
+            )
+        for name, rows in table.groupby(of_row.to_numpy(), sort=False):
+            yield str(name), rows
+
+    def _starts_of(self, group: str | None, num_rows: int) -> tuple[int, dict[str, np.ndarray]]:
+        try:
+            return self._starts(num_rows)
+        except DataError as error:
+            if group is None:
+                raise
+            raise DataError(
+                f"in the group {group!r}, {error.problem}",
+                field=error.field,
+                allowed=error.allowed,
+                next_step=error.next_step,
+            ) from error
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
-        columns: dict[str, Iterable[str]] = {"targets": self.targets, "columns": self.columns}
-        if self.time is not None:
-            columns["time"] = [self.time]
+        columns: dict[str, Iterable[str]] = {
+            "targets": self.targets,
+            "columns": self.columns,
+            "known": self.known,
+        }
+        for option in ("time", "group"):
+            if (name := getattr(self, option)) is not None:
+                columns[option] = [name]
         return columns
 
     def _names(self, table: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -157,9 +275,11 @@ class SeriesOptions(DatasetOptions):
         used = list(self.columns) or [
             name
             for name in names
-            if name != self.time and types.is_numeric_dtype(column_of(table, name))
+            if name not in (self.time, self.group)
+            and types.is_numeric_dtype(column_of(table, name))
         ]
-        targets = self.targets or tuple(used)
+        used += [name for name in self.known if name not in used]
+        targets = self.targets or tuple(name for name in used if name not in self.known)
         if not targets:
             raise DataError("no column holds numbers", field="data.path")
         return targets, (*targets, *(name for name in used if name not in targets))
@@ -194,14 +314,57 @@ class SeriesOptions(DatasetOptions):
 
 @dataclass(frozen=True)
 class _Series:
-    """A table as numbers, (rows, columns) with those to forecast first, and the first rows."""
+    """A table as numbers, the rows of a group in order.
+
+    Attributes:
+        names: The columns of `values`, those to forecast first.
+        values: (rows, columns).
+        mean: What is subtracted from the columns of inputs.
+        scale: What they are divided by.
+        targets: (rows, targets).
+        target_mean: The mean of each target in train.
+        target_scale: Its standard deviation.
+        starts: The first row of each forecast, by part.
+    """
 
     names: tuple[str, ...]
-    num_targets: int
     values: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
+    targets: np.ndarray
+    target_mean: np.ndarray
+    target_scale: np.ndarray
     starts: dict[str, np.ndarray]
+
+    @property
+    def unit_scale(self) -> float:
+        """The factor from standardised errors to the unit of the target, 1 for several targets."""
+        return float(self.target_scale[0]) if len(self.target_scale) == 1 else 1.0
+
+    def naive_errors(self, lookback: int, horizon: int) -> dict[int, float]:
+        """Return the mean absolute validation error of repeating the last values, by their number.
+
+        These are the last value, and the season of at most `lookback` values with the least error
+        on train. Errors are in the unit of the reported ones.
+
+        Args:
+            lookback: Rows that a forecast is made from.
+            horizon: Rows that are forecast.
+        """
+        values = (self.targets - self.target_mean) / self.target_scale * self.unit_scale
+
+        def error(part: str, season: int, most: int) -> float:
+            starts = self.starts[part]
+            spread = np.linspace(0, len(starts) - 1, min(len(starts), max(1, most // horizon)))
+            chosen = starts[spread.astype(np.int64)][:, None]
+            same = chosen - season + np.arange(horizon) % season
+            return float(np.abs(values[chosen + np.arange(horizon)] - values[same]).mean())
+
+        seasons = range(2, lookback + 1)
+        if len(seasons) > _MAX_SEASONS:
+            seasons = [season for season in _USUAL_SEASONS if season <= lookback]
+        best = min(seasons, key=lambda season: error("train", season, _NUM_COMPARED), default=1)
+        return {season: error("validation", season, _NUM_JUDGED) for season in (1, best)}
 
 
 @dataclass(frozen=True)
@@ -209,18 +372,18 @@ class WindowSplit:
     """Windows on rows in the order of time.
 
     Attributes:
-        values: (rows, columns), the columns to forecast first.
+        values: (rows, columns), what a forecast is made from.
+        targets: (rows, targets), what is forecast.
         starts: The first row that each sample forecasts.
         lookback: Rows of a sample, which end before that row.
         horizon: Rows that it forecasts.
-        num_targets: Columns that it forecasts.
     """
 
     values: np.ndarray = field(repr=False)
+    targets: np.ndarray = field(repr=False)
     starts: np.ndarray = field(repr=False)
     lookback: int
     horizon: int
-    num_targets: int
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -229,7 +392,7 @@ class WindowSplit:
         """Return (batch, lookback, columns) and (batch, horizon * targets), row by row."""
         starts = self.starts[np.asarray(indices)][:, None]
         inputs = self.values[starts + np.arange(-self.lookback, 0)]
-        targets = self.values[starts + np.arange(self.horizon), : self.num_targets]
+        targets = self.targets[starts + np.arange(self.horizon)]
         return inputs, targets.reshape(len(inputs), -1)
 
 
@@ -264,7 +427,10 @@ def _times(table: pd.DataFrame, name: str) -> np.ndarray:
         raise DataError(
             f"several rows have the same {name!r}",
             field="data.time",
-            next_step="Write one row for each time, and give each series its own column.",
+            next_step=(
+                "Write one row for each time, or set data.group to the column that tells several"
+                " series apart."
+            ),
         )
     return times
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 
 _MANY_ROWS = 2_000
+IGNORED = -100
+"""The class of pixels and tokens that losses and metrics ignore."""
 
 
 class Split(Protocol):
@@ -96,20 +98,31 @@ class TokenSplit:
         context: Tokens in a window.
         stride: Tokens from the start of a window to the start of the next. `context` visits each
             token once.
+        is_whole: Whether the last window ends with the text. It then overlaps the one before it,
+            and tokens that this one predicts are no targets again.
     """
 
     tokens: np.ndarray = field(repr=False)
     context: int
     stride: int
+    is_whole: bool = False
 
     def __len__(self) -> int:
-        return max(0, (len(self.tokens) - 1 - self.context) // self.stride + 1)
+        num_left = len(self.tokens) - 1 - self.context
+        if num_left < 0:
+            return 0
+        if self.is_whole:
+            return math.ceil(num_left / self.stride) + 1
+        return num_left // self.stride + 1
 
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (batch, context) inputs and targets as int64."""
-        positions = np.asarray(indices)[:, None] * self.stride + np.arange(self.context + 1)
-        windows = self.tokens[positions].astype(np.int64)
-        return windows[:, :-1], windows[:, 1:]
+        wanted = np.asarray(indices)[:, None] * self.stride
+        starts = np.minimum(wanted, len(self.tokens) - 1 - self.context)
+        places = np.arange(self.context)
+        windows = self.tokens[starts + np.arange(self.context + 1)].astype(np.int64)
+        targets = np.where(places < wanted - starts, IGNORED, windows[:, 1:])
+        return windows[:, :-1], targets
 
 
 @dataclass(frozen=True)
@@ -182,6 +195,8 @@ class Datasets:
         owners: The client of each sample of train and of validation, by number from 0, if the data
             have clients.
         target_scale: The divisor of the numbers to predict, in their unit, or 1 if they keep it.
+        bytes_per_target: Bytes of text of each validated target on average, in UTF-8, or None if
+            targets are not text.
         loading: What DataLoaders of the user's state about train, validation and test, by part.
     """
 
@@ -198,6 +213,7 @@ class Datasets:
     token_names: tuple[str, ...] = field(default=(), repr=False)
     owners: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     target_scale: float = 1.0
+    bytes_per_target: float | None = None
     loading: Mapping[str, LoaderArguments] = field(default_factory=dict, repr=False)
 
     @property
@@ -287,31 +303,64 @@ def split_in_three(
     return np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2)
 
 
+Normalisation: TypeAlias = Literal["standard", "robust", "range", "none"]
+"""How inputs are shifted and scaled by statistics of the train samples."""
+_QUARTERS = (0.25, 0.5, 0.75)
+_QUARTILES_OF_NORMAL = 1.3489795
+"""The distance of the quartiles of a normal distribution, in standard deviations."""
+
+
 def standardise(
-    inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None
+    inputs: np.ndarray,
+    train: np.ndarray,
+    *,
+    axis: int | tuple[int, ...] | None,
+    how: Normalisation = "standard",
 ) -> np.ndarray:
-    """Shift and scale by the mean and standard deviation of the train samples.
+    """Shift and scale by statistics of the train samples, such as their mean and deviation.
 
     Args:
         inputs: All samples, batch first.
         train: Sample numbers of the train split.
         axis: Axes to take the mean over: 0 for each feature by itself, None for all numbers
             together.
+        how: The statistics, as `moments` returns them.
 
     Returns:
         The samples as float32. A feature that is constant in train becomes 0 there.
     """
-    mean, scale = moments(inputs, train, axis=axis)
+    mean, scale = moments(inputs, train, axis=axis, how=how)
     return ((inputs - mean) / scale).astype(np.float32)
 
 
 def moments(
-    inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None
+    inputs: np.ndarray,
+    train: np.ndarray,
+    *,
+    axis: int | tuple[int, ...] | None,
+    how: Normalisation = "standard",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `standardise` subtracts and what it divides by, with the same arguments."""
+    """Return what `standardise` subtracts and what it divides by, with the same arguments.
+
+    These are mean and standard deviation, or median and quartile distance divided by 1.349 (robust,
+    the same for a normal distribution), or middle and half of the range, or 0 and 1 (none).
+
+    Example:
+        >>> moments(np.array([0.0, 1.0, 4.0]), np.arange(3), axis=None, how="range")
+        (array(2.), array(2.))
+    """
     known = inputs[train].astype(np.float64)
-    mean, deviation = np.asarray(known.mean(axis=axis)), np.asarray(known.std(axis=axis))
-    return mean, divisor(mean, deviation)
+    if how == "range":
+        low, high = np.asarray(known.min(axis=axis)), np.asarray(known.max(axis=axis))
+        middle, spread = (high + low) / 2, (high - low) / 2
+    elif how == "robust":
+        first, middle, third = (np.asarray(part) for part in np.quantile(known, _QUARTERS, axis))
+        spread = (third - first) / _QUARTILES_OF_NORMAL
+    else:
+        middle, spread = np.asarray(known.mean(axis=axis)), np.asarray(known.std(axis=axis))
+    if how == "none":
+        return np.zeros_like(middle), np.ones_like(spread)
+    return middle, divisor(middle, spread)
 
 
 def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

@@ -65,6 +65,8 @@ class TableOptions(DatasetOptions):
     rank of its frequency.
     """
 
+    searchable = {"max_categories": {}}
+
     path: Path = Field(
         description="A .csv, .tsv or .parquet file. Text may be compressed (.csv.gz)."
     )

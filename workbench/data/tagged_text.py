@@ -40,6 +40,8 @@ class TaggedTextOptions(DatasetOptions):
     roles of names: parameter, method, module, ...
     """
 
+    searchable = {"vocabulary": {}}
+
     path: Path | None = Field(
         None, description="A file of tokens and tags. By default, Python source."
     )

@@ -25,6 +25,11 @@ class TextOptions(DatasetOptions):
     window of validation overlaps one of train.
     """
 
+    searchable = {
+        "context": {"score_all": True},
+        "stride": {},
+    }
+
     path: Path | None = Field(
         None, description="A text file or a folder of them. By default, Python's standard library."
     )
@@ -40,6 +45,13 @@ class TextOptions(DatasetOptions):
     max_characters: int = Field(1_000_000, ge=4, description="Characters that are read.")
     validation_fraction: float = Field(
         0.1, gt=0.0, lt=1.0, description="Share of the text that is held out."
+    )
+    score_all: bool = Field(
+        False,
+        description=(
+            "Score all held-out characters, also those after the last whole window. This is set if"
+            " the context is searched, so that all trials are scored on the same text."
+        ),
     )
     test_fraction: float = held_out_field()
 
@@ -71,8 +83,8 @@ class TextOptions(DatasetOptions):
         end = len(tokens) - round(len(tokens) * self.test_fraction)
         num_train = round(len(tokens) * (1 - self.validation_fraction - self.test_fraction))
         train = TokenSplit(tokens[:num_train], self.context, self.stride or self.context)
-        validation = TokenSplit(tokens[num_train:end], self.context, self.context)
-        test = TokenSplit(tokens[end:], self.context, self.context)
+        validation = self._scored(tokens[num_train:end])
+        test = self._scored(tokens[end:])
         for part, split in (("train", train), ("validation", validation), ("test", test)):
             if not len(split) and (part != "test" or self.test_fraction):
                 raise DataError(
@@ -94,7 +106,11 @@ class TextOptions(DatasetOptions):
             num_outputs=len(vocabulary),
             vocabulary_size=len(vocabulary),
             class_names=vocabulary,
+            bytes_per_target=_bytes_per_target(validation, vocabulary),
         )
+
+    def _scored(self, tokens: np.ndarray) -> TokenSplit:
+        return TokenSplit(tokens, self.context, self.context, self.score_all)
 
     def reading(self, *, seed: int) -> Reading:
         """Return the characters of the token ids, as DatasetOptions.reading does."""
@@ -114,6 +130,13 @@ class TextOptions(DatasetOptions):
                 f"{path} holds no file that matches {self.pattern!r}", field="data.path"
             )
         return files
+
+
+def _bytes_per_target(split: TokenSplit, vocabulary: tuple[str, ...]) -> float:
+    """Return the bytes of the characters that a split predicts, on average."""
+    end = len(split.tokens) if split.is_whole else len(split) * split.context + 1
+    num_bytes = np.array([len(character.encode()) for character in vocabulary])
+    return float(num_bytes[split.tokens[1:end]].mean())
 
 
 def _encode(files: list[Path], max_characters: int) -> Cached:

@@ -329,7 +329,8 @@ def output_of(
             targets = reading.targets
         if shape == (1,):
             shape = ()
-        return Output(name="values", kind="values", shape=shape, targets=targets)
+        unit = None if reading is None else reading.unit
+        return Output(name="values", kind="values", shape=shape, targets=targets, unit=unit)
     return Output(name="outputs", kind="outputs", shape=shape)
 
 

@@ -112,6 +112,7 @@ METRICS = (
     ),
     Metric("huber", "minimize", "", _NUMBERS, loss="losses:huber"),
     Metric("perplexity", "minimize", "", _CLASSES, "metrics:PERPLEXITY"),
+    Metric("bits_per_byte", "minimize", "", ("language_model",), "metrics:BITS_PER_BYTE"),
     Metric("macro_f1", "maximize", "share", _CLASSES, "metrics:MACRO_F1"),
     Metric("balanced_accuracy", "maximize", "share", _CLASSES, "metrics:BALANCED_ACCURACY"),
     Metric("roc_auc", "maximize", "share", ("classification",), "metrics:ROC_AUC"),

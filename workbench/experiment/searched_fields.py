@@ -1,7 +1,7 @@
-"""Searched parameters that replace settings of the training and the plan.
+"""Searched parameters that replace settings of the training and the plan, and options of the data.
 
-`lr` replaces `training.lr`, and `adapter.rank` replaces one option of `training.adapter`. Planning
-fills in the values of each trial.
+`lr` replaces `training.lr`, `adapter.rank` replaces one option of `training.adapter`, and
+`data.size` replaces the option `size` of the data. Planning fills in the values of each trial.
 """
 
 from __future__ import annotations
@@ -28,13 +28,30 @@ WITH_OPTIONS = (
     "schedule_options",
 )
 """The settings of the training whose options can be searched one by one."""
+DATA_PREFIX = "data."
+"""The prefix of parameters that replace options of the data."""
 _MANY = 1000
 
 
 def is_setting(name: str) -> bool:
     """Return whether a parameter replaces a setting or an option. Others belong to the model."""
     is_whole = name in Training.model_fields or name in PlanSettings.model_fields
-    return is_whole or option_of(name) is not None or is_federated_setting(name)
+    return (
+        is_whole
+        or option_of(name) is not None
+        or data_option_of(name) is not None
+        or is_federated_setting(name)
+    )
+
+
+def data_option_of(name: str) -> str | None:
+    """Return the option of the data that a parameter such as `data.size` replaces, or None."""
+    return name.removeprefix(DATA_PREFIX) if name.startswith(DATA_PREFIX) else None
+
+
+def data_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the part of a configuration that consists of options of the data."""
+    return {name: value for name, value in params.items() if data_option_of(name) is not None}
 
 
 def option_of(name: str) -> tuple[str, str] | None:

@@ -130,6 +130,7 @@ def load_metrics(
     task: Task,
     *,
     target_scale: float = 1.0,
+    bytes_per_target: float | None = None,
     pairing: Pairing = UNKNOWN,
 ) -> dict[str, AnyMetric]:
     """Return the metrics of a trial by name.
@@ -143,6 +144,7 @@ def load_metrics(
         task: The task of the data.
         target_scale: The number by which the data divided its targets. Errors are multiplied by it,
             so that they have the unit of the target.
+        bytes_per_target: Bytes of text of each target on average, or None if it is unknown.
         pairing: How outputs meet targets.
     """
     if metrics is None:
@@ -161,8 +163,21 @@ def load_metrics(
             declaration = declaration_of(reference)
             if declaration is not None:
                 metric = metric.times(target_scale**declaration.power_of_target)
+            if reference == "bits_per_byte":
+                metric = metric.times(1.0 / _known_bytes(bytes_per_target))
         loaded[name] = metric
     return loaded
+
+
+def _known_bytes(bytes_per_target: float | None) -> float:
+    if bytes_per_target is None:
+        raise ExperimentError(
+            "the bytes of the text are not known",
+            field="metrics.bits_per_byte",
+            allowed="data: text",
+            next_step="Use cross_entropy, which counts for each token.",
+        )
+    return bytes_per_target
 
 
 def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:

@@ -366,3 +366,5 @@ MEAN_SQUARED_ERROR = BatchMetric(_squared_error)
 ROOT_MEAN_SQUARED_ERROR = BatchMetric(_squared_error, finish=_root)
 MEAN_ABSOLUTE_ERROR = BatchMetric(_absolute_error)
 PERPLEXITY = BatchMetric(_negative_log_likelihood, finish=_exponential)
+BITS_PER_BYTE = BatchMetric(_negative_log_likelihood, finish=lambda mean: mean / math.log(2))
+"""Bits for each target. `load_metrics` divides them by the bytes of a target."""

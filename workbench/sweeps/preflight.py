@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.version_trees import keep_versions
-from workbench.data import DATASETS, check_options, check_path
+from workbench.data import DATASETS, check_options, check_path, check_searched_option
 from workbench.data.options import existing_path
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
@@ -27,7 +27,7 @@ from workbench.experiment.command import arguments_of
 from workbench.experiment.imported import importing_tool, refuse_imported
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
-from workbench.experiment.searched_fields import is_setting
+from workbench.experiment.searched_fields import data_option_of, is_setting
 from workbench.experiment.space import Domain
 from workbench.experiment.train_function import check_train_function
 from workbench.experiment.training_section import is_own_schedule, why_unusable
@@ -254,6 +254,9 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
         options = check_options(experiment.data.name, experiment.data.options)
         if on_this_machine:
             options.check_source()
+    for name, domain in experiment.search.root.items():
+        if (option := data_option_of(name)) is not None:
+            check_searched_option(experiment.data, option, _corners(domain))
 
 
 def _check_named_functions(experiment: Experiment) -> None:

@@ -30,7 +30,7 @@ from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment, Space
 from workbench.experiment.domain import Choice, Domain, Fixed
 from workbench.experiment.plan import PartialPlan
-from workbench.experiment.searched_fields import is_setting
+from workbench.experiment.searched_fields import data_option_of, is_setting
 from workbench.experiment.space import Params
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import WorkbenchError
@@ -326,5 +326,6 @@ def _is_wanted(experiment: Experiment, *, on_gpu: bool) -> bool:
     if not experiment.trains_model or is_private(experiment) or experiment.federated is not None:
         return False
     return (on_gpu or is_long(experiment)) and any(
-        name in _DECIDING or not is_setting(name) for name in experiment.search.root
+        name in _DECIDING or not is_setting(name) or data_option_of(name) is not None
+        for name in experiment.search.root
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,18 +12,21 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
-from workbench.data import Datasets, Split, load
+from workbench.data import Datasets, Split, load, with_searched_options
 from workbench.data.batches import Groups
 from workbench.data.conversations import RepeatedRows
 from workbench.data.ordered import OrderedSplit
 from workbench.data.own import takes_training_seed
 from workbench.data.splits import ArraySplit
-from workbench.data.targets import with_targets_as_inputs
+from workbench.data.targets import known_targets, with_targets_as_inputs
 from workbench.experiment import Component, Experiment
+from workbench.experiment.searched_fields import data_params
+from workbench.experiment.space import Domain
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_count
 
 _last_loaded: tuple[tuple[str, str, int, int | None, bool], Datasets] | None = None
+_first_samples: tuple[tuple[str, str, int, int | None], tuple[int, str]] | None = None
 _last_read: tuple[str, Callable[..., Any]] | None = None
 
 
@@ -38,15 +42,17 @@ def load_trial_data(
         run_id: The run.
         experiment: The experiment. It must train a model.
         training_seed: Seed of the training, for data that takes it. None if nothing is trained.
-        params: The configuration, which may set the share of the training samples.
+        params: The configuration, which may set options of the data and the share of the training
+            samples.
 
     Raises:
-        ExperimentError: If the name or an option is wrong.
+        ExperimentError: If the name or an option is wrong, or if your own data has other validation
+            samples than with the first value of a searched option.
         DataError: If the data is missing or cannot be read or understood.
     """
     global _last_loaded
-    component = experiment.data
-    assert component is not None
+    assert experiment.data is not None
+    component = with_searched_options(experiment.data, params)
     data = _read(component) if component.is_reference else component.name
     given = training_seed if callable(data) and takes_training_seed(data) else None
     feeds_targets = experiment.leaves_loss_to_model or experiment.makes_own_steps
@@ -54,6 +60,8 @@ def load_trial_data(
     if _last_loaded is None or _last_loaded[0] != key:
         _last_loaded = None
         loaded = load(data, component.options, seed=experiment.seed, training_seed=given)
+        if callable(data) and data_params(params):
+            _check_same_samples(loaded, run_id, data, experiment, given)
         _last_loaded = (key, with_targets_as_inputs(loaded) if feeds_targets else loaded)
     share = params.get("samples", experiment.training.samples)
     assert isinstance(share, int | float)
@@ -63,6 +71,44 @@ def load_trial_data(
         return datasets
     num_parts: Any = params.get("epochs", experiment.training.epochs)
     return with_tokens(datasets, tokens, num_parts)
+
+
+def _check_same_samples(
+    loaded: Datasets,
+    run_id: str,
+    data: Callable[..., Any],
+    experiment: Experiment,
+    training_seed: int | None,
+) -> None:
+    """Reject your own data if an option changes what trials are validated on."""
+    global _first_samples
+    assert experiment.data is not None
+    key = (run_id, experiment.data.model_dump_json(), experiment.seed, training_seed)
+    searched = data_params(dict.fromkeys(experiment.search.root))
+    if _first_samples is None or _first_samples[0] != key:
+        first = {name: _first_value(experiment.search.root[name]) for name in searched}
+        options = with_searched_options(experiment.data, first).options
+        compared = load(data, options, seed=experiment.seed, training_seed=training_seed)
+        _first_samples = (key, _validated(compared))
+    if _validated(loaded) != _first_samples[1]:
+        raise ExperimentError(
+            f"{' and '.join(searched)} changes the validation samples, their order or their"
+            " targets, so trials could not be compared",
+            field=f"search.{next(iter(searched))}",
+            next_step="Validate on the same samples for every value, with targets in one unit.",
+        )
+
+
+def _first_value(domain: Domain) -> JsonValue:
+    values = domain.values()
+    return values[0] if values else getattr(domain, "low", None)
+
+
+def _validated(datasets: Datasets) -> tuple[int, str]:
+    """Return the number of validation samples, and a hash of their targets if these are known."""
+    targets = known_targets(datasets.validation)
+    digest = "" if targets is None else hashlib.sha256(np.ascontiguousarray(targets)).hexdigest()
+    return len(datasets.validation), digest
 
 
 def _read(component: Component) -> Callable[..., Any]:

@@ -270,7 +270,11 @@ def _metrics_of(
         return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
     chosen = load_metrics(
-        named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing
+        named or None,
+        datasets.task,
+        target_scale=datasets.target_scale,
+        bytes_per_target=datasets.bytes_per_target,
+        pairing=pairing,
     )
     loss = loss_of(experiment, datasets, pairing)
     adds_up = None if loss_kind_of(experiment, datasets) is None else True

@@ -60,7 +60,7 @@ def read_model(
     from workbench.training.loading import load_trial_data
     from workbench.training.planning.settings import resolve
 
-    datasets = datasets or load_trial_data(str(weights), experiment)
+    datasets = datasets or load_trial_data(str(weights), experiment, params=params)
     settings = resolve(experiment, params, num_train_samples=len(datasets.train))
     model = build_trial_model(experiment, params, settings, datasets, pretrained=False)
     names = {plain_name(name): name for name in model.state_dict()}

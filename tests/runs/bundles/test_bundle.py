@@ -148,6 +148,18 @@ def test_narrowing_to_a_later_repeat_keeps_the_repeats_before_it() -> None:
     assert narrow(experiment, _trial(experiment, {"lr": 0.1, "width": 8}, repeat=2)).repeats == 3
 
 
+def test_a_searched_option_of_the_data_becomes_its_option() -> None:
+    search = {**EXPERIMENT["search"], "data.normalisation": {"choices": ["standard", "range"]}}
+    experiment = wb.Experiment(**{**EXPERIMENT, "data": "digits", "search": search})
+    params = {"lr": 0.1, "width": 8, "data.normalisation": "range"}
+
+    narrowed = narrow(experiment, _trial(experiment, params))
+
+    assert narrowed.data is not None
+    assert narrowed.data.options == {"normalisation": "range"}
+    assert "data.normalisation" not in narrowed.search.root
+
+
 def test_a_plan_that_was_searched_stays_a_parameter() -> None:
     search = {**EXPERIMENT["search"], "micro_batch": {"choices": [32, 64]}}
     experiment = wb.Experiment(**{**EXPERIMENT, "search": search})

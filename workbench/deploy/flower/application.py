@@ -111,7 +111,7 @@ def write_application(folder: Path, task: TrialTask, name: str) -> None:
             parts.schedule.after_epoch()
     finally:
         parts.close()
-    datasets = load_trial_data(task.run_id, experiment, seed)
+    datasets = load_trial_data(task.run_id, experiment, seed, params)
     model = build_trial_model(experiment, params, settings, datasets)
     model.load_state_dict(initial)
     written = _settings(experiment, settings, datasets, model, rates=rates, seed=seed)

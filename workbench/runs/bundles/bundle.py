@@ -46,6 +46,7 @@ from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.actions import suggest
 from workbench.experiment.command import arguments_of
 from workbench.experiment.imported import refuse_imported
+from workbench.experiment.searched_fields import data_params
 from workbench.experiment.trainings import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.foundation.artifacts import is_url, open_artifacts
@@ -210,6 +211,11 @@ def narrow(
         for objective in document["objectives"]
     ]
     params = experiment.search.without_version(trial.params)
+    if experiment.data is not None and (read_with := data_params(params)):
+        from workbench.data import with_searched_options
+
+        document["data"] = with_searched_options(experiment.data, read_with).model_dump(mode="json")
+        params = {name: value for name, value in params.items() if name not in read_with}
     document["search"] = {name: _as_fixed(value) for name, value in params.items()}
     if experiment.search.code_versions and experiment.command is not None:
         document.setdefault("workdir", "fresh")  # the bundle has the code of one version

@@ -21,6 +21,7 @@ from workbench.experiment import Experiment, Objective
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
 from workbench.experiment.goals import sign_of
+from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ArgumentError, ArtifactsError, RunError, Suggestion
 from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.bundles.bundle import fetched_checkpoint, narrow
@@ -65,6 +66,11 @@ class _Models:
         """The data of the run."""
         from workbench.training.loading import load_trial_data
 
+        if read_with := data_params(dict.fromkeys(self._experiment.search.root)):
+            raise RunError(
+                f"trials differ in {' and '.join(read_with)}, so they read different samples",
+                next_step="Use the best trial alone.",
+            )
         self._find_code()
         return load_trial_data(
             self._run.run_id, with_data_in(self._experiment, self._origin.directory)

@@ -87,7 +87,7 @@ class _Federation:
         federated = parts.settings.federated
         assert federated is not None
         self._federated = federated
-        datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+        datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
         self._clients = clients_of(datasets, federated, task.experiment.seed)
         self._rounds = Rounds(parts, self._clients, task.seed)
         self._value = TrialValue(task.experiment)

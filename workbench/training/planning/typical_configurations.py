@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from workbench.experiment import Experiment, Training
+from workbench.experiment import Component, Experiment, Training
 from workbench.experiment.domain import Domain, Float, Int
 from workbench.experiment.federated import PREFIX, default_server_lr, is_federated_setting
 from workbench.experiment.plan import NAMES as PLAN_NAMES
-from workbench.experiment.searched_fields import option_of
+from workbench.experiment.searched_fields import data_option_of, option_of
 from workbench.experiment.space import Fixed, Params, Space
 from workbench.experiment.training_section import Augmentation, LowRankAdapter
 from workbench.models.configurations import configuration_type
@@ -88,6 +88,13 @@ def _default(
         return _of_federation(settings, name)
     if (place := option_of(name)) is not None:
         return _option(settings.training, *place)
+    return _of_component(experiment, name)
+
+
+def _of_component(experiment: Experiment, name: str) -> Mapping[str, JsonValue]:
+    """Return the default of an option of the data or the model, or nothing if code knows it."""
+    if (option := data_option_of(name)) is not None:
+        return _option_of_data(experiment.data, name, option)
     component = experiment.trained
     assert component is not None
     if component.is_reference:
@@ -117,6 +124,16 @@ def _option(training: Training, setting: str, option: str) -> dict[str, JsonValu
     if option not in options:
         return {}
     return {f"{setting}.{option}": options[option]}
+
+
+def _option_of_data(data: Component | None, name: str, option: str) -> dict[str, JsonValue]:
+    """Return the default of an option of a named data set, or nothing if only code knows it."""
+    if data is None or data.is_reference:
+        return {}
+    from workbench.data import DATASETS
+
+    default = DATASETS.load(data.name, field="data").model_fields[option].default
+    return {name: list(default) if isinstance(default, tuple) else default}
 
 
 def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]]:

@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_map_only
 from workbench.data import Datasets
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.memory import StepMemory
 from workbench.models.calls import map_tensors
@@ -150,7 +151,9 @@ class FakeTrial:
             WorkbenchError: If the data or a setting is wrong.
         """
         self._experiment, self._params = experiment, params
-        self.datasets = self._datasets = datasets or load_trial_data("estimate", experiment)
+        self.datasets = self._datasets = datasets or load_trial_data(
+            "estimate", experiment, params=data_params(params)
+        )
         self._length, self._data_length = length, next(iter(self._datasets.input_shape), None)
         # The number of samples is not passed: a batch that does not fit may also be larger than the
         # training data, and must be traced anyway.

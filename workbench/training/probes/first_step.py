@@ -398,7 +398,7 @@ def _make_step(task: TrialTask) -> _Findings:
     try:
         parts = assemble(task, worker)
         if (federated := parts.settings.federated) is not None:
-            datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+            datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
             clients = clients_of(datasets, federated, task.experiment.seed)
             num_empty_clients = sum(not len(samples) for samples in clients.train)
         if plan.workers_per_replica > 1:
@@ -446,7 +446,7 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
     from workbench.training.strategies.sequence import pieces_of
     from workbench.training.strategies.tensor import prepare_cut
 
-    datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+    datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
     model = build_trial_model(
         task.experiment, task.params, settings, datasets, pretrained=False
     ).eval()

@@ -20,6 +20,7 @@ from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
+from workbench.experiment.searched_fields import data_params
 from workbench.experiment.space import Params
 from workbench.foundation.errors import WorkbenchError
 from workbench.hardware.performance.memory import StepMemory
@@ -154,7 +155,6 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
     from workbench.training.strategies.kept_blocks import KeepsTooMuchError
 
     began_s = perf_counter()
-    datasets = load_trial_data("estimate", experiment)
     peaks: list[int | None] = []
     for number, (params, plan) in enumerate(question["trials"]):
         if (
@@ -165,6 +165,8 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
         if perf_counter() - began_s > question["enough_s"]:
             break
         try:
+            # Trials that read the data in the same way share it.
+            datasets = load_trial_data("estimate", experiment, params=data_params(params))
             trial = FakeTrial(experiment, params, PartialPlan.from_json(plan), datasets=datasets)
             micro_batch = trial.micro_batch if any(name in params for name in _DIVISION) else 1
             step = trial.step_memory(micro_batch, NUM_STEPS)

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
+from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ExperimentError, WorkbenchError, first_line_of
 from workbench.training.probes.child_process import answer, query
 from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_here
@@ -107,7 +108,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     settings = resolve(
         experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
     )
-    datasets = load_trial_data("estimate", experiment)
+    datasets = load_trial_data("estimate", experiment, params=data_params(params))
     fitted = fitted_of(experiment, params, loads_code=True)
     if fitted is not None:
         return _describe_fitted(fitted, datasets)

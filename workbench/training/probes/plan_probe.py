@@ -30,6 +30,7 @@ import torch
 from pydantic import JsonValue
 
 from workbench.experiment.plan import SIZES, PartialPlan
+from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, PlanMeasured
 from workbench.hardware.performance.flops import peak_flops_per_s, utilisation
@@ -137,7 +138,7 @@ class _Probe:
         return Outcome("complete", len(self._order.plans))
 
     def _measure(self, task: TrialTask) -> PlanMeasured:
-        datasets = load_trial_data(task.run_id, task.experiment)
+        datasets = load_trial_data(task.run_id, task.experiment, params=data_params(task.params))
         settings = trial_settings(task, self._worker.device, datasets)
         plan = settings.plan
         # Accumulated gradients take memory. How often they are accumulated does not matter.
@@ -461,7 +462,7 @@ def flops_of_a_sample(task: TrialTask, settings: TrialSettings) -> float | None:
 
 def _count(task: TrialTask, settings: TrialSettings) -> float:
     experiment = task.experiment
-    datasets = load_trial_data(task.run_id, experiment)
+    datasets = load_trial_data(task.run_id, experiment, params=data_params(task.params))
     model = build_trial_model(experiment, task.params, settings, datasets, pretrained=False)
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
