@@ -107,6 +107,23 @@ def conversations(num: int = 60) -> list[dict[str, Any]]:
     return made
 
 
+def preferences(num: int = 60) -> list[dict[str, Any]]:
+    """Return prompts with two answers: the words of the user, and the same words backwards."""
+    draw = random.Random(0)
+    made = []
+    for _ in range(num):
+        said = [draw.choice(WORDS) for _ in range(draw.randint(2, 6))]
+        said[-1] = next(word for word in WORDS if word != said[0])
+        made.append(
+            {
+                "prompt": f"say {' '.join(said)}",
+                "chosen": " ".join(said),
+                "rejected": " ".join(reversed(said)),
+            }
+        )
+    return made
+
+
 def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
     """Write records as JSON, one on each line."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")

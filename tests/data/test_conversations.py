@@ -10,9 +10,9 @@ import pytest
 
 from tests.builders.language_models import CHATML, conversations, write_lines, write_tokenizer
 from workbench.data import load
-from workbench.data.chat_records import Conversation, read_conversations
+from workbench.data.chat_records import Conversation, read_conversations, read_preferences
 from workbench.data.chat_tokens import ChatTokenizer
-from workbench.data.conversations import ConversationsOptions
+from workbench.data.conversations import ConversationsOptions, PreferencesOptions
 from workbench.foundation.errors import DataError
 
 HELLO = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -133,6 +133,99 @@ def test_a_record_that_is_no_conversation_is_refused_with_its_line(line, problem
     with pytest.raises(DataError, match=problem) as caught:
         read_conversations(tmp_path / "a.jsonl", field="data.path")
     assert caught.value.field == "data.path"
+
+
+ANSWER = {"role": "assistant", "content": "Hello"}
+OTHER_ANSWER = {"role": "assistant", "content": "What?"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "Hi", "chosen": "Hello", "rejected": "What?"},
+        {"Question": "Hi", "preferred": "Hello", "dispreferred": "What?"},
+        {"prompt": HELLO[:1], "chosen": [ANSWER], "rejected": [OTHER_ANSWER]},
+        {"chosen": HELLO, "rejected": [HELLO[0], OTHER_ANSWER]},
+        # UltraFeedback repeats the prompt, and has scores.
+        {
+            "prompt": "Hi",
+            "chosen": HELLO,
+            "rejected": [HELLO[0], OTHER_ANSWER],
+            "score_chosen": 8.0,
+        },
+    ],
+)
+def test_usual_pairs_of_answers_are_read(record, tmp_path):
+    [pair] = read_preferences(write_lines(tmp_path / "a.jsonl", [record]), field="data.path")
+    assert pair.chosen.messages == (HELLO[0], ANSWER)
+    assert pair.rejected.messages == (HELLO[0], OTHER_ANSWER)
+    assert pair.chosen.is_counted == pair.rejected.is_counted == (False, True)
+
+
+def test_only_answers_that_differ_are_learned(tmp_path):
+    before = [*HELLO, {"role": "user", "content": "And?"}]
+    record = {"chosen": [*before, ANSWER], "rejected": [*before, OTHER_ANSWER]}
+    [pair] = read_preferences(write_lines(tmp_path / "a.jsonl", [record]), field="data.path")
+    assert pair.chosen.is_counted == pair.rejected.is_counted == (False, False, False, True)
+    assert pair.identity == "user: hi assistant: hello user: and?"
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (
+            {"prompt": "a", "chosen": "b"},
+            "line 1 has no chosen and rejected answer: prompt, chosen",
+        ),
+        ({"chosen": "b", "rejected": "c"}, "line 1 has answers without a prompt"),
+        ({"prompt": "a", "chosen": "b", "rejected": ""}, "line 1 has an empty chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": [ANSWER]}, "not both texts or both messages"),
+    ],
+)
+def test_a_record_that_is_no_pair_is_refused_with_its_line(record, problem, tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", [record])
+    with pytest.raises(DataError, match=problem) as caught:
+        read_preferences(path, field="data.path")
+    assert caught.value.field == "data.path"
+
+
+def test_pairs_become_rows_of_two_answers(tmp_path, tokenizers):
+    records = [
+        {"prompt": f"say {number}", "chosen": "red " * (1 + number % 5), "rejected": "no"}
+        for number in range(20)
+        for _ in range(2)
+    ]
+    records += [
+        {"prompt": "same", "chosen": "red", "rejected": "red"},
+        {"prompt": "long " * 60, "chosen": "red", "rejected": "blue"},
+    ]
+    made = PreferencesOptions(
+        path=write_lines(tmp_path / "pairs.jsonl", records),
+        tokenizer=tokenizers / "chatml",
+        sequence=64,
+        validation_fraction=0.25,
+    )
+    datasets: Any = made.load(seed=3, cache=tmp_path)
+    tokenizer = ChatTokenizer(tokenizers / "chatml")
+    prompts = {}
+    for part in ("train", "validation"):
+        split = getattr(datasets, part)
+        inputs, targets = split.batch(np.arange(len(split)))
+        assert inputs["input_ids"].shape == targets.shape == (len(split), 2, targets.shape[2])
+        prompts[part] = set()
+        for tokens, wanted in zip(inputs["input_ids"], targets, strict=True):
+            chosen, rejected = (tokenizer.loaded.decode(row[row >= 0]) for row in wanted)
+            assert chosen.startswith("red")
+            assert rejected == "no<|im_end|>\n"
+            prompts[part].add(tokenizer.loaded.decode(tokens[0]).split("<|im_end|>")[0])
+    assert len(prompts["train"]) + len(prompts["validation"]) == 20
+    assert len(prompts["validation"]) >= 5
+    assert not prompts["train"] & prompts["validation"]
+    notes = "\n".join(made.notes())
+    assert "1 pair left out: both answers are the same" in notes
+    assert "1 pair left out: the answers do not differ within 64 tokens" in notes
+    assert "<|im_start|>assistant\\n[[red " in notes
+    assert "|| rejected: " in notes
 
 
 def _counted_texts(folder: Path, messages: list[Any], are_counted: Any = None) -> list[str]:

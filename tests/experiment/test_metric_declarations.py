@@ -25,6 +25,7 @@ from workbench.foundation.events import DriverStarted, TrialPlanned, TrialPropos
 from workbench.foundation.registry import load_object
 from workbench.models import METRICS as REGISTRY
 from workbench.models.adapters import declared_goals, load_metrics
+from workbench.models.calls import AnswerRewards
 from workbench.models.metrics import WholeMetric
 from workbench.store.history import History
 from workbench.sweeps.run_notes import notes_of_limits
@@ -79,6 +80,10 @@ def test_a_right_prediction_is_better_than_a_wrong_one_in_the_declared_direction
     if declared.tasks == ("regression",):
         targets = torch.arange(6.0).unsqueeze(1)
         right, wrong = targets, targets + 1
+    elif declared.tasks == ("preferences",):
+        targets = torch.zeros(3)
+        rewards = torch.tensor([2.0, 0.5, 3.0]), torch.tensor([1.0, -0.5, 2.5])
+        right, wrong = AnswerRewards(*rewards), AnswerRewards(*reversed(rewards))
     else:
         targets = torch.tensor([0, 1, 2, 0, 1, 2])
         right = torch.nn.functional.one_hot(targets, 3).float() * 8
@@ -88,7 +93,7 @@ def test_a_right_prediction_is_better_than_a_wrong_one_in_the_declared_direction
     assert not is_share(declared.name) or 0 <= bad < good <= 1
 
 
-def _measured(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> float:
+def _measured(name: str, outputs: Any, targets: torch.Tensor) -> float:
     metric = load_metrics([name], "classification")[name]
     if isinstance(metric, WholeMetric):
         return metric.compute([(outputs, targets)])

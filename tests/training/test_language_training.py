@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from tests.builders.language_models import (
     conversations,
+    preferences,
     write_encoder,
     write_lines,
     write_model,
@@ -307,6 +309,89 @@ def test_an_adapter_follows_a_plain_loop_with_peft(kind, folder, tmp_path):
     assert values["val_loss"] == pytest.approx(float(total / num), abs=1e-4)
     stored = checkpoint.read(tmp_path / "checkpoints" / "last.pt")["strategy"]["model"]
     assert stored.keys() == {f"inner.{name}" for name in begins}, "only the adapter is stored"
+
+
+def plain_dpo(model: Any, split: Any, rows: Any, beta: float) -> torch.Tensor:
+    """Return the margin of the rewards of each pair, as the paper defines it, one by one."""
+
+    def log_likelihood(ids: np.ndarray, is_counted: np.ndarray) -> torch.Tensor:
+        tokens = torch.tensor(ids, dtype=torch.int64)
+        scores = model(input_ids=tokens[None]).logits[0, :-1].log_softmax(dim=-1)
+        chosen = scores.gather(1, tokens[1:, None])[:, 0]
+        return chosen[torch.tensor(is_counted[1:])].sum()
+
+    margins = []
+    for row in rows:
+        chosen, rejected = split.documents(int(row))
+        trained = log_likelihood(*chosen) - log_likelihood(*rejected)
+        with torch.no_grad(), model.disable_adapter():
+            reference = log_likelihood(*chosen) - log_likelihood(*rejected)
+        margins.append(beta * (trained - reference))
+    return torch.stack(margins)
+
+
+def preference_experiment(folder: Path, **changes: Any) -> Experiment:
+    path = folder / "pairs.jsonl"
+    if not path.exists():
+        write_lines(path, preferences(80))
+    changes.setdefault("adapter", ADAPTERS["lora"])
+    return experiment(folder, data={"name": "preferences", "path": str(path)}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("plan", "beta"), [({}, 0.1), ({"micro_batch": 3}, 0.5)], ids=["whole steps", "micro batches"]
+)
+def test_preferences_follow_a_plain_loop_with_peft(plan, beta, folder, tmp_path):
+    epochs = 6  # about 50 steps
+    written = preference_experiment(folder, epochs=epochs, plan=plan)
+    datasets = load_trial_data("run", written, SEED)
+    model = with_peft(folder, "lora")
+    begins = {
+        name.removeprefix("base_model.model."): value.clone()
+        for name, value in model.state_dict().items()
+        if "lora_" in name
+    }
+    with beginning_with(begins):
+        values = train(written, tmp_path, params={"beta": beta})
+    split: Any = datasets.train
+    trained = [item for item in model.parameters() if item.requires_grad]
+    optimizer, losses = torch.optim.AdamW(trained, lr=LR, weight_decay=0.0), []
+    for epoch in range(epochs):
+        batches = global_batches(
+            len(split),
+            global_batch=BATCH,
+            epoch=epoch,
+            seed=SEED,
+            shuffle=True,
+            groups=split.shuffle_groups,
+        )
+        for rows in batches:
+            loss = -torch.log(torch.sigmoid(plain_dpo(model, split, rows, beta))).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+    assert losses[0] == pytest.approx(math.log(2.0), abs=1e-5)
+    assert losses[-1] < 0.5 * losses[0]
+    with torch.no_grad():
+        places = np.arange(len(datasets.validation))
+        margins = plain_dpo(model, datasets.validation, places, beta)
+    loss = float(torch.log1p(torch.exp(-margins)).mean())
+    assert values["val_loss"] == pytest.approx(loss, abs=1e-4)
+    assert values["val_reward_margin"] == pytest.approx(float(margins.mean()), abs=1e-3)
+    assert values["val_reward_accuracy"] == pytest.approx(float((margins > 0).float().mean()))
+    stored = checkpoint.read(tmp_path / "checkpoints" / "last.pt")["strategy"]["model"]
+    assert stored.keys() == {f"inner.{name}" for name in begins}, "the adapter is still trained"
+
+
+@pytest.mark.parametrize(
+    ("training", "step"),
+    [({"adapter": None}, "Add training.adapter"), ({"adapter": {"unfrozen": ["norm"]}}, "Remove")],
+    ids=["all weights", "unfrozen weights"],
+)
+def test_preferences_need_weights_that_stay(training, step, folder, tmp_path):
+    with pytest.raises(AssertionError, match=step):
+        train(preference_experiment(folder, **training), tmp_path)
 
 
 def test_an_adapter_on_weights_in_half_precision_follows_peft(folder, tmp_path):

@@ -121,6 +121,9 @@ def predict_memory(
     except WorkbenchError:  # the training itself says what is wrong
         return None
     is_divided = plan.get("strategy") == "fsdp"
+    micro_batch = plan.get("micro_batch")
+    if micro_batch is not None and data.name == "preferences":
+        micro_batch *= 2  # both answers of a pair are read at once
     written = dataclasses.replace(
         sizes,
         **_way_of(training),
@@ -128,7 +131,7 @@ def predict_memory(
         optimizer=training.optimizer,
         recompute=plan.get("recompute", "none") != "none",
         sequence=data.options.get("sequence"),
-        micro_batch=plan.get("micro_batch"),
+        micro_batch=micro_batch,
         gpus=plan.get("workers") if is_divided else None,
         scores_at_once=float(SCORES_AT_ONCE),
     )

@@ -53,6 +53,7 @@ DATASETS = Registry(
         "masks": "workbench.data.masks:MasksOptions",
         "boxes": "workbench.data.boxes:BoxesOptions",
         "conversations": "workbench.data.conversations:ConversationsOptions",
+        "preferences": "workbench.data.conversations:PreferencesOptions",
     },
     group="workbench.datasets",
     needs=("parse", "load"),

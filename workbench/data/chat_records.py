@@ -1,4 +1,4 @@
-"""Reads conversations from files: messages, prompts with answers, or plain texts.
+"""Reads conversations from files: messages, prompts with answers, plain texts, or pairs of answers.
 
 The names of columns that people use are known here. How a conversation becomes tokens is left to
 `chat_tokens`.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +30,8 @@ _ANSWERS = (
     "solution",
     "reply",
 )
+_CHOSEN = ("chosen", "preferred", "accepted")
+_REJECTED = ("rejected", "dispreferred")
 _CONTEXTS = ("input", "context")
 _TEXTS = ("text", "content", "document")
 _ROLE_KEYS = ("role", "from", "speaker")
@@ -50,6 +52,10 @@ _ALLOWED = (
     "messages with role and content, a prompt and an answer, or a text. Known names:"
     f" {', '.join(_MESSAGES)}; {', '.join(_PROMPTS)} with {', '.join(_ANSWERS)};"
     f" {', '.join(_TEXTS)}"
+)
+_ALLOWED_PAIRS = (
+    "a prompt with chosen and rejected, or chosen and rejected as whole conversations. Known names:"
+    f" {', '.join(_PROMPTS)}; {', '.join(_CHOSEN)}; {', '.join(_REJECTED)}"
 )
 ANSWERS = "assistant"
 """The role of messages that a model learns to write."""
@@ -80,6 +86,33 @@ class Conversation:
         return " ".join(" ".join(parts).casefold().split())
 
 
+@dataclass(frozen=True)
+class Preference:
+    """Two answers to the same prompt, of which people or a model prefer one.
+
+    Attributes:
+        chosen: The conversation with the better answer. Only messages after the prompt count.
+        rejected: The conversation with the other answer.
+    """
+
+    chosen: Conversation
+    rejected: Conversation
+
+    @property
+    def identity(self) -> str:
+        """The text of the prompt without case and spacing. Pairs of one prompt are related."""
+        return Conversation("", self.chosen.messages[: self._num_shared]).identity
+
+    @property
+    def tools(self) -> Any:
+        """The tools that the assistant may call."""
+        return self.chosen.tools
+
+    @property
+    def _num_shared(self) -> int:
+        return _num_shared(self.chosen.messages, self.rejected.messages)
+
+
 def read_conversations(path: Path, *, field: str) -> list[Conversation]:
     """Read all conversations of a file.
 
@@ -96,6 +129,71 @@ def read_conversations(path: Path, *, field: str) -> list[Conversation]:
     if not conversations:
         raise DataError(f"{path} has no conversations", field=field)
     return conversations
+
+
+def read_preferences(path: Path, *, field: str) -> list[Preference]:
+    """Read all pairs of answers of a file.
+
+    Args:
+        path: A file with one of `ENDINGS`.
+        field: The dotted field that contains the path.
+
+    Raises:
+        DataError: If the file cannot be read, or an entry is no pair of answers.
+    """
+    pairs = [_preference(record, place, field) for record, place in _records(path, field=field)]
+    if not pairs:
+        raise DataError(f"{path} has no pairs of answers", field=field)
+    return pairs
+
+
+def _preference(record: Any, place: str, field: str) -> Preference:
+    if not isinstance(record, Mapping):
+        _refuse(place, f"is a {type(record).__name__}", field, _ALLOWED_PAIRS)
+    names = {str(name).lower(): name for name in record}
+    values = {low: record[name] for low, name in names.items() if record[name] is not None}
+    chosen = next((name for name in _CHOSEN if name in values), None)
+    rejected = next((name for name in _REJECTED if name in values), None)
+    if chosen is None or rejected is None:
+        given = ", ".join(values) or "no columns"
+        _refuse(place, f"has no chosen and rejected answer: {given}", field, _ALLOWED_PAIRS)
+    around = {
+        name: values[name] for name in (*_PROMPTS, *_CONTEXTS, "system", "tools") if name in values
+    }
+    pair = [_with_answer(around, values[name], place, field) for name in (chosen, rejected)]
+    shared = _num_shared(*(conversation.messages for conversation in pair))
+    # Answers that both conversations contain are part of the prompt.
+    return Preference(
+        *(replace(item, is_counted=(False,) * shared + item.is_counted[shared:]) for item in pair)
+    )
+
+
+def _with_answer(around: Mapping[str, Any], answer: Any, place: str, field: str) -> Conversation:
+    """Return the conversation that ends with one answer of a pair."""
+    if _is_whole(answer):
+        others = {name: around[name] for name in ("system", "tools") if name in around}
+        return _conversation({**others, "messages": answer}, place, field)
+    if not any(name in around for name in _PROMPTS):
+        _refuse(place, "has answers without a prompt", field, _ALLOWED_PAIRS)
+    return _conversation({**around, "chosen": answer}, place, field)
+
+
+def _is_whole(answer: Any) -> bool:
+    """Return whether the answer of a pair is a conversation that begins with its prompt."""
+    if not isinstance(answer, list) or not answer or not isinstance(answer[0], Mapping):
+        return False
+    role = next((answer[0][key] for key in _ROLE_KEYS if answer[0].get(key) is not None), ANSWERS)
+    role = str(role).strip().lower()
+    return _ROLES.get(role, role) != ANSWERS
+
+
+def _num_shared(messages: Sequence[Any], others: Sequence[Any]) -> int:
+    """Return how many messages two conversations share at their beginning."""
+    pairs = zip(messages, others, strict=False)
+    return next(
+        (number for number, (message, other) in enumerate(pairs) if message != other),
+        min(len(messages), len(others)),
+    )
 
 
 def _records(path: Path, *, field: str) -> Iterator[tuple[Any, str]]:
@@ -275,5 +373,5 @@ def _text_of(content: Any, where: str, place: str, field: str) -> str:
     _refuse(place, f"has a {where} with content that is not text", field)
 
 
-def _refuse(place: str, problem: str, field: str) -> NoReturn:
-    raise DataError(f"{place} {problem}", field=field, allowed=_ALLOWED)
+def _refuse(place: str, problem: str, field: str, allowed: str = _ALLOWED) -> NoReturn:
+    raise DataError(f"{place} {problem}", field=field, allowed=allowed)

@@ -1,8 +1,8 @@
-"""Conversations for a language model: split, cut into rows of tokens, and packed.
+"""Conversations and pairs of answers for a language model: split, and cut into rows of tokens.
 
-A row is what a batch counts: one conversation, or with packing as many as fit. Conversations in a
-row never see each other, because positions begin again at 0 with each of them. Reading files is
-left to `chat_records`, and tokens to `chat_tokens`.
+A row is what a batch counts: one conversation, or with packing as many as fit, or a pair of
+answers. Conversations in a row never see each other, because positions begin again at 0 with each
+of them. Reading files is left to `chat_records`, and tokens to `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import Self
 
 from workbench.data.batches import Groups, epoch_indices
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.chat_records import Conversation, read_conversations
+from workbench.data.chat_records import (
+    Conversation,
+    Preference,
+    read_conversations,
+    read_preferences,
+)
 from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens, tokenizer_files
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.splits import IGNORED, Datasets
@@ -33,14 +40,15 @@ _NUM_OF_SIMILAR_LENGTH = 256
 _PARTS = ("train", "validation", "test")
 _NUM_SHOWN = 2
 _MAX_SHOWN_CHARACTERS = 600
+_NO_TEMPLATE = (
+    "The tokenizer has no chat template. Conversations are written as ### User: and ### Assistant:"
+    " with an end-of-text token after each answer."
+)
+_Record = TypeVar("_Record", Conversation, Preference)
 
 
-class ConversationsOptions(DatasetOptions):
-    """Conversations, prompts with answers, or texts, to train a language model.
-
-    Each line of a .jsonl file is one conversation: messages with role and content, a prompt and an
-    answer, or a text. The tokenizer and its chat template come from the folder of the model.
-    """
+class _RowsOptions(DatasetOptions):
+    """Options of conversations and of pairs of answers, which both become rows of tokens."""
 
     path: Path = Field(description="A .jsonl, .json, .parquet, .csv or .tsv file.")
     tokenizer: Path | None = Field(
@@ -48,13 +56,6 @@ class ConversationsOptions(DatasetOptions):
     )
     sequence: int = Field(
         1024, ge=2, le=1_048_576, description="The most tokens of a row. Longer ones are cut."
-    )
-    packing: bool = Field(
-        False,
-        description="Put several conversations into a row. They do not see each other.",
-    )
-    loss_on: LossOn = Field(
-        "answers", description="Count the loss of the assistant's messages only, or of all tokens."
     )
     validation: Path | None = Field(
         None, description="A file to validate with. By default, a share of path is held out."
@@ -67,9 +68,12 @@ class ConversationsOptions(DatasetOptions):
         True, description="Without packing, put rows of similar length into a batch."
     )
 
+    _kind: ClassVar[Task] = "language_model"
+    _name: ClassVar[str] = ""
+
     def find_task(self) -> Task:
         """Return the task, as DatasetOptions.find_task does."""
-        return "language_model"
+        return self._kind
 
     def check_source(self) -> None:
         """Reject missing files, as DatasetOptions.check_source does."""
@@ -78,15 +82,13 @@ class ConversationsOptions(DatasetOptions):
             existing_path(self.validation, field="data.validation")
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read, split and encode the conversations, as DatasetOptions.load does."""
+        """Read, split and encode the file, as DatasetOptions.load does."""
         made = self._cached(seed, cache)
-        parts = {
-            part: ConversationSplit.of(made, part, self) for part in _PARTS if part in made.facts
-        }
+        parts = {part: self._split(made, part) for part in _PARTS if part in made.facts}
         size = int(made.facts["vocabulary"])
         return Datasets(
-            name="conversations",
-            task="language_model",
+            name=self._name,
+            task=self._kind,
             train=parts["train"],
             validation=parts["validation"],
             test=parts.get("test"),
@@ -96,10 +98,10 @@ class ConversationsOptions(DatasetOptions):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """Return how the conversations are read, and two of them as the model sees them."""
+        """Return how the file is read, and two samples as the model sees them."""
         made = self._cached(0, None)
         notes = list(made.facts["notes"])
-        split = ConversationSplit.of(made, "train", self)
+        split = self._split(made, "train")
         tokenizer = self._tokenizer()
         places = [len(split) // 2, 0][: min(_NUM_SHOWN, len(split))]
         for number, place in enumerate(places, start=1):
@@ -107,10 +109,18 @@ class ConversationsOptions(DatasetOptions):
             notes.append(f"Sample {number}, with the tokens that count in [[ ]]: {text}")
         return tuple(notes)
 
+    @abstractmethod
+    def _split(self, made: Cached, part: str) -> ConversationSplit:
+        """Return a part of the encoded file."""
+
+    @abstractmethod
+    def _encode(self, files: list[Path], tokenizer: ChatTokenizer, seed: int) -> Cached:
+        """Read and encode the file, and the validation file if there is one."""
+
     def _tokenizer(self) -> ChatTokenizer:
         if self.tokenizer is None:
             raise DataError(
-                "conversations need the tokenizer of the model",
+                f"{self._name} need the tokenizer of the model",
                 field="data.tokenizer",
                 allowed="the folder of a tokenizer",
                 next_step="Or train a model by its folder: model: {name: hf, path: FOLDER}.",
@@ -136,11 +146,72 @@ class ConversationsOptions(DatasetOptions):
         here = Path(__file__)
         code = [str(here.with_name(name)) for name in ("chat_records.py", "chat_tokens.py")]
         return cached(
-            "conversations",
+            self._name,
             made_from,
             lambda: self._encode(files, tokenizer, seed),
             code=[__file__, *code],
             folder=cache,
+        )
+
+    def _divided(
+        self, records: list[_Record], held_out: list[_Record] | None, seed: int
+    ) -> tuple[dict[str, list[_Record]], list[str]]:
+        """Divide the records of a file such that no duplicate is in two parts."""
+        notes: list[str] = []
+        divided: dict[str, list[_Record]] = {}
+        if held_out is not None:
+            known = {_digest(item) for item in held_out}
+            kept = [item for item in records if _digest(item) not in known]
+            if num_left_out := len(records) - len(kept):
+                notes.append(
+                    f"{format_count(num_left_out)} {self._name} of train are left out, because"
+                    " they are also in the validation file."
+                )
+            records = kept
+        groups: dict[bytes, list[int]] = {}
+        for number, item in enumerate(records):
+            groups.setdefault(_digest(item), []).append(number)
+        shares = {"validation": self.validation_fraction, "test": self.test_fraction}
+        if held_out is not None:
+            shares["validation"] = 0.0
+        parts = _parts_of_groups(list(groups.values()), len(records), shares, seed)
+        for part in _PARTS:
+            if chosen := [records[number] for number in sorted(parts.get(part, []))]:
+                divided[part] = chosen
+        if held_out is not None:
+            divided["validation"] = held_out
+        missing = [part for part in ("train", "validation") if part not in divided]
+        if missing:
+            raise DataError(
+                f"there are too few different {self._name} for {missing[0]}: {len(groups)}",
+                field="data.path",
+                allowed="at least two that differ",
+                next_step="Add some, or give a file in validation.",
+            )
+        return {part: divided[part] for part in _PARTS if part in divided}, notes
+
+
+class ConversationsOptions(_RowsOptions):
+    """Conversations, prompts with answers, or texts, to train a language model.
+
+    Each line of a .jsonl file is one conversation: messages with role and content, a prompt and an
+    answer, or a text. The tokenizer and its chat template come from the folder of the model.
+    """
+
+    packing: bool = Field(
+        False,
+        description="Put several conversations into a row. They do not see each other.",
+    )
+    loss_on: LossOn = Field(
+        "answers", description="Count the loss of the assistant's messages only, or of all tokens."
+    )
+
+    _name = "conversations"
+
+    def _split(self, made: Cached, part: str) -> ConversationSplit:
+        width = self.sequence if self.packing else None
+        return ConversationSplit.of(
+            made, part, width=width, similar_lengths=self.similar_lengths and not self.packing
         )
 
     def _encode(self, files: list[Path], tokenizer: ChatTokenizer, seed: int) -> Cached:
@@ -150,10 +221,7 @@ class ConversationsOptions(DatasetOptions):
             held_out = read_conversations(files[1], field="data.validation")
         divided, notes = self._divided(conversations, held_out, seed)
         if tokenizer.is_plain and any(item.messages for item in conversations):
-            notes.append(
-                "The tokenizer has no chat template. Conversations are written as ### User: and ###"
-                " Assistant: with an end-of-text token after each answer."
-            )
+            notes.append(_NO_TEMPLATE)
         arrays: dict[str, np.ndarray] = {}
         facts: dict[str, Any] = {"vocabulary": tokenizer.num_tokens}
         for part, some in divided.items():
@@ -170,54 +238,64 @@ class ConversationsOptions(DatasetOptions):
             notes += [f"{part}: {note}" for note in of_part]
             made = _arrays(documents, self.sequence if self.packing else None)
             arrays |= {f"{part}_{name}": array for name, array in made.items()}
-            # Nothing predicts the first token of a conversation, so it is no target.
-            num_tokens = len(made["tokens"]) - len(documents)
-            num_rows = len(made["row_firsts"]) - 1
-            facts[part] = {"tokens": num_tokens, "counted": int(made["is_counted"].sum())}
+            facts[part] = _counts(made)
             notes.append(
-                f"{part}: {format_count(len(documents))} conversations in {format_count(num_rows)}"
-                f" rows, {format_count(num_tokens)} tokens, of which"
+                f"{part}: {format_count(len(documents))} conversations in"
+                f" {format_count(len(made['row_firsts']) - 1)} rows,"
+                f" {format_count(facts[part]['tokens'])} tokens, of which"
                 f" {format_count(facts[part]['counted'])} count."
             )
         facts["padding"] = tokenizer.padding
         return Cached(arrays, facts | {"notes": notes})
 
-    def _divided(
-        self, conversations: list[Conversation], held_out: list[Conversation] | None, seed: int
-    ) -> tuple[dict[str, list[Conversation]], list[str]]:
-        """Divide conversations such that no duplicate is in two parts."""
-        notes: list[str] = []
-        divided: dict[str, list[Conversation]] = {}
-        if held_out is not None:
-            known = {_digest(item) for item in held_out}
-            kept = [item for item in conversations if _digest(item) not in known]
-            if num_left_out := len(conversations) - len(kept):
-                notes.append(
-                    f"{format_count(num_left_out)} conversations of train are left out, because"
-                    " they are also in the validation file."
-                )
-            conversations = kept
-        groups: dict[bytes, list[int]] = {}
-        for number, item in enumerate(conversations):
-            groups.setdefault(_digest(item), []).append(number)
-        shares = {"validation": self.validation_fraction, "test": self.test_fraction}
-        if held_out is not None:
-            shares["validation"] = 0.0
-        parts = _parts_of_groups(list(groups.values()), len(conversations), shares, seed)
-        for part in _PARTS:
-            if chosen := [conversations[number] for number in sorted(parts.get(part, []))]:
-                divided[part] = chosen
-        if held_out is not None:
-            divided["validation"] = held_out
-        missing = [part for part in ("train", "validation") if part not in divided]
-        if missing:
-            raise DataError(
-                f"there are too few different conversations for {missing[0]}: {len(groups)}",
-                field="data.path",
-                allowed="at least two that differ",
-                next_step="Add conversations, or give a file in validation.",
+
+class PreferencesOptions(_RowsOptions):
+    """Pairs of answers to a prompt, of which one is preferred, to train a language model by DPO.
+
+    Each line of a .jsonl file has a prompt with `chosen` and `rejected`, or two conversations of
+    these names. Pairs of the same prompt stay together. The tokenizer and its chat template come
+    from the folder of the model.
+    """
+
+    _name = "preferences"
+    _kind = "preferences"
+
+    def _split(self, made: Cached, part: str) -> PreferenceSplit:
+        return PreferenceSplit.of(made, part, width=None, similar_lengths=self.similar_lengths)
+
+    def _encode(self, files: list[Path], tokenizer: ChatTokenizer, seed: int) -> Cached:
+        pairs = read_preferences(files[0], field="data.path")
+        held_out: list[Preference] | None = None
+        if len(files) > 1:
+            held_out = read_preferences(files[1], field="data.validation")
+        divided, notes = self._divided(pairs, held_out, seed)
+        if tokenizer.is_plain:
+            notes.append(_NO_TEMPLATE)
+        arrays: dict[str, np.ndarray] = {}
+        facts: dict[str, Any] = {"vocabulary": tokenizer.num_tokens}
+        for part, some in divided.items():
+            sides = (
+                tokenizer.encode([pair.chosen for pair in some], "answers"),
+                tokenizer.encode([pair.rejected for pair in some], "answers"),
             )
-        return {part: divided[part] for part in _PARTS if part in divided}, notes
+            kept, of_part = _pairs(list(zip(*sides, strict=True)), self.sequence)
+            if not kept:
+                raise DataError(
+                    f"no pair of {part} has two answers that differ within {self.sequence} tokens",
+                    field="data.sequence",
+                    next_step="Raise it, or check the answers in the file.",
+                )
+            notes += [f"{part}: {note}" for note in of_part]
+            made = _arrays_of_pairs(kept)
+            arrays |= {f"{part}_{name}": array for name, array in made.items()}
+            facts[part] = _counts(made)
+            notes.append(
+                f"{part}: {format_count(len(kept), 'pair')},"
+                f" {format_count(facts[part]['tokens'])} tokens, of which"
+                f" {format_count(facts[part]['counted'])} count."
+            )
+        facts["padding"] = tokenizer.padding
+        return Cached(arrays, facts | {"notes": notes})
 
 
 def _parts_of_groups(
@@ -241,9 +319,9 @@ def _parts_of_groups(
     return parts
 
 
-def _digest(conversation: Conversation) -> bytes:
-    tools = json.dumps(conversation.tools, sort_keys=True, default=str)
-    return hashlib.sha256(f"{conversation.identity}\n{tools}".encode()).digest()
+def _digest(record: Conversation | Preference) -> bytes:
+    tools = json.dumps(record.tools, sort_keys=True, default=str)
+    return hashlib.sha256(f"{record.identity}\n{tools}".encode()).digest()
 
 
 def _documents(
@@ -276,6 +354,44 @@ def _documents(
     return documents, notes
 
 
+def _pairs(
+    encoded: Sequence[tuple[Tokens, Tokens]], sequence: int
+) -> tuple[list[tuple[Tokens, Tokens]], list[str]]:
+    """Cut the ends of long answers, and drop pairs from which nothing can be learned."""
+    kept: list[tuple[Tokens, Tokens]] = []
+    num_cut = num_dropped = num_same = 0
+    for pair in encoded:
+        num_cut += any(len(tokens.ids) > sequence for tokens in pair)
+        chosen, rejected = (next(_pieces(tokens, sequence)) for tokens in pair)
+        if np.array_equal(pair[0].ids, pair[1].ids):
+            num_same += 1
+        elif _differ(chosen, rejected):
+            kept.append((chosen, rejected))
+        else:
+            num_dropped += 1
+    notes = []
+    if num_cut:
+        notes.append(
+            f"{format_count(num_cut)} of {format_count(len(encoded), 'pair')} are longer than"
+            f" {sequence} tokens, and the ends of their answers are cut. To keep more, raise"
+            " data.sequence."
+        )
+    if num_dropped:
+        notes.append(
+            f"{format_count(num_dropped, 'pair')} left out: the answers do not differ within"
+            f" {sequence} tokens."
+        )
+    if num_same:
+        notes.append(f"{format_count(num_same, 'pair')} left out: both answers are the same.")
+    return kept, notes
+
+
+def _differ(chosen: Tokens, rejected: Tokens) -> bool:
+    """Return whether two answers that may have been cut have tokens, and not the same ones."""
+    has_tokens = chosen.is_counted.any() and rejected.is_counted.any()
+    return bool(has_tokens) and not np.array_equal(chosen.ids, rejected.ids)
+
+
 def _pieces(tokens: Tokens, sequence: int) -> Iterator[Tokens]:
     # The last token of a piece is only a target there, so the next piece begins with it.
     step = sequence - 1
@@ -296,12 +412,34 @@ def _arrays(documents: Sequence[Tokens], width: int | None) -> dict[str, np.ndar
     rows = [[number] for number in range(len(order))]
     if width is not None:
         rows = _packed(lengths - 1, width)
+    return _flat([documents[number] for number in order], rows)
+
+
+def _arrays_of_pairs(pairs: Sequence[tuple[Tokens, Tokens]]) -> dict[str, np.ndarray]:
+    """Return pairs as flat arrays: a row has two documents, first the chosen answer."""
+    longest = np.array([max(len(tokens.ids) for tokens in pair) for pair in pairs])
+    order = np.argsort(-longest, kind="stable")
+    documents = [tokens for number in order for tokens in pairs[number]]
+    return _flat(documents, [[2 * number, 2 * number + 1] for number in range(len(pairs))])
+
+
+def _flat(documents: Sequence[Tokens], rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    lengths = np.array([len(document.ids) for document in documents], dtype=np.int64)
     return {
-        "tokens": np.concatenate([documents[number].ids for number in order]),
-        "is_counted": np.concatenate([documents[number].is_counted for number in order]),
+        "tokens": np.concatenate([document.ids for document in documents]),
+        "is_counted": np.concatenate([document.is_counted for document in documents]),
         "firsts": np.concatenate([[0], np.cumsum(lengths)]),
         "rows": np.concatenate([np.array(row, dtype=np.int64) for row in rows]),
         "row_firsts": np.concatenate([[0], np.cumsum([len(row) for row in rows])]),
+    }
+
+
+def _counts(made: dict[str, np.ndarray]) -> dict[str, int]:
+    # Nothing predicts the first token of a document, so it is no target.
+    num_documents = len(made["firsts"]) - 1
+    return {
+        "tokens": len(made["tokens"]) - num_documents,
+        "counted": int(made["is_counted"].sum()),
     }
 
 
@@ -360,28 +498,24 @@ class ConversationSplit:
     shuffle_groups: Groups | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, made: Cached, part: str, options: ConversationsOptions) -> ConversationSplit:
-        """Return a part of encoded conversations.
+    def of(cls, made: Cached, part: str, *, width: int | None, similar_lengths: bool) -> Self:
+        """Return a part of an encoded file.
 
         Args:
             made: All parts.
             part: Which part.
-            options: How they were encoded.
+            width: Length of all rows if they are packed.
+            similar_lengths: Whether an epoch visits rows of similar length together.
         """
         names = ("tokens", "is_counted", "firsts", "rows", "row_firsts")
         arrays = {name: made.arrays[f"{part}_{name}"] for name in names}
         groups = None
-        if options.similar_lengths and not options.packing:
+        if similar_lengths:
             # Rows are sorted by length, so neighbours have similar lengths. In groups of which two
             # may be in use at once, a group is shuffled and then left.
             num_rows = len(arrays["row_firsts"]) - 1
             groups = Groups(np.arange(num_rows) // _NUM_OF_SIMILAR_LENGTH, 2)
-        return cls(
-            **arrays,
-            padding=int(made.facts["padding"]),
-            width=options.sequence if options.packing else None,
-            shuffle_groups=groups,
-        )
+        return cls(**arrays, padding=int(made.facts["padding"]), width=width, shuffle_groups=groups)
 
     def __len__(self) -> int:
         return len(self.row_firsts) - 1
@@ -427,18 +561,53 @@ class ConversationSplit:
 
     def describe(self, row: int, tokenizer: ChatTokenizer) -> str:
         """Return the beginning of a row as text, with the tokens that count in double brackets."""
-        parts: list[str] = []
-        for number, (ids, is_counted) in enumerate(self.documents(row)):
-            if number:
-                parts.append(" || ")
-            edges = np.flatnonzero(np.diff(is_counted.astype(np.int8))) + 1
-            for span in np.split(np.arange(len(ids)), edges):
-                text = tokenizer.loaded.decode(ids[span], skip_special_tokens=False)
-                parts.append(f"[[{text}]]" if is_counted[span[0]] else text)
-        shown = "".join(parts).replace("\n", "\\n")
-        if len(shown) > _MAX_SHOWN_CHARACTERS:
-            shown = shown[:_MAX_SHOWN_CHARACTERS] + "..."
-        return shown
+        texts = [_as_text(*document, tokenizer) for document in self.documents(row)]
+        return _shortened(" || ".join(texts), _MAX_SHOWN_CHARACTERS)
+
+
+class PreferenceSplit(ConversationSplit):
+    """Rows of two answers to the same prompt: first the chosen one, then the rejected one."""
+
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return inputs and targets of pairs, int64 of shape (pairs, 2, length).
+
+        The inputs are `input_ids` and `labels`, which are the targets. A target is the next token,
+        or -100 if it does not count.
+        """
+        answers = [document for index in indices for document in self.documents(int(index))]
+        width = max(len(ids) for ids, _ in answers) - 1
+        inputs = np.full((len(answers), width), self.padding, dtype=np.int64)
+        targets = np.full((len(answers), width), IGNORED, dtype=np.int64)
+        for number, (ids, is_counted) in enumerate(answers):
+            inputs[number, : len(ids) - 1] = ids[:-1]
+            targets[number, : len(ids) - 1] = np.where(is_counted[1:], ids[1:], IGNORED)
+        shape = (len(indices), 2, width)
+        named = {"input_ids": inputs.reshape(shape), "labels": targets.reshape(shape)}
+        return named, named["labels"]
+
+    def describe(self, row: int, tokenizer: ChatTokenizer) -> str:
+        """Return the beginnings of both answers of a pair. See ConversationSplit.describe."""
+        chosen, rejected = (
+            _shortened(_as_text(*document, tokenizer), _MAX_SHOWN_CHARACTERS // 2)
+            for document in self.documents(row)
+        )
+        return f"chosen: {chosen} || rejected: {rejected}"
+
+
+def _as_text(ids: np.ndarray, is_counted: np.ndarray, tokenizer: ChatTokenizer) -> str:
+    """Return a document as text, with the tokens that count in double brackets."""
+    parts: list[str] = []
+    edges = np.flatnonzero(np.diff(is_counted.astype(np.int8))) + 1
+    for span in np.split(np.arange(len(ids)), edges):
+        text = tokenizer.loaded.decode(ids[span], skip_special_tokens=False)
+        parts.append(f"[[{text}]]" if is_counted[span[0]] else text)
+    return "".join(parts).replace("\n", "\\n")
+
+
+def _shortened(text: str, num_characters: int) -> str:
+    if len(text) <= num_characters:
+        return text
+    return text[:num_characters] + "..."
 
 
 class RepeatedRows:

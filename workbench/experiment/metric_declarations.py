@@ -26,7 +26,9 @@ from workbench.foundation.errors import ExperimentError
 if TYPE_CHECKING:
     from workbench.experiment.experiment import Experiment
 
-Task = Literal["classification", "regression", "language_model", "detection", "other"]
+Task = Literal[
+    "classification", "regression", "language_model", "preferences", "detection", "other"
+]
 Unit = Literal[
     "",
     "share",
@@ -81,6 +83,7 @@ class Metric:
 _CLASSES: tuple[Task, ...] = ("classification", "language_model")
 _BOXES: tuple[Task, ...] = ("detection",)
 _NUMBERS: tuple[Task, ...] = ("regression",)
+_PREFERENCES: tuple[Task, ...] = ("preferences",)
 _POWERS_OF_TARGET: dict[Unit, int] = {"of target": 1, "of target squared": 2}
 
 METRICS = (
@@ -121,6 +124,16 @@ METRICS = (
         "mean_average_precision", "maximize", "share", _BOXES, "detector:MEAN_AVERAGE_PRECISION"
     ),
     Metric("detection", "minimize", "", _BOXES, loss="detector:detection_loss"),
+    Metric("dpo", "minimize", "", _PREFERENCES, loss="losses:dpo"),
+    Metric(
+        "reward_accuracy",
+        "maximize",
+        "share",
+        _PREFERENCES,
+        "metrics:REWARD_ACCURACY",
+        is_rate=True,
+    ),
+    Metric("reward_margin", "maximize", "", _PREFERENCES, "metrics:REWARD_MARGIN"),
     Metric("model", "minimize", loss="losses:of_model"),
 )
 """The metrics and losses that an experiment can use. Add new ones here."""
@@ -164,6 +177,7 @@ TASKS: dict[Task, TaskDefaults] = {
     "language_model": TaskDefaults(
         "language modelling", "cross_entropy", ("accuracy", "perplexity")
     ),
+    "preferences": TaskDefaults("preferences", "dpo", ("reward_accuracy", "reward_margin")),
     "detection": TaskDefaults("detection", "detection", ("mean_average_precision",)),
     "other": TaskDefaults("other", "model", ()),
 }

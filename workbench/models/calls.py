@@ -47,6 +47,21 @@ class TokenLosses(NamedTuple):
     num_right: Tensor
 
 
+class AnswerRewards(NamedTuple):
+    """How much more likely a training has made two answers to each prompt.
+
+    A reward is beta times the difference of the log-likelihoods of an answer, in nats, between the
+    trained model and the reference.
+
+    Attributes:
+        chosen: The reward of each preferred answer, (pairs,).
+        rejected: The reward of each other answer, (pairs,).
+    """
+
+    chosen: Tensor
+    rejected: Tensor
+
+
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
     """Call a model with a batch.
 

@@ -28,8 +28,13 @@ from workbench.foundation.errors import (
     install_command,
 )
 from workbench.hardware.performance.memory import SCORES_AT_ONCE
-from workbench.models.calls import TokenLosses
-from workbench.models.low_rank import can_write_adapter, merge_adapter, write_adapter
+from workbench.models.calls import AnswerRewards, TokenLosses
+from workbench.models.low_rank import (
+    can_write_adapter,
+    merge_adapter,
+    without_adapter,
+    write_adapter,
+)
 from workbench.models.pairing import IGNORED
 
 FIELD = "model.path"
@@ -219,15 +224,17 @@ class LanguageModel(FolderModel):
     Attributes:
         computes_losses: Whether a call with labels returns `TokenLosses`. Otherwise it returns
             scores.
+        beta: What turns differences of log-likelihoods into rewards, for pairs of answers.
     """
 
     _KIND = "AutoModelForCausalLM"
     _PEFT_TASK = "CAUSAL_LM"
 
-    def __init__(self, folder: Path, **how: Any) -> None:
+    def __init__(self, folder: Path, *, beta: float = 0.1, **how: Any) -> None:
         """Build the model without its weights. See FolderModel."""
         super().__init__(folder, **how)
         self.computes_losses = True
+        self.beta = beta
         self._heads = _ScoreRules.of(self._config)
 
     def load(self, stored: StoredWeights = "fp32", *, is_pretrained: bool = True) -> str:
@@ -315,15 +322,20 @@ class LanguageModel(FolderModel):
         """Return the losses of the labels, or the scores of the next token at each position.
 
         Args:
-            input_ids: Token ids of (batch, length).
+            input_ids: Token ids of (batch, length). Or of (batch, 2, length) for pairs of answers,
+                with labels of the same shape.
             position_ids: Positions of (batch, length). Where they begin again at 0, another
                 document begins, which does not see the one before.
             attention_mask: 1 for tokens and 0 for padding, of (batch, length).
             labels: The next token at each position, -100 where it does not count.
 
         Returns:
-            `TokenLosses` with labels, and otherwise the outputs of transformers with `logits`.
+            `AnswerRewards` for pairs of answers, `TokenLosses` with labels, and otherwise the
+            outputs of transformers with `logits`.
         """
+        if input_ids.ndim == 3:
+            assert labels is not None
+            return self._rewards(input_ids.flatten(0, 1), labels.flatten(0, 1))
         given: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
         if position_ids is not None:
             given["position_ids"] = position_ids
@@ -341,7 +353,33 @@ class LanguageModel(FolderModel):
         hidden = self.inner.base_model(**given)[0]
         return self._losses(hidden.flatten(0, 1), labels.flatten())
 
+    def _rewards(self, tokens: Tensor, labels: Tensor) -> AnswerRewards:
+        """Return the rewards of pairs of answers, which are neighbours of (2 pairs, length).
+
+        The reference is the model without its adapter.
+        """
+        trained = self._log_likelihoods(tokens, labels)
+        with torch.no_grad(), without_adapter(self.inner):
+            reference = self._log_likelihoods(tokens, labels)
+        return AnswerRewards(*(self.beta * (trained - reference)).view(-1, 2).unbind(dim=1))
+
+    def _log_likelihoods(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """Return the log-likelihood of the labels that count in each row, in nats."""
+        wanted = labels.flatten()
+        if self.computes_losses:
+            hidden = self.inner.base_model(input_ids=tokens, use_cache=False)[0]
+            losses, _ = self._token_losses(hidden.flatten(0, 1), wanted)
+        else:
+            scores = self.inner(input_ids=tokens, use_cache=False).logits.flatten(0, 1).float()
+            losses = _token_losses(scores, wanted)
+        return -losses.view(labels.shape).sum(dim=1)
+
     def _losses(self, hidden: Tensor, labels: Tensor) -> TokenLosses:
+        losses, is_right = self._token_losses(hidden, labels)
+        return TokenLosses(losses.sum(), (labels != IGNORED).sum(), is_right.sum())
+
+    def _token_losses(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of each token, and whether it has the best score, for some at a time."""
         head = self.inner.get_output_embeddings()
         size = max(1, SCORES_AT_ONCE // self._config_of_text.vocab_size)
         parts = []
@@ -352,14 +390,13 @@ class LanguageModel(FolderModel):
                 parts.append(checkpoint(self._part, head, some, wanted, use_reentrant=False))
             else:
                 parts.append(self._part(head, some, wanted))
-        totals, rights = (torch.stack(column).sum() for column in zip(*parts, strict=True))
-        return TokenLosses(totals, (labels != IGNORED).sum(), rights)
+        losses, are_right = (torch.cat(column) for column in zip(*parts, strict=True))
+        return losses, are_right
 
     def _part(self, head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the total loss of some tokens, and how many of them have the best score."""
+        """Return the loss of some tokens, and whether each has the best score."""
         scores = self._heads.scores(head, hidden).float()
-        total = functional.cross_entropy(scores, labels, reduction="sum", ignore_index=IGNORED)
-        return total, (scores.detach().argmax(dim=-1) == labels).sum()
+        return _token_losses(scores, labels), scores.detach().argmax(dim=-1) == labels
 
     def _has_known_head(self) -> bool:
         """Return whether scores are computed as `_ScoreRules` says, from a few tokens."""
@@ -424,6 +461,11 @@ class TextClassifier(FolderModel):
         padding = self._config_of_text.pad_token_id
         tokens = input_ids.masked_fill(attention_mask == 0, padding)
         return self.inner(input_ids=tokens, attention_mask=attention_mask).logits.float()
+
+
+def _token_losses(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return the negative log-likelihood of each label, and 0 for those that do not count."""
+    return functional.cross_entropy(scores, labels, reduction="none", ignore_index=IGNORED)
 
 
 class _ScoreRules:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.calls import TokenLosses, loss_in
+from workbench.models.calls import AnswerRewards, TokenLosses, loss_in
 from workbench.models.pairing import UNKNOWN, Pairing, is_readable, num_predictions, reads
 
 
@@ -67,6 +67,18 @@ def mean_absolute_error(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) 
 def huber(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Tensor:
     """Return the mean Huber loss: squared below a difference of 1, linear above."""
     return functional.huber_loss(*pairing.numbers(outputs, targets, reader="huber"))
+
+
+def dpo(outputs: AnswerRewards, targets: Any) -> Tensor:
+    """Return the mean of -log sigmoid(reward of the chosen answer - reward of the other).
+
+    Source: Rafailov et al., Direct Preference Optimization (2023), equation 7.
+
+    Args:
+        outputs: The rewards of the answers.
+        targets: Not used: the model has read which tokens count.
+    """
+    return -functional.logsigmoid(outputs.chosen - outputs.rejected).mean()
 
 
 def of_model(outputs: Any, targets: Any) -> Tensor:

@@ -6,9 +6,11 @@ an adapter.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,33 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
             name = f"{module}{_BELOW}{last}"
         by_name[name].requires_grad_(True)
     return model
+
+
+@contextlib.contextmanager
+def without_adapter(model: nn.Module) -> Iterator[None]:
+    """Let a model compute what it did before `add_adapter`, without dropout.
+
+    PEFT's own switch also freezes the adapter, which strategies have already taken over.
+
+    Args:
+        model: A model after `add_adapter`.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer  # pyright: ignore[reportMissingImports]
+
+    modules = list(model.modules())
+    trained = [module for module in modules if module.training]
+    adapted = [module for module in modules if isinstance(module, BaseTunerLayer)]
+    for module in trained:
+        module.training = False
+    for module in adapted:
+        module._disable_adapters = True
+    try:
+        yield
+    finally:
+        for module in adapted:
+            module._disable_adapters = False
+        for module in trained:
+            module.training = True
 
 
 def merge_adapter(model: nn.Module) -> None:

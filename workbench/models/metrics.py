@@ -22,7 +22,7 @@ from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.reported_values import result_of, side_value_of, why_no_result
 from workbench.models import class_scores
-from workbench.models.calls import TokenLosses, num_samples
+from workbench.models.calls import AnswerRewards, TokenLosses, num_samples
 from workbench.models.class_scores import macro_roc_auc
 from workbench.models.pairing import (
     IGNORED,
@@ -213,6 +213,14 @@ def _negative_log_likelihood(
     return total, num_predictions(wanted)
 
 
+def _preferred(outputs: AnswerRewards, targets: Any) -> tuple[Tensor, int]:
+    return (outputs.chosen > outputs.rejected).sum(), len(outputs.chosen)
+
+
+def _margin(outputs: AnswerRewards, targets: Any) -> tuple[Tensor, int]:
+    return (outputs.chosen - outputs.rejected).sum(), len(outputs.chosen)
+
+
 def predicted_classes(
     outputs: Any, targets: Any, pairing: Pairing, reader: str
 ) -> tuple[Tensor, Tensor]:
@@ -368,3 +376,5 @@ MEAN_ABSOLUTE_ERROR = BatchMetric(_absolute_error)
 PERPLEXITY = BatchMetric(_negative_log_likelihood, finish=_exponential)
 BITS_PER_BYTE = BatchMetric(_negative_log_likelihood, finish=lambda mean: mean / math.log(2))
 """Bits for each target. `load_metrics` divides them by the bytes of a target."""
+REWARD_ACCURACY = BatchMetric(_preferred)
+REWARD_MARGIN = BatchMetric(_margin)

@@ -679,6 +679,13 @@ class FolderConfiguration(ModelConfiguration):
         "auto", description="How attention is computed. auto leaves it to transformers."
     )
 
+    beta: float = Field(
+        0.1,
+        gt=0.0,
+        le=100.0,
+        description="How closely DPO keeps to the weights without the adapter, for preferences.",
+    )
+
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
@@ -688,14 +695,14 @@ class FolderConfiguration(ModelConfiguration):
                 "missing", field="model.path", next_step="Write the folder of the model."
             )
         if vocabulary_size is None or len(input_shape) != 1:
-            needed = "token ids: data: {name: conversations} or {name: labelled_text}"
+            needed = "token ids: data: {name: conversations}, preferences or labelled_text"
             self.refuse(input_shape, vocabulary_size, needed)
         from workbench.models.folder_models import LanguageModel, TextClassifier
 
         folder = Path(self.path).expanduser()
         how: dict[str, Any] = {"runs_code": self.runs_code, "attention": self.attention}
         model = (
-            LanguageModel(folder, **how)
+            LanguageModel(folder, beta=self.beta, **how)
             if vocabulary_size == num_outputs
             else TextClassifier(folder, num_outputs, **how)
         )

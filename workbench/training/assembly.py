@@ -369,11 +369,14 @@ def build_trial_model(
     # Patterns and files have the names that transformers gives.
     named = model
     _check_base_weights(training, model)
+    if datasets.task == "preferences":
+        _check_reference(training, model)
     adapter = _adapter_of(training, model)
     if pretrained:
         _check_unfrozen(settings, adapter)
     if isinstance(model, LanguageModel):
-        model.computes_losses = measures_tokens_only(experiment)
+        is_paired = datasets.task == "preferences"
+        model.computes_losses = is_paired or measures_tokens_only(experiment)
     if isinstance(model, FolderModel):
         is_new = bool(settings.model.get("from_scratch", False))
         # The weights under an adapter are not in checkpoints, so they always come from the folder.
@@ -465,6 +468,26 @@ def _check_base_weights(training: Training, model: nn.Module) -> None:
             allowed="fp32",
             next_step="Add training.adapter, or remove base_weights.",
         )
+
+
+def _check_reference(training: Training, model: nn.Module) -> None:
+    """Check that the weights below an adapter stay as they are, to compare answers with them.
+
+    Raises:
+        ExperimentError: If they do not.
+    """
+    adapter = training.adapter
+    problem, field, next_step = None, "training.adapter", "Add training.adapter."
+    if not isinstance(model, LanguageModel):
+        problem, field = "only language models in folders learn from preferences", "model"
+        next_step = "Set model: {name: hf, path: FOLDER}."
+    elif adapter is None:
+        problem = "preferences are learned against the weights without an adapter, but none is set"
+    elif adapter.unfrozen:
+        problem = "preferences are learned against the weights without the adapter, which must stay"
+        field, next_step = f"{field}.unfrozen", "Remove it."
+    if problem is not None:
+        raise ExperimentError(problem, field=field, next_step=next_step)
 
 
 def _check_unfrozen(settings: TrialSettings, adapter: Adapter) -> None:
