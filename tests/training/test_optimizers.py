@@ -5,6 +5,7 @@ A process that trains imports neither torch's compiler nor its shards where it n
 
 from __future__ import annotations
 
+import copy
 import itertools
 import subprocess
 import sys
@@ -22,7 +23,12 @@ from workbench.experiment import Experiment, Training
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
-from workbench.training.optimizers import optimizer_factory, optimizer_names
+from workbench.training.optimizers import (
+    grouped,
+    hidden_matrices,
+    optimizer_factory,
+    optimizer_names,
+)
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -86,6 +92,91 @@ def test_every_optimizer_of_torch_takes_a_step(name: str) -> None:
     assert any(
         not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
     )
+
+
+class Words(nn.Module):
+    """An embedding, hidden layers of two shapes, and a head."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 6)
+        self.wide, self.narrow, self.head = nn.Linear(6, 9), nn.Linear(9, 4), nn.Linear(4, 7)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.narrow(torch.tanh(self.wide(self.embedding(tokens))))))
+
+
+def muon_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
+    groups = grouped(
+        model.named_parameters(), training.parameter_groups, 1, hidden=hidden_matrices(model)
+    )
+    return optimizer_factory(training, 0.02)(groups)
+
+
+def orthogonal(gradient: torch.Tensor) -> torch.Tensor:
+    """Return the nearest orthogonal matrix, from which an update of Muon differs by a factor."""
+    left, _, right = torch.linalg.svd(gradient.double(), full_matrices=False)
+    return left @ right
+
+
+def test_muon_updates_hidden_matrices_and_adamw_everything_else() -> None:
+    torch.manual_seed(0)
+    model, other = Words(), Words()
+    other.load_state_dict(model.state_dict())
+    before = {name: item.detach().clone() for name, item in model.named_parameters()}
+    training = Training(optimizer="muon", weight_decay=0.1, optimizer_options={"betas": [0.8, 0.9]})
+    optimizer = muon_of(training, model)
+    adamw = torch.optim.AdamW(other.parameters(), lr=0.02, weight_decay=0.1, betas=(0.8, 0.9))
+    tokens = torch.randint(7, (32, 5))
+    for net in (model, other):
+        scores = net(tokens).flatten(0, 1)
+        nn.functional.cross_entropy(scores, tokens.flatten()).backward()
+    optimizer.step()
+    adamw.step()
+    expected = dict(other.named_parameters())
+    for name, item in model.named_parameters():
+        if name in ("wide.weight", "narrow.weight"):
+            step = (before[name] * (1 - 0.02 * 0.1) - item.detach()).double()
+            assert item.grad is not None
+            wanted = orthogonal(item.grad)
+            cosine = (step * wanted).sum() / step.norm() / wanted.norm()
+            assert cosine > 0.95
+            # Liu et al. 2025, equation 4: on average, a value moves by 0.2 times the rate.
+            root_mean_square = step.square().mean().sqrt().item()
+            assert root_mean_square == pytest.approx(0.2 * 0.02, rel=0.5)
+        else:
+            torch.testing.assert_close(item, expected[name], rtol=1e-5, atol=1e-7)
+
+
+def test_muon_continues_from_its_state_with_groups() -> None:
+    training = Training(optimizer="muon", parameter_groups={"narrow": {"lr_factor": 0.5}})
+    torch.manual_seed(1)
+    model, other = Words(), Words()
+    optimizer, tokens = muon_of(training, model), torch.randint(7, (8, 5))
+
+    def step(net: nn.Module, its_optimizer: torch.optim.Optimizer) -> None:
+        its_optimizer.zero_grad()
+        net(tokens).logsumexp(dim=-1).mean().backward()
+        its_optimizer.step()
+
+    step(model, optimizer)
+    other.load_state_dict(model.state_dict())
+    resumed = muon_of(training, other)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for net, its_optimizer in ((model, optimizer), (other, resumed)):
+        step(net, its_optimizer)
+    for item, resumed_item in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(item, resumed_item)
+    assert [group.get("lr_factor") for group in resumed.param_groups].count(0.5) == 2
+
+
+@pytest.mark.parametrize("model", ["mlp", "convnet"])
+def test_models_of_the_zoo_are_trained_with_muon(model: str, tmp_path: Path) -> None:
+    asked = experiment(optimizer="muon", epochs=4, lr=0.02).replace(model=model, data="digits")
+    saved = train(str(tmp_path), asked)
+    assert len(saved) > 1
+    moved = {name: not torch.equal(saved[0][name], saved[-1][name]) for name in saved[0]}
+    assert all(moved[name] for name in moved if name.endswith(("weight", "bias")))
 
 
 def test_options_reach_the_optimizer() -> None:

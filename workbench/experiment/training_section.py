@@ -45,7 +45,6 @@ UNUSABLE_OPTIMIZERS = {
 }
 """Optimizers that the training loop cannot use, in lower case, with the reason."""
 OWN_MODELS_ONLY = {
-    "muon": "it updates matrices only, and the models of the zoo have biases and other vectors",
     "sparseadam": "it requires sparse gradients, and the models of the zoo have dense ones",
 }
 """Optimizers that can only train some custom models, in lower case, with the reason."""
@@ -333,7 +332,10 @@ class Training(Section):
     optimizer: str = Field(
         default="adamw",
         min_length=1,
-        description="sgd, adamw, the name of a class in torch.optim, or package.module:Class.",
+        description=(
+            "sgd, adamw, the name of a class in torch.optim, or package.module:Class. With muon,"
+            " AdamW updates the parameters that are no hidden matrices."
+        ),
     )
     momentum: float = Field(
         default=0.9, ge=0, lt=1, description="Momentum, for the optimizer sgd only."

@@ -70,7 +70,9 @@ from workbench.training.optimizers import (
     gradient_hook_of,
     grouped,
     groups_of,
+    hidden_matrices,
     optimizer_factory,
+    uses_muon,
 )
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
@@ -168,7 +170,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         exchange=exchange,
         hiding=privacy.hiding if privacy is not None else None,
     )
-    strategy = strategy_of(experiment, settings.plan.strategy)(steps)
+    make_strategy = strategy_of(experiment, settings.plan.strategy)
     # Check objectives before building the model, which may take long. Only your own steps need the
     # model to say which metrics there are.
     metrics = None
@@ -177,6 +179,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     notes: list[str] = []
     model = build_trial_model(experiment, task.params, settings, datasets, note=notes.append)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    strategy = make_strategy(for_model(steps, settings, model))
     # Before the strategy divides the model.
     tokens = _token_counts(model, datasets, settings, worker)
     loss = steps.loss
@@ -278,7 +281,7 @@ def step_settings(
         average=_average(training, steps_per_epoch),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,
-        group=divide if groups else None,
+        group=divide if groups or uses_muon(training) else None,
         call=call_of(experiment),
         bucket_bytes=size_bytes(settings.plan.bucket),
         pipeline_schedule=settings.plan.pipeline_schedule,
@@ -286,6 +289,20 @@ def step_settings(
         example=few_inputs(datasets.train) if settings.plan.stages > 1 else None,
         **others,
     )
+
+
+def for_model(steps: StepSettings, settings: TrialSettings, model: nn.Module) -> StepSettings:
+    """Return the settings of a trial's steps, with those that depend on the parts of its model.
+
+    Args:
+        steps: The settings from `step_settings`.
+        settings: The settings of the trial.
+        model: The whole model, before a strategy places it.
+    """
+    if not uses_muon(settings.training) or steps.group is None:
+        return steps
+    hidden = hidden_matrices(model)
+    return dataclasses.replace(steps, group=functools.partial(steps.group, hidden=hidden))
 
 
 def _token_counts(

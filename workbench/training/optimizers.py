@@ -1,6 +1,7 @@
 """Optimizers, frozen parameters and gradient hooks, from the section `training`.
 
-Optimizers have their torch names, or are classes of other packages. They receive the parameters in
+Optimizers have their torch names, are those of bitsandbytes, or are classes of other packages. Muon
+only updates matrices, so AdamW updates the rest of a model. They receive the parameters in
 groups, without the frozen ones. A gradient hook is your function that changes the gradients of each
 step. Calling it is left to the strategies.
 
@@ -42,6 +43,126 @@ _COMPILER = "torch._dynamo"
 _EXCLUDED = "__dynamo_disable"  # where torch keeps the version of a function that is never compiled
 _NUM_NAMES_SHOWN = 6
 _HOOK_FIELD = "training.gradient_hook"
+_MATRIX = 2
+_MUON = "muon"
+
+
+_IS_HIDDEN = "is_hidden"
+"""Marks a group of parameters that Muon updates."""
+
+
+class MuonWithAdamW(Optimizer):
+    """Muon for the hidden matrices of a model, and AdamW for all other parameters.
+
+    With the default of `adjust_lr_fn`, both move parameters equally far, so one learning rate and
+    one weight decay fit both.
+
+    Source: Liu et al., Muon is Scalable for LLM Training (2025).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        *,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = "match_rms_adamw",
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        """Make both optimizers.
+
+        Args:
+            params: Parameters, or groups of them. A group may say with `is_hidden` whether Muon
+                updates it. Otherwise, Muon updates the matrices.
+            lr: Learning rate of both.
+            weight_decay: Decoupled weight decay of both.
+            momentum: Decay of the mean gradient, of Muon.
+            nesterov: Whether Muon looks ahead.
+            ns_steps: Steps of the iteration that makes an update of Muon orthogonal.
+            adjust_lr_fn: How the shape of a matrix changes its rate. See torch.optim.Muon.
+            betas: Decays of both moments, of AdamW.
+            eps: What AdamW adds to the root of the second moment.
+        """
+        given = list(params)
+        groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+        divided = [part for group in groups for part in _with_kind(group)]
+        options = {"lr": lr, "weight_decay": weight_decay}
+        muon = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps}
+        makers: dict[bool, Callable[[Any], Optimizer]] = {
+            True: lambda some: torch.optim.Muon(some, adjust_lr_fn=adjust_lr_fn, **muon, **options),
+            False: lambda some: torch.optim.AdamW(
+                some, betas=betas, eps=eps, fused=True, **options
+            ),
+        }
+        self._parts: dict[bool, Optimizer] = {}
+        for is_hidden, make in makers.items():
+            # Each gives the groups its own options. They are the groups of this optimizer, too.
+            if some := [group for group in divided if group[_IS_HIDDEN] == is_hidden]:
+                self._parts[is_hidden] = make(some)
+        super().__init__(divided, options)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        """Update all parameters."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for is_hidden, part in self._parts.items():
+            # Loading a state replaces both.
+            part.param_groups = [
+                group for group in self.param_groups if group[_IS_HIDDEN] == is_hidden
+            ]
+            part.state = self.state
+            part.step()
+        return loss
+
+
+def _with_kind(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a group as up to two, of which the first one is for Muon."""
+    if _IS_HIDDEN in group:
+        return [group]
+    parts = []
+    for is_hidden in (True, False):
+        some = [item for item in group["params"] if (item.ndim == _MATRIX) == is_hidden]
+        if some:
+            parts.append({**group, "params": some, _IS_HIDDEN: is_hidden})
+    return parts
+
+
+def uses_muon(training: Training) -> bool:
+    """Return whether Muon updates the hidden matrices of a model."""
+    return training.optimizer.lower() == _MUON
+
+
+def hidden_matrices(model: nn.Module) -> frozenset[str]:
+    """Return the names of the matrices that Muon updates.
+
+    Source: Jordan et al., Muon: An optimizer for hidden layers in neural networks (2024), which
+    leaves embeddings and the layer with the scores to AdamW.
+
+    Args:
+        model: The whole model.
+    """
+    adapted = "lora_"
+    linear = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and adapted not in name
+    ]
+    inner = getattr(model, "inner", model)
+    head = getattr(inner, "get_output_embeddings", lambda: None)() or (linear or [None])[-1]
+    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    others = {id(module.weight) for module in [head, *embeddings] if module is not None}
+    return frozenset(
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim == _MATRIX and id(parameter) not in others
+    )
 
 
 def optimizer_names() -> list[str]:
@@ -224,6 +345,7 @@ def grouped(
     groups: Mapping[str, ParameterGroup],
     steps_per_epoch: int,
     prefix: str = "",
+    hidden: frozenset[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return trained parameters as the groups of an optimizer, each with its settings.
 
@@ -232,14 +354,18 @@ def grouped(
         groups: The groups, by the pattern for the names of their parameters.
         steps_per_epoch: Optimizer steps of an epoch.
         prefix: What the names begin with, although patterns do not know it.
+        hidden: The names of the matrices that Muon updates, or None for other optimizers.
     """
-    by_pattern: dict[str | None, list[nn.Parameter]] = {}
+    by_kind: dict[tuple[str | None, bool], list[nn.Parameter]] = {}
     for name, parameter in named:
         pattern = _pattern_of(name.removeprefix(prefix), groups)
-        by_pattern.setdefault(pattern, []).append(parameter)
+        is_hidden = hidden is not None and name in hidden
+        by_kind.setdefault((pattern, is_hidden), []).append(parameter)
     divided: list[dict[str, Any]] = []
-    for pattern, parameters in by_pattern.items():
+    for (pattern, is_hidden), parameters in by_kind.items():
         settings = {} if pattern is None else _settings_of(groups[pattern], steps_per_epoch)
+        if hidden is not None:
+            settings[_IS_HIDDEN] = is_hidden
         divided.append({"params": parameters, **settings})
     return divided
 
@@ -292,6 +418,8 @@ def _class_of(name: str, field: str) -> Any:
         by_name = {known.lower(): known for known in optimizer_names()}
         if name.lower() not in by_name:
             raise UnknownNameError(f"unknown optimizer {name!r}", field=field, allowed=by_name)
+        if name.lower() == _MUON:
+            return MuonWithAdamW
         return getattr(torch.optim, by_name[name.lower()])
     kind = load_object(name, field=field)
     if not (inspect.isclass(kind) and issubclass(kind, Optimizer)):

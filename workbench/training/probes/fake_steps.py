@@ -37,7 +37,12 @@ from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.memory import StepMemory
 from workbench.models.calls import map_tensors
-from workbench.training.assembly import build_trial_model, step_settings, strategy_of
+from workbench.training.assembly import (
+    build_trial_model,
+    for_model,
+    step_settings,
+    strategy_of,
+)
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.planning.settings import resolve
@@ -270,7 +275,8 @@ class FakeTrial:
                 model = build_trial_model(
                     self._experiment, self._params, settings, self._datasets, pretrained=False
                 )
-                strategy = (way or strategy_of(self._experiment, name))(self._step_settings())
+                steps = for_model(self._step_settings(), settings, model)
+                strategy = (way or strategy_of(self._experiment, name))(steps)
                 worker = Worker(stage, group.num_workers, _CPU, group, plan.workers_per_replica)
                 strategy.setup(model, self._optimizer_factory(made, group), worker)
                 strategy.train(True)
