@@ -157,6 +157,21 @@ def test_a_rate_far_outside_the_trainings_is_noted(shell: Shell, tmp_path: Path)
     assert "learning_rate far outside the trainings" in " ".join(err.split())
 
 
+def test_a_model_smaller_than_those_of_the_law_is_noted(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(f"{HEADS}\n0.6,0.6,true,1e-4,16\n")
+    (tmp_path / "config.json").write_text(
+        '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}'
+    )
+    for arguments in (["--points", str(path)], [str(tmp_path)]):
+        code, _, err = shell("what-if", "adapter", *arguments)
+        assert code == 0
+        assert "With less than 1 billion, its answers are less certain" in " ".join(err.split())
+    path.write_text(f"{HEADS}\n1,1,true,1e-4,16\n")
+    _, _, err = shell("what-if", "adapter", "--points", str(path))
+    assert "less certain" not in err
+
+
 def test_a_wrong_target_is_an_error(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}'

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +170,29 @@ def test_only_runs_up_to_the_limit_are_used(tmp_path: Path, baseline: Path) -> N
     )
     assert more.to_json() == first.to_json()
     assert "Only the first 2 are used" in more.notes[0]
+
+
+def test_the_text_has_one_next_step_if_no_spread_is_known(tmp_path: Path) -> None:
+    baseline = write(tmp_path / "one.csv", {"1": 1.0})
+    headline, effect, basis = decide_from_files(baseline, candidate_of(tmp_path, 0.5)).describe()
+    assert headline == "more: no decision yet. Repeat the baseline, or add a floor."
+    assert effect == "Improvement: 0.5. One run does not show how much such runs differ."
+    assert basis == (
+        "Based on 1 run of the baseline and 1 run of the candidate, without a noise floor."
+    )
+
+
+def test_the_text_gives_no_bounds_where_there_are_none(tmp_path: Path) -> None:
+    equal = write(tmp_path / "equal.csv", {"1": 1.0, "2": 1.0})
+    answer = decide_from_files(equal, candidate_of(tmp_path, 1.0, 1.0))
+    assert answer.describe()[1] == (
+        "Improvement: 0. All runs of a side have the same result, so their spread is unknown."
+    )
+    bounds = {(-math.inf, math.inf): "no bounds", (-math.inf, 2.0): ", at most 2 with"}
+    for (low, high), words in bounds.items():
+        text = replace(answer, effect=1.0, low=low, high=high).describe()[1]
+        assert words in text
+        assert "inf" not in text
 
 
 @pytest.mark.parametrize(

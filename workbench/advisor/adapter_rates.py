@@ -462,7 +462,27 @@ def _read(path: Path, *more: Column) -> list[AdapterPoint]:
             " to, so do not rely on these rows",
             stacklevel=3,
         )
+    notes = {note_on_size(point.parameters_b) for point in points if not _extrapolated(point)}
+    for note in sorted(note for note in notes if note is not None):
+        warnings.warn(f"{path}: {note}", stacklevel=3)
     return points
+
+
+def note_on_size(parameters_b: float) -> str | None:
+    """Return a note about a model that is smaller or larger than those of the law, or None.
+
+    Args:
+        parameters_b: Billions of parameters.
+    """
+    smallest, largest = _TRAINED["parameters_b"]
+    if smallest <= parameters_b <= largest:
+        return None
+    word = "less" if parameters_b < smallest else "more"
+    bound = smallest if parameters_b < smallest else largest
+    return (
+        f"the law was fitted to models of {smallest:,g} to {largest:,g} billion parameters. With"
+        f" {word} than {bound:,g} billion, its answers are less certain"
+    )
 
 
 def _point_of(row: dict[str, Any]) -> AdapterPoint:

@@ -327,10 +327,13 @@ def _show_beginnings(
     folder: Path, ranks: Sequence[int], alpha: float | None, *, as_json: bool
 ) -> None:
     """Show the learning rate at which an adapter of each rank begins."""
+    from workbench.advisor.adapter_rates import note_on_size
     from workbench.advisor.auto_priors import rate_at, read_known_model
     from workbench.cli.output import make_table
 
     model = read_known_model(folder)
+    if (note := note_on_size(model.parameters_b)) is not None:
+        print_note(note)
     begins = []
     for rank in ranks:
         own_alpha = 2.0 * rank if alpha is None else alpha

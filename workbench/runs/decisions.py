@@ -155,6 +155,8 @@ class Judgement(Decision):
             f"Based on {format_count(self.num_baseline, 'run')} of the baseline and"
             f" {format_count(self.num_candidate, 'run')} of the candidate"
         )
+        if self.floor is None and self.low is None:
+            return f"{basis}, without a noise floor."
         if self.floor is None:
             return f"{basis}. Without a noise floor, the spread comes from these runs alone."
         return (
@@ -174,18 +176,32 @@ def _headline(decision: Judgement) -> str:
         return "not better: keep the baseline."
     if decision.num_baseline == 0:
         return "more: no decision yet. The baseline has no result, so train it first."
+    if decision.effect is not None and decision.low is None:
+        return "more: no decision yet. Repeat the baseline, or add a floor."
     expected = format_count(decision.more_runs, "more run")
     return f"more: no decision yet. Expect {expected} of the candidate."
 
 
 def _describe_effect(judgement: Judgement, effect: float) -> str:
     text = f"Improvement: {format_number(effect)}"
-    if judgement.low is None or judgement.high is None:
-        return f"{text}. The spread of such runs is unknown. Repeat the baseline, or add a floor."
+    low, high = judgement.low, judgement.high
+    if low is None or high is None:
+        return f"{text}. One run does not show how much such runs differ."
+    if low == high:
+        return f"{text}. All runs of a side have the same result, so their spread is unknown."
+    known = [
+        f"{word} {format_number(bound)}"
+        for word, bound in (("at least", low), ("at most", high))
+        if math.isfinite(bound)
+    ]
+    confidence = f"with {format_percent(1 - judgement.error)} confidence at every look"
+    bounds = f"{text}, {' and '.join(known)} {confidence}."
+    if len(known) == 2:
+        bounds = f"{text}, between {format_number(low)} and {format_number(high)} {confidence}."
+    elif not known:
+        bounds = f"{text}. So few runs give no bounds for it."
     return (
-        f"{text}, between {format_number(judgement.low)} and {format_number(judgement.high)} with"
-        f" {format_percent(1 - judgement.error)} confidence at every look. The candidate is better"
-        f" with a probability of {_percent(judgement.probability)}."
+        f"{bounds} The candidate is better with a probability of {_percent(judgement.probability)}."
     )
 
 
