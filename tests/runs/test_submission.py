@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -219,6 +220,31 @@ def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> Non
         )
         with pytest.raises(DataError, match=problem):
             make_package(experiment, tmp_path / "here")
+
+
+def test_files_that_data_and_model_name_are_sent_even_if_git_ignores_them(tmp_path: Path) -> None:
+    names = {"model/config.json", "train.jsonl", "held out.jsonl"}
+    (tmp_path / "last").mkdir()  # which is no path, but how a table divides its rows
+    (tmp_path / "model").mkdir()
+    for name in ("last/other.npy", *names):
+        (tmp_path / name).write_bytes(b"{}")
+    (tmp_path / ".gitignore").write_text("*.json\n*.jsonl\n*.npy\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    conversations = {"path": "train.jsonl", "validation": "held out.jsonl", "tokenizer": "model"}
+    table = {"path": "train.jsonl", "validation": "last", "target": "b"}
+    for model, data, sent in (
+        ({"name": "hf", "path": "model"}, {"name": "conversations", **conversations}, names),
+        ({"name": "mlp"}, {"name": "table", **table}, {"train.jsonl"}),
+    ):
+        experiment = wb.Experiment(
+            name="x",
+            model=model,
+            data=data,
+            search={"lr": 0.1},
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        )
+        archive = make_package(experiment, tmp_path).archive
+        assert {name for name in archive.names if not name.startswith(".")} == sent
 
 
 def test_a_password_of_a_store_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cluster.remote.code_dependencies import with_data_in
+from workbench.cluster.remote.code_dependencies import with_paths_in
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
 from workbench.foundation.errors import RunError
@@ -71,7 +71,8 @@ def create_compression(
             next_step=suggest("compress", run.run_id, lead="To compress the best trial"),
         )
     origin = read_origin(run.store.artifacts_of(run.run_id))
-    experiment = with_data_in(narrow(run.experiment, chosen), origin.on_this_machine().directory)
+    folder_of_run = Path(origin.on_this_machine().directory)
+    experiment = with_paths_in(narrow(run.experiment, chosen), folder_of_run)
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder, "weights.safetensors")
         with fetched_checkpoint(run, chosen.best_checkpoint) as checkpoint:

@@ -19,6 +19,7 @@ from tests.builders.recorded_runs import record_run
 from tests.services.killed import kill_at_rename
 from workbench.foundation.errors import RunError
 from workbench.foundation.files import copy_into
+from workbench.runs.bundles import bundle_files
 
 pytestmark = pytest.mark.ray
 
@@ -269,10 +270,10 @@ def test_an_export_over_a_bundle_that_is_killed_is_completed_by_the_next_command
         assert (folder / "weights.safetensors").read_bytes() == expected[is_new]
 
 
-def test_a_bundle_names_the_files_beside_its_data_and_its_model_by_absolute_paths(
+def test_a_bundle_has_all_files_of_its_data_and_its_model_or_their_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is trained again in another folder, where relative paths would lead nowhere."""
+    """It is trained again in another folder, where other relative paths would lead nowhere."""
     project = tmp_path / "my project"
     (project / "tiny llama").mkdir(parents=True)
     monkeypatch.chdir(project)
@@ -298,9 +299,26 @@ def test_a_bundle_names_the_files_beside_its_data_and_its_model_by_absolute_path
         launcher="inline",
         wait=True,
     )
-    bundle = run.export(tmp_path / "bundle")
-    written = yaml.safe_load((bundle / "experiment.yaml").read_text())
-    assert (bundle / "code" / written["data"]["path"]).exists()
-    assert written["data"]["validation"] == str(project / "held out.jsonl")
-    assert written["data"]["tokenizer"] == str(project / "tiny llama")
-    assert written["model"]["path"] == str(project / "tiny llama")
+    files = {
+        ("data", "path"): "train.jsonl",
+        ("data", "validation"): "held out.jsonl",
+        ("data", "tokenizer"): "tiny llama",
+        ("model", "path"): "tiny llama",
+    }
+
+    def written(bundle: Path) -> dict[tuple[str, str], str]:
+        document = yaml.safe_load((bundle / "experiment.yaml").read_text())
+        return {(section, option): document[section][option] for section, option in files}
+
+    small = run.export(tmp_path / "small")
+    monkeypatch.setattr(bundle_files, "MAX_DATA_BYTES", 0)
+    large = run.export(tmp_path / "large")
+    shutil.rmtree(project / "tiny llama")
+    assert written(small) == files
+    assert written(large) == {place: str(project / name) for place, name in files.items()}
+    assert not (large / "code").exists()
+    monkeypatch.chdir(tmp_path)
+    bundle = wb.load_bundle(small)
+    assert bundle.experiment.data is not None
+    assert bundle.experiment.data.options["validation"] == str(small / "code/held out.jsonl")
+    assert len(bundle.data.validation) == 5

@@ -18,11 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from workbench.cluster.remote.code_origin import is_installed
 from workbench.experiment import Component, Experiment
 from workbench.experiment.trainings import weights_of
 from workbench.foundation.artifacts import is_url
+from workbench.foundation.registry import Registry
+from workbench.models import MODELS
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 _WRITES = re.compile(
     r"(to|write|save|dump)(_|$)|savefig|savetxt|savez|connect$|FileHandler$|mkdir|touch|copy"
@@ -136,39 +142,111 @@ def modules_of(experiment: Experiment) -> list[str]:
     return sorted({name for name in names if name.partition(".")[0] != "workbench"})
 
 
-def relative_data(experiment: Experiment) -> str | None:
-    """Return the path of the data if it is relative to the folder of the run, otherwise None."""
-    path = experiment.data.options.get("path") if experiment.data else None
-    if (
-        not isinstance(path, str)
-        or path.startswith("~")
-        or is_url(path)
-        or Path(path).is_absolute()
-    ):
-        return None
-    return path
+class NamedPath(NamedTuple):
+    """A file or folder that an experiment names.
+
+    Attributes:
+        field: The dotted field in which it stands, such as `data.path`.
+        path: The path or URL as the user wrote it.
+    """
+
+    field: str
+    path: str
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether it is relative to the folder of the run."""
+        return not (self.path.startswith("~") or is_url(self.path) or Path(self.path).is_absolute())
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it is surely a path. An option of your own model may only be called like one."""
+        return self.field in ("data.path", "training.weights")
+
+    def file_from(self, folder: Path) -> Path:
+        """Return the file or folder that is meant. The name of a sheet in it does not belong to it.
+
+        Args:
+            folder: The folder from which a relative path leads.
+        """
+        from workbench.data.table_formats import split_part
+
+        return split_part(folder / Path(self.path).expanduser())[0]
 
 
-def relative_weights(experiment: Experiment) -> list[str]:
-    """Return the paths of pretrained weights that are relative to the folder of the run."""
+def named_paths(experiment: Experiment) -> list[NamedPath]:
+    """Return the paths of the data, of the model, and of weights that training starts with.
+
+    An option is a path if it is declared as one, or if its name is `path` or ends in `_path`. That
+    is so for your own classes and functions as well.
+    """
+    from workbench.data import DATASETS  # which imports numpy, and `import workbench` does not
+
+    paths: list[NamedPath] = []
+    for section, registry in (("data", DATASETS), ("model", MODELS)):
+        component = getattr(experiment, section)
+        if component is None:
+            continue
+        paths += [
+            NamedPath(f"{section}.{option}", str(component.options[option]))
+            for option in _path_options(component, registry)
+            if isinstance(component.options[option], str | Path) and component.options[option]
+        ]
+    return paths + [NamedPath("training.weights", path) for path in weights_of(experiment)]
+
+
+def _path_options(component: Component, registry: Registry) -> list[str]:
+    """Return the names of the options that an experiment sets and that are paths."""
+    declared: Mapping[str, FieldInfo] = {}
+    if not component.is_reference:
+        declared = getattr(registry.load(component.name), "model_fields", {})
     return [
-        path
-        for path in weights_of(experiment)
-        if not path.startswith("~") and not Path(path).is_absolute()
+        name
+        for name in component.options
+        if name == "path"
+        or name.endswith("_path")
+        or (name in declared and _accepts_path(declared[name].annotation))
     ]
 
 
-def with_data_at(experiment: Experiment, path: Path) -> Experiment:
-    """Return the experiment with its data at another path."""
-    assert experiment.data is not None
-    options = {**experiment.data.options, "path": str(path)}
-    return experiment.replace(data={"name": experiment.data.name, **options})
+def _accepts_path(annotation: Any) -> bool:
+    return annotation is Path or any(_accepts_path(part) for part in get_args(annotation))
 
 
-def with_data_in(experiment: Experiment, folder: str) -> Experiment:
-    """Return the experiment with its data where its relative path leads to from a folder."""
-    path = relative_data(experiment)
-    return experiment if path is None else with_data_at(experiment, Path(folder, path))
+def with_paths(experiment: Experiment, paths: Mapping[str, Path]) -> Experiment:
+    """Return the experiment with other paths.
+
+    Args:
+        experiment: The experiment.
+        paths: The new path by dotted field. The fields are those of its data and its model.
+    """
+    for section in ("data", "model"):
+        changed = {
+            field.partition(".")[2]: str(path)
+            for field, path in paths.items()
+            if field.partition(".")[0] == section
+        }
+        if changed:
+            component = getattr(experiment, section)
+            experiment = experiment.replace(
+                **{section: {"name": component.name, **component.options, **changed}}
+            )
+    return experiment
+
+
+def with_paths_in(experiment: Experiment, folder: Path) -> Experiment:
+    """Return the experiment with its data and its model where relative paths lead from a folder.
+
+    If there is nothing at a path, it stays as it is. It may not be a path at all.
+    """
+    return with_paths(
+        experiment,
+        {
+            named.field: folder / named.path
+            for named in named_paths(experiment)
+            if named.is_relative and named.file_from(folder).exists()
+        },
+    )
 
 
 def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Path]:

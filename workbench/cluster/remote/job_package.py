@@ -20,10 +20,10 @@ from pathlib import Path, PurePosixPath
 
 from workbench.cluster.remote.code_archive import CodeArchive, pack
 from workbench.cluster.remote.code_dependencies import (
+    NamedPath,
     files_of,
     modules_of,
-    relative_data,
-    relative_weights,
+    named_paths,
 )
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError
@@ -113,20 +113,22 @@ def make_package(experiment: Experiment, folder: Path) -> JobPackage:
         is_kept_back = path.is_symlink() or is_secret(path, below=place)
         if not path.is_relative_to(folder.absolute()) and not is_kept_back:
             added[f"{MODULES_FOLDER}/{name}"] = path.read_bytes()
-    path = relative_data(experiment)
-    also = [] if path is None else [_within(path, folder, "data.path")]
-    also += [_within(path, folder, "training.weights") for path in relative_weights(experiment)]
+    also = [
+        _within(named, folder)
+        for named in named_paths(experiment)
+        if named.is_relative and (named.is_required or named.file_from(folder).exists())
+    ]
     archive = pack(folder, also=also, added=added, without=results_among)
     return JobPackage(archive, f"{words_of(experiment.name)}-{archive.identity[:10]}")
 
 
-def _within(path: str, folder: Path, field: str) -> str:
+def _within(named: NamedPath, folder: Path) -> str:
     """Return a relative path, if it lies in the folder. Any other is a path of the cluster."""
-    place = folder / path
+    path, place = named.path, named.file_from(folder)
     if not place.exists():
         raise DataError(
             f"there is no {path} in {folder}",
-            field=field,
+            field=named.field,
             next_step=(
                 "Submit from the folder that contains it, or give a path that exists on the"
                 " cluster."
@@ -135,17 +137,17 @@ def _within(path: str, folder: Path, field: str) -> str:
     if not place.resolve().is_relative_to(folder.resolve()):
         raise DataError(
             f"{path} lies outside {folder}, and only that folder is sent",
-            field=field,
+            field=named.field,
             next_step=(
                 "Submit from a folder that contains it, or give a path that exists on the cluster."
             ),
         )
     real = place.resolve().relative_to(folder.resolve())
-    written = Path(os.path.normpath(folder.absolute() / path))
+    written = Path(os.path.normpath(named.file_from(folder.absolute())))
     if written.is_relative_to(folder.absolute()) and written.relative_to(folder.absolute()) != real:
         raise DataError(
             f"{path} is a link or lies behind one, and links are not sent",
-            field=field,
+            field=named.field,
             next_step=f"Use the path that it leads to: {real}.",
         )
     return real.as_posix()

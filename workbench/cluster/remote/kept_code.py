@@ -31,14 +31,14 @@ from workbench.cluster.remote.code_dependencies import (
     ModuleFiles,
     find_named_files,
     modules_of,
+    named_paths,
     parse_code,
-    relative_data,
 )
 from workbench.cluster.remote.code_origin import Origin, is_installed, user_modules
 from workbench.experiment import Experiment
 from workbench.experiment.code_versions import CODE
 from workbench.experiment.command import arguments_of
-from workbench.experiment.trainings import weights_of
+from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.files import sha256_of
 from workbench.foundation.formatting import format_bytes, format_count
@@ -682,14 +682,8 @@ def _walk(folders: Iterable[Path]) -> Iterator[Path]:
 
 def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
     """Yield the files of the data and the weights that an experiment names."""
-    paths = [directory / path for path in weights_of(experiment)]
-    if (path := relative_data(experiment)) is not None:
-        paths.append(directory / path)
-    else:
-        named = experiment.data.options.get("path") if experiment.data else None
-        if isinstance(named, str) and "://" not in named:
-            paths.append(Path(named).expanduser())
-    yield from _files_of_data(paths)
+    local = [named for named in named_paths(experiment) if not is_url(named.path)]
+    yield from _files_of_data(named.file_from(directory) for named in local)
 
 
 def _files_of_data(paths: Iterable[Path]) -> Iterator[Path]:

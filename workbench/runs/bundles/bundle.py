@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from workbench.cluster.remote.code_dependencies import relative_data
+from workbench.cluster.remote.code_dependencies import named_paths
 from workbench.cluster.remote.job_package import MODULES_FOLDER
 from workbench.cluster.remote.kept_code import package_requirements
 from workbench.experiment import Experiment, PlanSettings
@@ -500,12 +500,13 @@ def _warnings(
         )
     if uses_adapter(experiment):
         parts.append("The model has low-rank adapters (LoRA), which need peft: pip install peft.")
-    path = experiment.data and experiment.data.options.get("path")
-    if path is not None and relative_data(experiment) is None:
-        shown = path
-        if is_url(str(path)):
-            shown = open_artifacts(str(path))  # a URL may contain keys, which this hides
-        parts.append(f"It reads data that is not in this folder: {shown}.")
+    for named in named_paths(experiment):
+        if named.is_relative or named.field == "training.weights":
+            continue  # the former is in this folder, the latter was named above
+        # A URL may contain keys, which this hides.
+        shown = open_artifacts(named.path) if is_url(named.path) else named.path
+        what = "a model" if named.field == "model.path" else "data"
+        parts.append(f"It reads {what} that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(
             "`objects/` contains pickled Python code from a notebook. Training again runs it, so"

@@ -19,14 +19,12 @@ from workbench.cluster.remote.code_dependencies import (
     files_of,
     find_named_files,
     modules_of,
-    relative_data,
-    relative_weights,
-    with_data_at,
+    named_paths,
+    with_paths,
 )
 from workbench.cluster.remote.kept_code import PACKAGES
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
-from workbench.experiment.trainings import weights_of
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.artifacts.place import FULL
 from workbench.foundation.bundle_manifest import add_manifest, complete_export, files_of_bundle
@@ -51,8 +49,6 @@ FILES_FOLDER = "files"
 """The folder of a bundle that holds what a train function left in the folder of its trial."""
 MAX_DATA_BYTES = 100 * 2**20
 """Copy data up to this size. Larger data stays in place and is referred to by its absolute path."""
-_OTHER_PATHS = {"data": ("validation", "tokenizer"), "model": ("path",)}
-"""Options that are paths, by the section of the experiment, besides the path of the data."""
 _MAX_LISTED = 20
 _FREE_SPACE = "Free space there, or set the variable TMPDIR to another folder."
 
@@ -195,9 +191,7 @@ def copy_code(
     tops = {name.partition("/")[0].removesuffix(".py") for name in code}
     contents.missing_modules = [name for name in named if name.partition(".")[0] not in tops]
     if experiment.trains_model:
-        _copy_weights(experiment, directory, place, contents, kept)
-        experiment = _copy_data(experiment, directory, place, kept)
-        experiment = _with_other_paths(experiment, directory)
+        experiment = _copy_named(experiment, directory, place, contents, kept)
     elif experiment.links is not None and kept.workdir is not None:
         kept.copy(kept.workdir, place)
         experiment = _copy_linked(experiment, directory, place, contents, kept)
@@ -403,39 +397,6 @@ def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
     )
 
 
-def _copy_weights(
-    experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
-) -> None:
-    """Copy the weights that training starts with, if they are small and in the folder."""
-    for path in relative_weights(experiment):
-        files = _files_below(directory / path)
-        is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
-        if files and ".." not in Path(path).parts and is_small:
-            kept.copy({file.relative_to(directory).as_posix(): file for file in files}, place)
-        else:
-            contents.missing_weights.append(path)
-    contents.missing_weights += sorted({*weights_of(experiment)} - {*relative_weights(experiment)})
-
-
-def _with_other_paths(experiment: Experiment, directory: Path) -> Experiment:
-    """Refer by absolute paths to what is beside the data: its other files, a pretrained model."""
-    for section, options in _OTHER_PATHS.items():
-        component = getattr(experiment, section)
-        if component is None:
-            continue
-        paths = {
-            name: str((directory / value).resolve())
-            for name in options
-            if isinstance(value := component.options.get(name), str | Path)
-            and not Path(value).is_absolute()
-            and (directory / value).exists()
-        }
-        if paths:
-            changed = {"name": component.name, **component.options, **paths}
-            experiment = experiment.replace(**{section: changed})
-    return experiment
-
-
 def _copy_linked(
     experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
 ) -> Experiment:
@@ -457,19 +418,30 @@ def _files_below(source: Path) -> list[Path]:
     return [item for item in [source, *source.rglob("*")] if item.is_file()]
 
 
-def _copy_data(
-    experiment: Experiment, directory: Path, place: Path, kept: KeptFilesOfTrial
+def _copy_named(
+    experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
 ) -> Experiment:
-    """Copy data of the run's folder, or refer to other data by its absolute path."""
-    path = relative_data(experiment)
-    if path is None:
-        return experiment
-    source = directory / path
-    files = _files_below(source)
-    gone = [file for file in kept.named_before(directory).values() if not file.exists()]
-    is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
-    files += [file for file in gone if file.is_relative_to(source)]
-    if files and ".." not in Path(path).parts and is_small:
-        kept.copy({file.relative_to(directory).as_posix(): file for file in files}, place)
-        return experiment
-    return with_data_at(experiment, source)
+    """Copy the data, the model and the weights that an experiment names by relative paths.
+
+    What is not copied, because it is large or lies elsewhere, is referred to by its absolute path.
+    Weights are searched like any other value, so they are listed as missing instead.
+    """
+    absolute: dict[str, Path] = {}
+    before = kept.named_before(directory).values()
+    gone = [file for file in before if not file.exists()]
+    for named in named_paths(experiment):
+        is_weights = named.field == "training.weights"
+        is_copied = False
+        if named.is_relative:
+            source = named.file_from(directory)
+            files = _files_below(source)
+            is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
+            files += [file for file in gone if file.is_relative_to(source)]
+            is_copied = bool(files) and is_small and ".." not in Path(named.path).parts
+            if is_copied:
+                kept.copy({file.relative_to(directory).as_posix(): file for file in files}, place)
+            elif not is_weights and (named.is_required or source.exists()):
+                absolute[named.field] = directory / named.path
+        if is_weights and not is_copied:
+            contents.missing_weights.append(named.path)
+    return with_paths(experiment, absolute)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cluster.remote.code_dependencies import relative_data, with_data_at
+from workbench.cluster.remote.code_dependencies import with_paths_in
 from workbench.cluster.remote.job_package import MODULES_FOLDER
 from workbench.deploy.card import CARD, Card, Timing, read_card
 from workbench.experiment import Experiment
@@ -47,12 +47,7 @@ class Bundle:
     @functools.cached_property
     def experiment(self) -> Experiment:
         """The experiment that trains it again."""
-        experiment = read_experiment(self.folder / "experiment.yaml")
-        code = self._code
-        path = relative_data(experiment)
-        if path is not None and (code / path).exists():
-            return with_data_at(experiment, code / path)
-        return experiment
+        return with_paths_in(read_experiment(self.folder / "experiment.yaml"), self._code)
 
     @property
     def model(self) -> nn.Module:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cluster.remote.code_dependencies import with_data_in
+from workbench.cluster.remote.code_dependencies import with_paths_in
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
@@ -59,7 +59,7 @@ class _Models:
 
     def experiment_of(self, trial: Trial) -> Experiment:
         """Return the experiment narrowed to a trial, its data where it is on this machine."""
-        return with_data_in(narrow(self._experiment, trial), self._origin.directory)
+        return with_paths_in(narrow(self._experiment, trial), Path(self._origin.directory))
 
     @functools.cached_property
     def data(self) -> Datasets:
@@ -73,7 +73,7 @@ class _Models:
             )
         self._find_code()
         return load_trial_data(
-            self._run.run_id, with_data_in(self._experiment, self._origin.directory)
+            self._run.run_id, with_paths_in(self._experiment, Path(self._origin.directory))
         )
 
     def load(self, trial: Trial) -> nn.Module:
