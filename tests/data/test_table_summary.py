@@ -241,7 +241,7 @@ def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(
         ),
         (
             "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %)."
-            " To have them read as numbers, write all with the same unit"
+            " Row 1 (from 0) holds '1%'. To have them read as numbers, write all with the same unit"
         ),
     )
 

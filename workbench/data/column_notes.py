@@ -27,6 +27,7 @@ from workbench.data.number_texts import (
     NumberText,
     known_texts,
     number_text_of,
+    plain_signs,
     units_of,
     without_units,
 )
@@ -314,7 +315,8 @@ def notes_of_classes(target: pd.Series) -> list[str]:
     if not is_of_few and (units := _units_apart(target)):
         return [
             f"{target.name} is taken as classes: its numbers have no common unit"
-            f" ({_shares_of(units)}). To have a number predicted, write all with the same unit"
+            f" ({_shares_of(units)}). {_first_of_unit(target, units[-1][0])}. To have a number"
+            " predicted, write all with the same unit"
         ]
     if (numbers := number_text_of(target, min_share=_NEARLY)) is None:
         return []
@@ -333,9 +335,20 @@ def _notes_of_units(name: str, column: pd.Series) -> list[str]:
     if not (units := _units_apart(column)):
         return []
     return [
-        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}). To have"
-        " them read as numbers, write all with the same unit"
+        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)})."
+        f" {_first_of_unit(column, units[-1][0])}. To have them read as numbers, write all with the"
+        " same unit"
     ]
+
+
+def _first_of_unit(column: pd.Series, unit: str) -> str:
+    """Return a sentence on the first row with a number of a unit, of which there is one."""
+    place = next(
+        place
+        for place, value in enumerate(column)
+        if isinstance(value, str) and unit in units_of({plain_signs(value.strip()): 1})
+    )
+    return f"Row {column.index[place]} (from 0) holds {column.iloc[place]!r}"
 
 
 def _shares_of(units: Sequence[tuple[str, int]]) -> str:

@@ -206,6 +206,8 @@ class NumberText:
     def parse(self, text: str) -> float:
         """Return the number that a text means, or NaN if it is missing.
 
+        A word such as unknown is missing, even if training had none.
+
         Args:
             text: The text. Spaces around it and the case of letters do not count.
 
@@ -230,7 +232,7 @@ class NumberText:
             return float(number)
         if self.has_thousands and _WITH_SEPARATORS.fullmatch(number):
             return float(number.replace(",", ""))
-        if is_marker(bare) or bare.lower() in self.missing:
+        if is_marker(bare) or bare.lower() in self.missing or bare.lower() in MISSING_WORDS:
             return math.nan
         raise ValueError(f"{text!r} is not a number")
 

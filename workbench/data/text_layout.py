@@ -134,10 +134,11 @@ def layout_of(path: Path, *, field: str | None = "data.path") -> TextLayout:
     said = _SAID.fullmatch(start.partition("\n")[0])
     signs = (said[1],) if said else _signs_of(path) or SIGNS[".csv"]
     found = {sign: _header_in(start, sign, is_said=bool(said)) for sign in signs}
-    # Below a title, a comma in a text may look like a separator.
-    regular = {sign: header for sign, header in found.items() if header.is_regular}
-    heads = {sign: header.names for sign, header in (regular or found).items()}
-    separator = separator_in(heads)
+    # Commas in a title or in a text may look like separators.
+    most_regular = max(header.regularity for header in found.values())
+    separator = separator_in(
+        {sign: header.names for sign, header in found.items() if header.regularity == most_regular}
+    )
     header = found[separator]
     if not any(header.names):
         raise DataError(
@@ -260,8 +261,9 @@ class _Header:
     num_skipped: int = 0
     has_trailing: bool = False
     titles: tuple[str, ...] = ()
-    is_regular: bool = False
-    """Whether it is the first row, has several names, and nearly all rows are as long."""
+    regularity: int = 0
+    """3 if it is the first row, has several names, and the rows below are as long. 1 if the row
+    right below it is not, 2 if it is below a title, and 0 for all others."""
 
 
 def _header_in(start: str, sign: str, *, is_said: bool) -> _Header:
@@ -285,8 +287,12 @@ def _header_in(start: str, sign: str, *, is_said: bool) -> _Header:
         len(cells) == len(names) + 1 and not cells[-1].strip() for cells in below
     )
     titles = tuple(next(filter(None, map(str.strip, cells)), "") for *_, cells in rows[:place])
-    is_regular = place == 0 and len(names) > 1 and _are_as_long(names, below)
-    return _Header(names, before, has_trailing, titles, is_regular)
+    regularity = 0
+    if len(names) > 1 and _are_as_long(names, below):
+        regularity = 2
+        if place == 0:
+            regularity = 3 if _are_as_long(names, below[:1]) else 1
+    return _Header(names, before, has_trailing, titles, regularity)
 
 
 def _rows_in(start: str, sign: str) -> Iterator[tuple[int, int, list[str]]]:

@@ -48,8 +48,8 @@ def _is_total(values: pd.Series) -> bool:
     if numbers is None:
         return False
     last, above = numbers[-1], numbers[:-1]
-    above = above[~np.isnan(above)]
-    if np.isnan(last) or not above.any():
+    above = above[np.isfinite(above)]
+    if not np.isfinite(last) or not above.any():
         return False
     # A mean is often rounded to few digits.
     is_sum = np.isclose(last, above.sum(), rtol=1e-3, atol=1e-9)

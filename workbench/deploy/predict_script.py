@@ -27,6 +27,7 @@ import numpy as np
 from workbench.data.number_texts import (
     MISSING_MARKERS,
     MISSING_TEXTS,
+    MISSING_WORDS,
     NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
@@ -209,9 +210,8 @@ def _reading(inputs: Sequence[Input]) -> str:
         return _source(read_several)
     if taken.kind == "array":
         return _source(read_arrays)
-    missing = (
-        f"\nMISSING = set({json.dumps(sorted(MISSING_MARKERS))})\nTRUTH = {json.dumps(TRUTH)}\n"
-    )
+    markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
+    missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n"
     functions = (read_points, cell, plain_signs, number, seconds)
     functions = (
         *functions,

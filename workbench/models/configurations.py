@@ -210,6 +210,9 @@ class FittedConfiguration(ModelConfiguration):
     """Stop after this many rounds without improvement. None never stops early."""
     max_rounds: ClassVar[int] = 10
     """The most rounds. Each evaluates the model so far, which takes time."""
+    round_ratio: ClassVar[float] = 1.0
+    """Up to a round, it takes so many times the work up to the one before. 1 if rounds are alike,
+    or if all of them are needed."""
     can_continue: ClassVar[bool] = False
     """Whether another process can continue the fit after a round. `grow` then takes a `growth`."""
     has_small_steps: ClassVar[bool] = False

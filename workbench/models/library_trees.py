@@ -18,12 +18,8 @@ import torch
 from torch import Tensor
 
 from workbench.foundation.errors import MissingDependencyError, install_command
-from workbench.models.staged_fitting import Growth
+from workbench.models.staged_fitting import TREES_RATIO, Growth
 from workbench.models.trees import UNSEEN, TreeEnsemble
-
-# Each stage has this many times the trees of the one before: the best number of trees is rarely
-# missed by more than a fifth.
-_STAGE_RATIO = 1.4
 
 
 class Booster(Protocol):
@@ -221,7 +217,7 @@ def stage_sizes(num_trees: int, num_stages: int) -> list[int]:
         num_trees: The number after the last stage.
         num_stages: How many stages there are, at most.
     """
-    wanted = [num_trees / _STAGE_RATIO ** (num_stages - 1 - stage) for stage in range(num_stages)]
+    wanted = [num_trees / TREES_RATIO ** (num_stages - 1 - stage) for stage in range(num_stages)]
     return sorted({max(1, round(size)) for size in wanted})
 
 

@@ -18,6 +18,14 @@ import cloudpickle
 if TYPE_CHECKING:
     import numpy as np
 
+TREES_RATIO = 1.4
+"""Each round of boosted trees has so many times the trees of the one before.
+
+The best number of trees is rarely missed by more than a fifth.
+"""
+PASSES_RATIO = 1.25
+"""Each round of a network for tables makes so many times the steps of all rounds before."""
+
 StageMethod = Literal["partial_fit", "warm_start", "continue", "at once"]
 
 _EARLIER_MODEL = ("xgb_model", "init_model")

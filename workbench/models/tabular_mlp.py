@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.models.fitted_estimator import add_loaded_buffers
-from workbench.models.staged_fitting import Growth
+from workbench.models.staged_fitting import PASSES_RATIO, Growth
 
 NumericEmbedding = Literal["piecewise", "periodic"]
 
@@ -40,8 +40,6 @@ _PREDICTED_AT_ONCE = 1024
 _WARM_UP_STEPS = 100
 # Weights are averaged over about so many epochs, but over a few steps at least.
 _AVERAGED_EPOCHS, _MIN_AVERAGED_STEPS = 1.0, 20.0
-# Each round makes so many times the steps of all rounds before: small tables are learned in few.
-_ROUND_RATIO = 1.25
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ def train_tabular_mlp(
 
 def _steps_after_rounds(num_steps: float, num_rounds: int) -> list[int]:
     last = max(1, round(num_steps))
-    wanted = [last / _ROUND_RATIO**later for later in range(num_rounds)]
+    wanted = [last / PASSES_RATIO**later for later in range(num_rounds)]
     return sorted({max(1, round(steps)) for steps in wanted})
 
 

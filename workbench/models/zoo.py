@@ -28,7 +28,7 @@ from workbench.models.configurations import (
     SequenceConfiguration,
     configure,
 )
-from workbench.models.staged_fitting import Growth
+from workbench.models.staged_fitting import PASSES_RATIO, TREES_RATIO, Growth
 
 if TYPE_CHECKING:
     import numpy as np
@@ -722,6 +722,7 @@ class TabularMLPConfiguration(FittedConfiguration):
     has_small_steps = True
     patience = 3
     max_rounds = 16
+    round_ratio = PASSES_RATIO
     can_continue = True
 
     hidden_width: int = Field(128, ge=1, le=4096, description="Units in each hidden layer.")
@@ -941,6 +942,7 @@ class LibraryTreesConfiguration(TreesConfiguration):
 
     library: ClassVar[str]
     patience = 2
+    round_ratio = TREES_RATIO
 
     num_trees: int = Field(
         300,

@@ -8,7 +8,8 @@ package that created the run chooses the model. It is imported by name, because 
 from __future__ import annotations
 
 import logging
-import threading
+import math
+import time
 from importlib import import_module
 
 from workbench.experiment import Experiment
@@ -32,19 +33,31 @@ _CONCLUDED_BY = {
 _LOADED_AFTER = (10.0, 0.2)
 
 
-def prepare_result(experiment: Experiment) -> None:
-    """Load what `result_of` needs while trials run, in a thread, so that it can start at once.
+class Preparation:
+    """Loads what `result_of` needs while trials run, so that it can start at once.
 
-    Args:
-        experiment: What the run does.
+    It loads in the thread that proposes trials: SciPy looks at torch, and would fail if another
+    thread had loaded half of it.
     """
-    named = _concluded_by(experiment)
-    if named is None or experiment.budget.time is None:
-        return
-    longest_s, part = _LOADED_AFTER
-    timer = threading.Timer(min(longest_s, part * experiment.budget.time), _load, [named])
-    timer.daemon = True
-    timer.start()
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Find out what is needed.
+
+        Args:
+            experiment: What the run does.
+        """
+        self._named = _concluded_by(experiment)
+        longest_s, part = _LOADED_AFTER
+        self._due_s = math.inf
+        if experiment.budget.time is not None:
+            self._due_s = time.monotonic() + min(longest_s, part * experiment.budget.time)
+
+    def tick(self) -> None:
+        """Load it once when it is due."""
+        if self._named is None or time.monotonic() < self._due_s:
+            return
+        named, self._named = self._named, None
+        _load(named)
 
 
 def _load(named: str) -> None:

@@ -1,14 +1,17 @@
-"""An ensemble has no more members than there is time to fit to all rows."""
+"""An ensemble keeps members that cannot be fitted to all rows in time if they add enough."""
 
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from workbench.experiment import Experiment
 from workbench.models.ensemble_selection import select
-from workbench.runs.automl.model_selection import _weights_of
+from workbench.runs.automl.model_selection import Candidate, _weights_of, expected_fit_s
 
 TARGETS = np.random.default_rng(0).normal(size=(400, 1))
 
@@ -25,40 +28,72 @@ def predictions() -> list[np.ndarray]:
 
 
 choose_from = functools.partial(select, loss=squared_error, min_gain=0.0)
+weights_of = functools.partial(_weights_of, choose_from=choose_from, loss=squared_error)
 
 
 def test_with_enough_time_the_ensemble_is_the_best_one(predictions: list[np.ndarray]) -> None:
-    weights = _weights_of(predictions, choose_from, [1.0] * 5, limit_s=5.0)
+    weights = weights_of(predictions, costs_s=[1.0] * 5, limit_s=5.0)
     np.testing.assert_array_equal(weights, choose_from(predictions))
     assert np.count_nonzero(weights) == 5
 
 
-@pytest.mark.parametrize("limit_s", [0.0, 1.0, 2.5, 4.0])
-def test_members_without_time_are_left_out_and_the_others_weighted_again(
+@pytest.mark.parametrize("limit_s", [0.0, 1.0, 2.5])
+def test_members_without_time_stay_if_the_others_are_clearly_worse(
     predictions: list[np.ndarray], limit_s: float
 ) -> None:
-    costs_s = [1.0, 2.0, 1.0, 0.0, 1.0]
-    weights = _weights_of(predictions, choose_from, costs_s, limit_s=limit_s)
-    assert weights.sum() == pytest.approx(1.0)
-    kept = np.flatnonzero(weights)
-    assert sum(costs_s[place] for place in kept) <= limit_s
-    mean = np.tensordot(weights, np.array(predictions), axes=1)
-    assert squared_error(mean) <= min(squared_error(predictions[place]) for place in kept)
+    weights = weights_of(predictions, costs_s=[1.0, 2.0, 1.0, 1.0, 1.0], limit_s=limit_s)
+    np.testing.assert_array_equal(weights, choose_from(predictions))
 
 
-def test_the_heaviest_member_stays_if_there_is_time_for_none(
+def test_members_without_time_are_left_out_if_that_loses_little(
     predictions: list[np.ndarray],
 ) -> None:
-    weights = _weights_of(predictions, choose_from, [9.0] * 5, limit_s=1.0)
-    assert np.flatnonzero(weights).tolist() == [int(choose_from(predictions).argmax())]
+    like_the_first = predictions[0] + 0.05 * np.random.default_rng(2).normal(size=TARGETS.shape)
+    both = [*predictions, like_the_first]
+    assert choose_from(both)[5] > 0.0, "it adds a little"
+    weights = weights_of(both, costs_s=[1.0] * 5 + [9.0], limit_s=5.5)
+    assert weights[5] == 0.0
+    np.testing.assert_array_equal(weights[:5], choose_from(predictions))
 
 
-def test_a_member_that_would_take_all_of_the_time_gives_way_to_several_others(
-    predictions: list[np.ndarray],
-) -> None:
-    weights = _weights_of(predictions, choose_from, [9.0, 1.0, 1.0, 1.0, 1.0], limit_s=9.5)
-    assert np.flatnonzero(weights).tolist() == [1, 2, 3, 4]
+def test_the_best_model_stays_if_there_is_time_for_all_but_it() -> None:
+    random = np.random.default_rng(3)
+    best = TARGETS + 0.3 * random.normal(size=TARGETS.shape)
+    others = [TARGETS + 0.9 * random.normal(size=TARGETS.shape) for _ in range(3)]
+    weights = weights_of([best, *others], costs_s=[60.0, 1.0, 1.0, 1.0], limit_s=10.0)
+    assert weights.argmax() == 0
+    assert weights[0] > 0.5
 
 
 def test_no_candidate_has_no_weights() -> None:
-    assert _weights_of([], choose_from, [], limit_s=1.0).size == 0
+    assert weights_of([], costs_s=[], limit_s=1.0).size == 0
+
+
+@pytest.mark.parametrize(
+    ("best_step", "part"), [(10, 1.0), (9, 1.1 / 1.4), (8, 1.1 / 1.4**2), (7, 1.1 / 1.4**3)]
+)
+def test_rounds_after_the_best_one_are_not_expected_again(best_step: int, part: float) -> None:
+    experiment = Experiment.model_validate(
+        {
+            "data": "digits",
+            "model": "lightgbm",
+            "search": {"shrinkage": {"low": 0.01, "high": 0.3}},
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "training": {"epochs": 10},
+        }
+    )
+    trials = {
+        number: SimpleNamespace(
+            configuration=0,
+            planned_unix_s=100.0,
+            last_event_unix_s=100.0 + took_s,
+            last_step=10,
+            saved_step=best_step,
+        )
+        for number, took_s in enumerate([3.0, 4.0, 2.0])
+    }
+    run: Any = SimpleNamespace(experiment=experiment, history=SimpleNamespace(trials=trials))
+    candidate = Candidate(0, "lightgbm", {"shrinkage": 0.1}, {}, TARGETS, 0.0)
+    fold = SimpleNamespace(train_targets=np.zeros(100))
+    learning: Any = SimpleNamespace(folds=[fold])
+    assert expected_fit_s(run, candidate, learning, 250) == pytest.approx(4.0 * part * 2.5)

@@ -112,3 +112,13 @@ def test_the_predicted_class_follows_the_factors():
     assert low < eager.score()["accuracy"] < high
     with pytest.raises(ArgumentError, match="interval: classes have no interval"):
         plain.predict(rows, interval=0.9)
+
+
+def test_numbers_written_as_text_are_far_outside_as_well():
+    table = houses()
+    area = [f"{value:.1f}".replace(".", ",") + " m2" for value in table["area"]]
+    found = ended(table.assign(area=area), "price")
+    rows = pd.DataFrame({"area": ["50,5 m2", "9000000,0 m2"], "rooms": [2.0, 3.0]})
+    assert found.unusual(rows)[["row", "column", "value"]].to_numpy().tolist() == [[1, "area", 9e6]]
+    low, high = found._held_out.ranges["area"]
+    assert 20.0 <= low < high <= 200.0

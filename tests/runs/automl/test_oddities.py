@@ -10,6 +10,7 @@ import decimal
 import gzip
 import json
 import sqlite3
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,6 +91,18 @@ TEXT_FILES: dict[str, tuple[str, str | bytes]] = {
     "capital ending": ("A.CSV", table(town=TOWNS, x=X)),
     "title above": ("a.csv", "Report 2024\n\n" + table(town=TOWNS, x=X)),
     "title with commas": ("a.csv", "Report 2024,,\n,,\n" + table(town=TOWNS, x=X)),
+    "title with commas above semicolons": (
+        "a.csv",
+        "Report, 2024, all shops, by town\n" + written({"town": TOWNS, "x": X, "y": LABELS}, ";"),
+    ),
+    "title with as many commas as decimals": (
+        "a.csv",
+        "Report, 2024\n" + written({"x": [str(v).replace(".", ",") for v in X], "y": LABELS}, ";"),
+    ),
+    "lists with semicolons": (
+        "a.csv",
+        table(tags=["p;q"] * (NUM // 2) + ["q;r"] * (NUM // 2), x=X),
+    ),
     "lines of a bank above": (
         "a.csv",
         "Kontoauszug;;;\nIBAN;DE12;;\n\n"
@@ -523,6 +536,31 @@ def test_infinite_numbers_count_as_missing_and_are_said(tmp_path: Path) -> None:
     problem = read(tmp_path, "a.csv", table(x=cells, z=["inf", *X[1:]], town=TOWNS))
     np.testing.assert_allclose(numbers(problem, "x"), [*[np.nan] * 4, *X[4:]])
     assert "infinite numbers count as missing: x (4 rows), z (1 row)" in problem.notes
+
+
+@pytest.mark.parametrize("cell", ["12 \u20ac", "12 kg", "about 12"])
+def test_a_target_of_numbers_names_the_cell_that_makes_it_classes(cell: str) -> None:
+    amounts = [cell if place == 41 else str(value) for place, value in enumerate(BIG)]
+    with pytest.raises(WorkbenchError, match=rf"[Rr]ow 41 \(from 0\) holds '{cell}'") as error:
+        read_problem(frame().assign(y=amounts), "y")
+    assert error.value.field == "target"
+    assert str(error.value.next_step).startswith("To have a number predicted, ")
+    several = [cell if place == 41 else str(place % 9) for place in range(NUM)]
+    problem = read_problem(frame().assign(y=several), "y")
+    assert any(f"ow 41 (from 0) holds {cell!r}" in note for note in problem.notes)
+
+
+def test_infinite_numbers_above_a_total_cause_no_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        problem = read(tmp_path, "a.csv", table(x=["inf", *X[1:]]) + f"Total,{X.sum():.3f}\n")
+    assert len(problem) == NUM
+
+
+def test_words_for_a_missing_number_are_read_even_if_training_had_none() -> None:
+    column = learn_column(pd.Series(X, name="x"), max_categories=9)
+    given = pd.Series(["unknown", "k.A.", "1.5"], name="x")
+    np.testing.assert_array_equal(column.numbers(given), [np.nan, np.nan, 1.5])
 
 
 REFUSALS: dict[str, tuple[str, str | bytes, str]] = {

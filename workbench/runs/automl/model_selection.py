@@ -27,6 +27,7 @@ from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.second_layer import SecondLayer, learn_second_layer
+from workbench.models.zoo import MORE_ROUNDS
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, above_0
 from workbench.runs.automl.latency import is_within, limit_of, within
@@ -57,6 +58,8 @@ _FEWEST_STACKED, _MOST_STACKED, _STACKING_GAIN = 2_000, 8, 0.02
 # Of the time that is left to fit to all rows. The test comes before.
 _FIT_PART = 0.8
 _LEAST_S = 1e-3
+# By how much of its loss a model gets better if it is fitted to all rows.
+_GAINED_BY_ALL_ROWS = 0.05
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,7 @@ def choose(
             [pairs[number][0].predicted for number in among],
             choose_from,
             [costs_s[number] for number in among],
+            loss=loss,
             limit_s=_FIT_PART * (fit_until_s - time.monotonic()),
         )
         return weights.tolist()
@@ -514,23 +518,41 @@ def _weights_of(
     choose_from: Callable[[Sequence[np.ndarray]], np.ndarray],
     costs_s: Sequence[float],
     *,
+    loss: Callable[[np.ndarray], float],
     limit_s: float,
 ) -> np.ndarray:
-    """Return the weight of each candidate, so that all with a weight can be fitted in some time."""
+    """Return the weight of each candidate.
+
+    A member that cannot be fitted to all rows in time predicts by the models of its folds. It is
+    left out only if what the others gain by that is more than what it adds.
+
+    Args:
+        predictions: Predictions of each candidate for the validation samples.
+        choose_from: Returns the weights of some of them.
+        costs_s: How long it takes to fit each of them to all rows, in seconds.
+        loss: The loss of predictions.
+        limit_s: How much time there is to fit them, in seconds.
+    """
     if not predictions:
         return np.zeros(0)
     weights = choose_from(predictions)
     kept = _affordable(weights, costs_s, limit_s)
-    if len(kept) < np.count_nonzero(weights):
-        weights = np.zeros(len(predictions))
-        weights[kept] = choose_from([predictions[place] for place in kept])
-    return weights
+    share = weights[kept].sum()
+    if not kept or share == weights.sum():
+        return weights
+    fewer = np.zeros(len(predictions))
+    fewer[kept] = choose_from([predictions[place] for place in kept])
+    loss_of_all, loss_of_fewer = (
+        loss(weighted_mean(predictions, chosen.tolist())) for chosen in (weights, fewer)
+    )
+    gained = _GAINED_BY_ALL_ROWS * (1.0 - share) * abs(loss_of_fewer)
+    return weights if loss_of_all < loss_of_fewer - gained else fewer
 
 
 def _affordable(weights: np.ndarray, costs_s: Sequence[float], limit_s: float) -> list[int]:
     """Return the places of the members that can be fitted in some time.
 
-    Those with much weight for their time come first. If there is time for none, the heaviest stays.
+    Those with much weight for their time come first.
     """
     kept: list[int] = []
     total_s = 0.0
@@ -538,14 +560,14 @@ def _affordable(weights: np.ndarray, costs_s: Sequence[float], limit_s: float) -
         if weights[place] > 0.0 and total_s + costs_s[place] <= limit_s:
             kept.append(place)
             total_s += costs_s[place]
-    return kept or [int(weights.argmax())]
+    return kept
 
 
 def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_rows: int) -> float:
     """Return how long it takes at most to fit a candidate to some rows, in seconds.
 
-    It is known from the time of its folds on one core. A model that only trains in steps is not
-    fitted again.
+    It is known from the time of its folds on one core, and from the rounds that they made after the
+    best one, which are not made again. A model that only trains in steps is not fitted again.
 
     Args:
         run: The run.
@@ -556,15 +578,19 @@ def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_r
     from workbench.training.planning.settings import fitted_of
 
     params: Any = candidate.params
-    if candidate.trial is None or fitted_of(run.experiment, params) is None:
+    if candidate.trial is None or (fitted := fitted_of(run.experiment, params)) is None:
         return 0.0
     trials = run.history.trials
     configuration = trials[candidate.trial].configuration
-    took_s = [
-        trial.last_event_unix_s - trial.planned_unix_s  # without the start of its process
-        for trial in trials.values()
-        if trial.configuration == configuration and trial.planned_unix_s is not None
-    ]
+    num_rounds = min(run.experiment.training.epochs, fitted.max_rounds)
+    took_s = []
+    for trial in trials.values():
+        if trial.configuration != configuration or trial.planned_unix_s is None:
+            continue
+        later = (trial.last_step - trial.saved_step) * num_rounds / run.experiment.training.epochs
+        part = min(1.0, MORE_ROUNDS * fitted.round_ratio**-later)
+        # Without the start of its process.
+        took_s.append(part * (trial.last_event_unix_s - trial.planned_unix_s))
     return max(took_s, default=0.0) * num_rows / len(learning.folds[0].train_targets)
 
 

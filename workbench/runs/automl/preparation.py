@@ -208,7 +208,8 @@ class Interpreter:
         """
         columns = [
             column
-            for column in getattr(self.readers[0].encoder, "columns", ())
+            for reader in self.readers[:1]
+            for column in getattr(reader.encoder, "columns", ())
             if column.kind in ("number", "time") and is_text(column_of(samples, column.name))
         ]
         if self.kind != "table" or not columns:
@@ -464,7 +465,7 @@ def prepare(
         factors_of(class_weights, problem.labels, guess),
         None if problem.weights is None else problem.weights[test],
         problem.weight_column,
-        _ranges(problem, learning),
+        _ranges(problem, learning, interpreter),
         all_rows,
         _size_rows(problem, learning, len(folds), seed),
         quantiles,
@@ -564,8 +565,12 @@ def _all_without_trend(rows: AllRows, time: str) -> AllRows:
     return replace(rows, targets=fold.train_targets, reader=reader)
 
 
-def _ranges(problem: Problem, learning: np.ndarray) -> dict[str, tuple[float, float]]:
-    ranges = ranges_of(take(problem.samples, learning))
+def _ranges(
+    problem: Problem, learning: np.ndarray, interpreter: Interpreter
+) -> dict[str, tuple[float, float]]:
+    rows = take(problem.samples, learning)
+    meant = interpreter.meant(rows)
+    ranges = ranges_of(rows if meant is None else meant)
     if problem.task == "regression":
         targets = problem.targets[learning]
         if targets.ndim == 1:

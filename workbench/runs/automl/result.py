@@ -1054,7 +1054,8 @@ def export_result(run: Run, folder: str | Path, force: bool) -> Path:
 
 
 def _unusual_values(model: StoredModel, samples: Any, predicted: np.ndarray) -> list[UnusualValue]:
-    numbers = numbers_in(samples)
+    meant = model.chosen.interpreter.meant(samples)
+    numbers = numbers_in(samples if meant is None else meant)
     if PREDICTION in model.ranges:
         numbers[PREDICTION] = predicted[:, 0]
     return unusual_values(numbers, model.ranges)

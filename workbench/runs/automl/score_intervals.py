@@ -95,6 +95,8 @@ class MoreRows:
         parts: The part of each sample, as `parts_of` returns it.
         ratio: How many times as many independent samples there are as in the test.
         weights: The weight of each sample, or None if all are equal.
+        are_exchangeable: Whether test and validation samples are of one kind, so that their targets
+            vary alike. Those of different times may not.
     """
 
     predicted: np.ndarray = field(repr=False)
@@ -102,6 +104,12 @@ class MoreRows:
     parts: np.ndarray = field(repr=False)
     ratio: float
     weights: np.ndarray | None = field(default=None, repr=False)
+    are_exchangeable: bool = True
+
+    @property
+    def variance(self) -> float:
+        """How much the targets vary."""
+        return _variance(self.targets, self.weights)
 
 
 def interval_of(
@@ -153,6 +161,10 @@ def interval_of(
         wider = replace(wider, error=wider.error * more.ratio**0.5)
         other_low, other_high = _ends(value, wider, scale, num)
         low, high = min(low, other_low), max(high, other_high)
+        if scale == "explained" and more.are_exchangeable:
+            spread_out = 1.0 - (1.0 - value) * _variance(targets, weights) / more.variance
+            other_low, other_high = _ends(spread_out, wider, scale, num)
+            low, high = min(low, other_low), max(high, other_high)
     return low, high
 
 
@@ -241,7 +253,13 @@ def with_more_rows(test: Judged, other: Judged) -> MoreRows | None:
     parts = parts_of(len(targets), blocks, most_stretches=round(_NUM_STRETCHES * ratio))
     if parts is None:
         return None
-    return MoreRows(predicted, targets, parts, ratio, weights)
+    are_exchangeable = times is None and targets.ndim == 1 and float(np.ptp(test.targets)) > 0.0
+    return MoreRows(predicted, targets, parts, ratio, weights, are_exchangeable)
+
+
+def _variance(targets: np.ndarray, weights: np.ndarray | None) -> float:
+    mean = np.average(targets, weights=weights)
+    return float(np.average((targets - mean) ** 2, weights=weights))
 
 
 def _weights_of(rows: Judged) -> np.ndarray:

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workbench.data.column_notes import notes_of_numeric_target, without_infinite
+from workbench.data.column_notes import (
+    notes_of_classes,
+    notes_of_numeric_target,
+    without_infinite,
+)
 from workbench.data.columns import TextForm
 from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.encoders import SampleKind
@@ -250,7 +254,7 @@ def read_problem(
         targets = targets.iloc[places].reset_index(drop=True)
     if wanted == "regression":
         return _of_numbers(problem, targets, written, usable)
-    return _of_classes(problem, targets, usable, order)
+    return _of_classes(problem, targets, written, usable, order)
 
 
 def _with_known_columns(
@@ -371,9 +375,14 @@ def _notes_of_counts(targets: pd.Series, name: str | None) -> list[str]:
 
 
 def _of_classes(
-    problem: Problem, targets: pd.Series, usable: UsableColumns, order: Sequence[str] | None
+    problem: Problem,
+    targets: pd.Series,
+    written: pd.Series,
+    usable: UsableColumns,
+    order: Sequence[str] | None,
 ) -> Problem:
     """Return the problem with the classes to predict, without those that are too rare."""
+    nearly_numbers = [] if order else notes_of_classes(written.dropna())
     of_spelling: list[str] = []
     if not order:
         targets, of_spelling = with_one_spelling(targets)
@@ -381,12 +390,21 @@ def _of_classes(
     if order:
         class_names, classes = in_order(class_names, classes, order)
     given = dict(zip(targets.astype(str), targets, strict=True))
-    kept, classes, class_names, left_out = drop_rare(classes, class_names)
+    try:
+        kept, classes, class_names, left_out = drop_rare(classes, class_names)
+    except DataError as error:
+        if not nearly_numbers:
+            raise
+        problem_in_words, *_, next_step = nearly_numbers[0].rpartition(". To have")
+        raise DataError(
+            problem_in_words, field="target", next_step=f"To have{next_step}."
+        ) from error
     if len(kept) < len(targets):
         problem = _take_rows(problem, kept)
     check_classes_of_parts(classes, problem.parts, class_names)
     notes = [
         *problem.notes,
+        *nearly_numbers,
         *of_spelling,
         *left_out,
         *imbalance_of(classes, class_names),
