@@ -23,6 +23,8 @@ import pandas as pd
 
 Predict = Callable[[pd.DataFrame], np.ndarray]
 SEED = 0
+MADE: dict[str, Any] = {}
+"""What a system says about its model, which is stored with its loss."""
 
 
 def ours(rows: pd.DataFrame, about: dict[str, Any], seconds: float) -> Predict:
@@ -31,6 +33,11 @@ def ours(rows: pd.DataFrame, about: dict[str, Any], seconds: float) -> Predict:
 
     target = about["target"]
     automl = wb.automl(rows, target=target, time=seconds, task=_task(about), seed=SEED).wait()
+    found = automl.to_json()
+    board = [
+        [row["model"], row["weight"], row.get("fit_s")] for row in found["leaderboard"]["rows"]
+    ]
+    MADE["ours"] = {"model": found["model"], "refit": len(found["refit"]), "leaderboard": board}
     if about["task"] == "regression":
         return automl.predict
     places = np.argsort([str(label) for label in automl.classes])
@@ -102,7 +109,8 @@ def catboost(rows: pd.DataFrame, about: dict[str, Any], seconds: float) -> Predi
     names = list(inputs.select_dtypes(["object", "string", "bool"]))
 
     def prepared(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.assign(**{name: rows[name].astype(str) for name in names})
+        texts = {name: rows[name].astype(object).fillna("").astype(str) for name in names}
+        return rows.assign(**texts)
 
     kind = CatBoostRegressor if about["task"] == "regression" else CatBoostClassifier
     model = kind(
@@ -224,7 +232,8 @@ def main() -> None:
     answers = np.asarray(predict(test.drop(columns=about["target"])), dtype=np.float64)
     predicted_s = time.monotonic()
     np.save(predictions, answers)
-    print(json.dumps({"fit_s": fitted_s - began_s, "predict_s": predicted_s - fitted_s}))
+    took = {"fit_s": fitted_s - began_s, "predict_s": predicted_s - fitted_s}
+    print(json.dumps(took | ({"made": MADE[system]} if system in MADE else {})))
     if system == "ours":
         from workbench.cluster.head import local_head
 
