@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,29 @@ def test_a_model_that_predicts_slowly_is_asked_as_seldom_as_possible() -> None:
         "one column is shuffled once; what was predicted before is not predicted again"
     )
     assert len(found["importance"]["columns"]) == 1
+
+
+@pytest.mark.parametrize("longest_s", [3.0, 9.0, 40.0])
+def test_shuffling_and_curves_together_take_the_time_that_there_is(
+    monkeypatch: pytest.MonkeyPatch, longest_s: float
+) -> None:
+    times_s = [50.0]
+    monkeypatch.setattr(held_out_analysis, "time", SimpleNamespace(monotonic=lambda: times_s[-1]))
+
+    def predict(table: pd.DataFrame) -> np.ndarray:
+        times_s.append(times_s[-1] + 0.2)
+        return number_of(table)
+
+    analyse(
+        predict,
+        TABLE,
+        number_of(TABLE)[:, 0],
+        "regression",
+        predicted=number_of(TABLE),
+        longest_s=longest_s,
+    )
+    of_a_curve_s = 0.2 * held_out_analysis._NUM_PLACES
+    assert times_s[-1] - times_s[0] <= longest_s + of_a_curve_s
 
 
 def test_a_run_without_a_tested_model_says_so() -> None:

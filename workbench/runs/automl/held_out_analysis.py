@@ -40,6 +40,8 @@ MAX_SHUFFLED_SAMPLES = 1_000
 MAX_COLUMNS = 60
 MAX_SECONDS = 10.0
 """How long columns are shuffled. The first is always measured."""
+_SHUFFLING_PART = 0.7
+"""The part of the time in which columns are shuffled. Curves take the rest."""
 _OTHERS = "(others)"
 _SIDES_OF_90 = 1.645  # standard errors on both sides of a mean that enclose 90 %
 
@@ -202,7 +204,7 @@ def analyse(
         target_unit: The sign or word after its numbers, such as CHF, or "" for none.
         seed: Seed of the shuffling, and of the points that are kept.
         predicted: The predictions for the samples, if they are known.
-        longest_s: For how many seconds columns are shuffled, at most. The first is always shuffled
+        longest_s: For how many seconds columns are changed, at most. The first is always shuffled
             once.
         outputs: Returns probabilities, if `predict` weighs them.
         target_names: The names of several targets, or empty if there is one.
@@ -224,7 +226,8 @@ def analyse(
         analysis = {"errors": {"unit": target_name, "written_unit": target_unit, **errors}}
     if not hasattr(samples, "columns"):
         return analysis
-    until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
+    began_s = time.monotonic()
+    until_s = began_s + min(MAX_SECONDS, _SHUFFLING_PART * longest_s)
     kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
     some = samples.iloc[kept].reset_index(drop=True)
     some_weights = None if weights is None else weights[kept]
@@ -247,7 +250,7 @@ def analyse(
         [row["column"] for row in (importance or {"columns": []})["columns"]],
         labels=labels,
         names=target_names,
-        until_s=time.monotonic() + min(MAX_SECONDS, longest_s) / 2,
+        until_s=min(began_s + longest_s, time.monotonic() + MAX_SECONDS / 2),
         weights=weights,
         meant=meant,
     )

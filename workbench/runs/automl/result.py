@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 
 # Of the time to conclude: when candidates have been judged, and when models have been fitted again.
 # The rest is left to shuffle columns.
-_JUDGED, _REFITTED = 0.35, 0.7
+_JUDGED, _REFITTED = 0.35, 0.8
 _LABEL_FROM = 0.5
 _LEAST_SHUFFLING_S = 1.0
 _MEASURED_S = 1.0
