@@ -189,8 +189,8 @@ def test_a_target_with_two_units_is_noted_as_it_makes_classes_of_numbers(tmp_pat
     weights = [f"{row} {'kg' if row % 3 else 'lb'}" for row in range(NUM_ROWS)]
     assert summary(tmp_path, {"x": range(NUM_ROWS), "y": weights}).notes == (
         (
-            "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb). To"
-            " have a number predicted, write all with the same unit"
+            "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb). Row 0"
+            " (from 0) holds '0 lb'. To have a number predicted, write all with the same unit"
         ),
     )
     sizes = ["1 kg", "2 kg", "1 lb"] * (NUM_ROWS // 3)
