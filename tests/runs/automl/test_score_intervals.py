@@ -251,3 +251,29 @@ def test_intervals_of_rows_with_weights_hold_the_score_of_their_population(kind:
         assert ends is not None
         held += int(ends[0] <= truth <= ends[1])
     assert 0.82 <= held / 150 <= 0.99
+
+
+def test_the_explained_share_of_few_groups_holds_that_of_their_population() -> None:
+    """Targets of four groups vary less than those of all groups, so they seem harder to explain."""
+    random = np.random.default_rng(1)
+
+    def drawn_rows(num_groups: int) -> Judged:
+        groups = np.repeat(np.arange(num_groups), 15)
+        targets = random.normal(size=num_groups)[groups] + 0.3 * random.normal(size=len(groups))
+        predicted = targets + 0.7 * random.normal(size=len(groups))
+        return Judged(predicted[:, None], targets, RowBlocks(groups))
+
+    truth = 1.0 - 0.7**2 / (1.0 + 0.3**2)
+    num_held = 0
+    for _ in range(60):
+        test, validation = drawn_rows(4), drawn_rows(16)
+        low, high = interval_of(
+            METRICS["regression"]["r2"].score,
+            test.predicted,
+            test.targets,
+            scale="explained",
+            parts=parts_of(60, test.blocks),
+            more=with_more_rows(test, validation),
+        ) or (0.0, 0.0)
+        num_held += low <= truth <= high
+    assert num_held >= 54, "without their variance it would be 52"
