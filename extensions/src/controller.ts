@@ -58,7 +58,7 @@ export class Controller {
     const { run } = this.state.view;
     this.state.show(change);
     if (change.run !== undefined || change.table !== undefined) this.window = FIRST_WINDOW;
-    if (change.runs !== undefined) this.runsWindow = FIRST_RUNS;
+    if (change.runs !== undefined || change.runsTable !== undefined) this.runsWindow = FIRST_RUNS;
     this.changed(this.state.view.run === run ? "view" : "run");
   }
 

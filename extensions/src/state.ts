@@ -56,6 +56,17 @@ export interface ChartLooks {
   withOther: boolean;
 }
 
+/** The runs as a table over the whole width; `params` are columns with values of the best trial of each. */
+export interface RunsTable {
+  isShown: boolean;
+  params: string[];
+  hasTags: boolean;
+  /** What groups the runs, as the server takes it; empty for none. */
+  group: string;
+  /** The group whose runs are listed; null for all. */
+  member: string | null;
+}
+
 /** What survives a reload. */
 export interface ViewState {
   run: string | null;
@@ -67,6 +78,7 @@ export interface ViewState {
   runs: Required<Pick<RunsQuery, "text" | "archive" | "pinned" | "tags" | "sort">> & { states: RunState[] };
   /** Whether a run takes one line of the list. */
   denseRuns: boolean;
+  runsTable: RunsTable;
   trial: number | null;
   trialLog: Required<TrialLogQuery>;
   /** A figure of the server, below those that are drawn here; empty for none. */
@@ -106,6 +118,7 @@ export const FIRST_VIEW: ViewState = {
   table: { sort: "number", descending: false, text: "", states: [], columns: [] },
   runs: { text: "", states: [], tags: [], archive: "without", pinned: false, sort: "newest" },
   denseRuns: false,
+  runsTable: { isShown: false, params: [], hasTags: true, group: "", member: null },
   trial: null,
   trialLog: { rank: 0, text: "" },
   figure: "",
@@ -176,6 +189,7 @@ export class State {
       runs: { ...FIRST_VIEW.runs, ...view.runs },
       table: { ...FIRST_VIEW.table, ...view.table },
       chart: { ...FIRST_VIEW.chart, ...view.chart },
+      runsTable: { ...FIRST_VIEW.runsTable, ...view.runsTable },
     };
     this.view = { ...FIRST_VIEW, ...view, ...parts };
     intoSlices(this);

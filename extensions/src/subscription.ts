@@ -2,7 +2,7 @@
 import type { State, Tab } from "./state";
 import { counterpartOf } from "./counterpart";
 import { tabOf } from "./tabs";
-import type { ChartQuery, Subscription } from "./types";
+import type { ChartQuery, RunsQuery, Subscription } from "./types";
 
 export type Form = "panel" | "wide" | "output";
 
@@ -20,7 +20,7 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   const { view } = state;
   const tab = form === "wide" ? tabOf(state) : null;
   const subscription: Subscription = {};
-  if (form !== "output") subscription.runs = { ...view.runs, ...runsWindow };
+  if (form !== "output") subscription.runs = { ...view.runs, ...runsWindow, ...tableOf(state, form) };
   if (tab === "resources") subscription.resources = true;
   if (tab === "compare" && view.compared.length) {
     const { metric, axis } = view.comparison;
@@ -45,6 +45,13 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
     subscription.table = { ...view.table, columns: [], ...window };
   }
   return subscription;
+}
+
+/** What the table of runs needs beyond the list. */
+function tableOf({ view }: State, form: Form): Partial<RunsQuery> {
+  const { isShown, params, group, member } = view.runsTable;
+  if (!isShown || form !== "wide") return {};
+  return { is_table: true, params, group, ...(group && member !== null ? { member } : {}) };
 }
 
 /** While nobody can see the view only its title matters. */

@@ -724,6 +724,8 @@ export interface ModelPreview {
 export interface NamedChoice {
   name: string;
   help?: string | null;
+  /** Whether a cell of the notebook defines it. */
+  is_own?: boolean;
 }
 
 /** A figure with its title. */
@@ -999,6 +1001,15 @@ export interface RunDetail {
   offers: Offer[];
 }
 
+/** Runs that have something in common, and the best of them. */
+export interface RunGroup {
+  /** What they have in common. Empty if nothing. */
+  member: string;
+  num_runs: number;
+  /** The best by the metric that most of them have, or None without a result. */
+  best: RunItem | null;
+}
+
 /** A run in the list of runs. */
 export interface RunItem {
   run_id: string;
@@ -1035,6 +1046,8 @@ export interface RunItem {
   cost_text?: string | null;
   /** The id of its experiment, if several have its name. */
   version?: number | null;
+  /** Values of its best trial, of the parameters asked for. */
+  params?: Record<string, unknown>;
 }
 
 /** A window of the list of runs: pinned ones first. */
@@ -1048,6 +1061,10 @@ export interface RunList {
   /** Archived runs count where they are listed. */
   num_pinned?: number;
   num_archived?: number;
+  /** What a column can show, the most frequent first. For a table. */
+  params?: string[];
+  /** The largest first. For a table with groups. */
+  groups?: RunGroup[];
 }
 
 /** The result of a run so far. */
@@ -1088,6 +1105,14 @@ export interface RunsQuery {
   pinned?: boolean;
   /** What comes first below the pinned runs. Results are compared by metric. */
   sort?: "newest" | "result" | "time" | "cost";
+  /** Whether parameters and groups are shown as well. */
+  is_table?: boolean;
+  /** Parameters of the best trial of each run that a column shows. */
+  params?: string[];
+  /** What groups the runs: name, tag or a parameter such as params.lr. Or empty. */
+  group?: string;
+  /** Only the runs of this group. */
+  member?: string | null;
   offset?: number;
   limit?: number;
 }

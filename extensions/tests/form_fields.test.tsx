@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
-import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
+import { cleanup, fireEvent, render, screen, within } from "@testing-library/preact";
 import { SectionFields } from "../src/forms/fields";
 import { ListSection } from "../src/forms/list_section";
 import { asSentence, capitalized } from "../src/forms/text_field";
@@ -182,6 +182,29 @@ test("a row of the search space changes bounds, scale, kind and name, and can be
   assert.deepEqual(kernel.messages("remove"), [{ type: "remove", path: "search.lr" }]);
 });
 
+test("what the model reads is searched with one click", () => {
+  const fields = [
+    buildField({ path: "model.hidden", label: "hidden", initial_search: { type: "int", low: 16, high: 64 } }),
+    buildField({ path: "model.depth", label: "depth", value: 3, initial_search: { type: "int", low: 1, high: 6 } }),
+    buildField({ path: "model.lr", label: "lr" }),
+  ];
+  const { kernel, form } = buildForm({ search: SEARCH, sections: [buildSection("model", fields)] });
+  render(<SpacePart form={form} />);
+  const proposed = within(screen.getByRole("group", { name: "Parameters to search" }));
+  assert.deepEqual(
+    proposed.getAllByRole("button").map((one) => one.textContent),
+    ["+ hidden", "+ depth"],
+  );
+  for (const button of proposed.getAllByRole("button")) fireEvent.click(button);
+  assert.deepEqual(
+    kernel.messages("edit").map(({ changes, removals }) => [changes, removals]),
+    [
+      [[["search.hidden", { type: "int", low: 16, high: 64 }]], []],
+      [[["search.depth", { type: "int", low: 1, high: 6 }]], ["model.depth"]],
+    ],
+  );
+});
+
 test("a condition lists the values of its parent, and is removed as a whole", () => {
   const { kernel, form } = buildForm({ search: SEARCH });
   render(<SpacePart form={form} />);
@@ -222,6 +245,9 @@ test("what is known to be good is entered beside a range or choices, and taken b
   const near = { ...SEARCH[0], near: 0.01 };
   const { kernel, form } = buildForm({ search: [near, SEARCH[1]] });
   render(<SpacePart form={form} />);
+  // What is written is in sight, the rest comes on request.
+  assert.equal(screen.getAllByLabelText("probably good").length, 1);
+  fireEvent.click(screen.getByRole("button", { name: "Options of optimizer" }));
   const [ofRate, ofOptimizer] = screen.getAllByLabelText<HTMLInputElement>("probably good");
   assert.deepEqual([ofRate.value, ofOptimizer.value], ["0.01", ""]);
   enter(ofRate, "");

@@ -9,7 +9,7 @@ import { DataPart } from "../src/forms/data_part";
 import { Files } from "../src/forms/files";
 import { ModelPart } from "../src/forms/model_part";
 import { ResultPart } from "../src/forms/result_part";
-import { RunPart } from "../src/forms/run_part";
+import { RunPart, StartButton } from "../src/forms/run_part";
 import { Texts } from "../src/forms/text_editors";
 import { WhatIf } from "../src/forms/what_if";
 import type { PartName } from "../src/forms/message_types";
@@ -203,24 +203,54 @@ test("a model is shown with its layers, its memory and its problems", () => {
   assert.match(container.textContent!, /at 64 samples1(\.0)? MiB/);
 });
 
-const CHANNEL = { send: () => undefined, on: () => undefined, off: () => undefined };
-
 test("a run starts only without problems, and on the chosen cluster", () => {
   const notes = ["budget.trials: 5 trials cannot train the population"];
   const preflight = { lines: ["2 GPUs"], notes, problems: [], forecast: ["about 1 h"] };
   const { kernel, form } = buildForm({}, { preflight });
-  const part = () => <RunPart form={form} model={CHANNEL} modelCheck="unknown" runId="" />;
+  const begun: string[] = [];
+  const part = () => (
+    <>
+      <StartButton form={form} modelCheck="unknown" onStart={() => begun.push("run")} />
+      <RunPart form={form} />
+    </>
+  );
   const { rerender } = render(part());
-  assert.ok(screen.getByText("about 1 h"));
+  assert.equal(screen.getAllByText("about 1 h").length, 2);
   assert.ok(screen.getByText(/cannot train the population/));
   fireEvent.click(screen.getByRole("radio", { name: /cluster/ }));
   enter(screen.getByLabelText(/Address/), "http://head:8265");
   assert.deepEqual(kernel.messages("address"), [{ type: "address", address: "http://head:8265" }]);
   fireEvent.click(screen.getByRole("button", { name: "Start the run" }));
   assert.equal(kernel.last.topic, "start");
+  assert.deepEqual(begun, ["run"]);
   kernel.emit(buildState({ revision: 2, hash: null }));
   rerender(part());
   assert.ok((screen.getByRole("button", { name: /Start/ }) as HTMLButtonElement).disabled);
+});
+
+const CHANNEL = { send: () => undefined, on: () => undefined, off: () => undefined };
+
+test("a start that the hardware refuses says why beside the button", () => {
+  const problem = { problem: "a trial needs 64 CPUs, and this machine has 2", field: "plan.workers" };
+  const { form } = buildForm({}, { preflight: { lines: [], notes: [], problems: [problem], forecast: [] } });
+  render(<StartButton form={form} modelCheck="built" onStart={() => undefined} />);
+  const button = screen.getByRole<HTMLButtonElement>("button", { name: "Start the run" });
+  assert.ok(button.disabled);
+  const why = document.getElementById(button.getAttribute("aria-describedby")!)!;
+  assert.match(why.textContent!, /plan\.workers: .*needs 64 CPUs/);
+});
+
+test("a value without which the model cannot be built is searched with one click", () => {
+  const document = { model: "embedded:Net@ab", data: "digits" };
+  const { kernel, form } = buildForm({ document });
+  form.query("model");
+  const problem = { problem: "Net needs hidden, which the configuration does not set", field: "model.hidden" };
+  kernel.emit({ type: "answer", topic: "model", query: kernel.last.query, status: "failed", problem });
+  const seen: string[] = [];
+  render(<ModelPart form={form} onSearch={() => seen.push("space")} />);
+  fireEvent.click(screen.getByRole("button", { name: "Search hidden" }));
+  assert.equal((kernel.messages("edit")[0].changes as [string, unknown][])[0][0], "search.hidden");
+  assert.deepEqual(seen, ["space"]);
 });
 
 const ROW = { trial: 3, state: "complete", values: { loss: 0.25 }, params: { lr: 0.1 }, duration_s: 60 };

@@ -47,7 +47,7 @@ def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(
         until(page, lambda said=said: said in under(field))
         assert field.get_attribute("aria-invalid") == "true"
         assert field.input_value() == address
-        assert panel.get_by_role("button", name="Start the run").is_disabled()
+        assert page.get_by_role("button", name="Start the run").is_disabled()
         assert violations(page, ".workbench-form") == [], address
     page.get_by_role("button", name="1 problem").wait_for()
     page.get_by_text("Use a terminal or Python instead").click()
@@ -70,7 +70,7 @@ def test_a_cluster_that_does_not_answer_is_told_under_its_address_until_that_cha
     field = panel.get_by_label(CLUSTER)
     enter(field, ADDRESS)
     panel.get_by_text("about 2 min 30 s").wait_for()
-    panel.get_by_role("button", name="Start the run").click()
+    page.get_by_role("button", name="Start the run").click()
     until(page, lambda: "Nothing answers at" in under(field))
     assert panel.get_by_text("Nothing answers at").count() == 1, "once, where it can be mended"
     assert violations(page, ".workbench-form") == []

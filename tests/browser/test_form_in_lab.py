@@ -81,7 +81,7 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     dialog.get_by_role("button", name="Save").click()
     wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "clicked.yaml").exists())
 
-    run.get_by_role("button", name="Start the run").click()
+    page.get_by_role("button", name="Start the run").click()
     form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for()
     form.locator(".workbench-head [role=status]", has_text="complete").wait_for()
     result = show(page, "Result")

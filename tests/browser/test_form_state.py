@@ -51,7 +51,7 @@ def test_a_text_that_is_not_applied_is_never_called_ready(page, kernel) -> None:
     run = show(page, "Run")
     identity(page).get_by_text("✓ ready").wait_for()
     run.get_by_text("about 2 min 30 s").wait_for()
-    start = run.get_by_role("button", name="Start the run")
+    start = page.get_by_role("button", name="Start the run")
     yaml = page.get_by_label("The experiment as YAML")
     before = yaml.input_value()
     kernel.is_busy = True
@@ -255,7 +255,7 @@ def test_a_started_run_comes_into_view_and_does_not_jump_there_again(page, kerne
     open_form(page, kernel)
     run = show(page, "Run")
     live = page.locator(".workbench-form-live")
-    run.get_by_role("button", name="Start the run").evaluate("(button) => button.click()")
+    page.get_by_role("button", name="Start the run").evaluate("(button) => button.click()")
     live.wait_for()
     until(page, lambda: page.evaluate("() => scrollY") > 0)
 

@@ -6,10 +6,19 @@ import ast
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from workbench.experiment import Component
+
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_WHOLE = frozenset(("args", "cfg", "config", "configuration", "hparams", "params"))
+"""Names of a parameter that takes a whole configuration, wherever its values are read."""
+_GIVEN = frozenset(("folder", "report", "seed", "worker"))
+"""Parameters of a train function that are no part of its configuration."""
+_READS = ("get", "pop", "setdefault")
 
 
 def find_source(module_name: str) -> Path | None:
@@ -120,6 +129,124 @@ def definition_of(
         if isinstance(node, kinds) and node.name == name:
             return node
     return None
+
+
+def configuration_of(component: Component) -> dict[str, Any]:
+    """Return the values that a class or a function reads from its configuration.
+
+    `config["width"]`, `config.get("width", 64)` and parameters such as `width=64` are recognised in
+    the source, in its order. A value that is read elsewhere is not seen.
+
+    Args:
+        component: `module:name`, or a class or a function defined in this process.
+
+    Returns:
+        The default of each value: a number, a text, true or false. None if it has none of these.
+        Empty if there is no Python source.
+    """
+    functions, is_class = _functions_of(component)
+    entries = [function for function in functions if function.name == "__init__" or not is_class]
+    if not entries:
+        return {}
+    entry = entries[-1]
+    names = [item.arg for item in (*entry.args.posonlyargs, *entry.args.args)]
+    own = names[:is_class]
+    names = names[is_class:]
+    reads = _reads_in(entry, functions, names[0]) if names else {}
+    left = {*own, *_GIVEN, *(names[:1] if reads else _WHOLE)}
+    parameters = _defaults_in(entry.args)
+    return reads | {name: value for name, value in parameters.items() if name not in left}
+
+
+def _functions_of(component: Component) -> tuple[list[_Function], bool]:
+    """Return a function, or all methods that a class defines itself, and whether it is a class."""
+    if component.payload_hash is None:
+        definition = definition_of(component)
+        is_class = isinstance(definition, ast.ClassDef)
+        found = definition.body if isinstance(definition, ast.ClassDef) else [definition]
+        return [member for member in found if isinstance(member, _Function)], is_class
+    if component.payload is None:
+        return [], False
+    loaded = component.load()
+    is_class = inspect.isclass(loaded)
+    members = list(vars(loaded).values()) if is_class else [loaded]
+    functions: list[_Function] = []
+    for member in filter(inspect.isfunction, members):
+        try:
+            parsed = ast.parse(textwrap.dedent(inspect.getsource(member))).body
+        except (OSError, TypeError, SyntaxError):  # its cell was run in another process
+            continue
+        functions += [node for node in parsed[:1] if isinstance(node, _Function)]
+    return functions, is_class
+
+
+def _reads_in(entry: _Function, functions: Sequence[_Function], first: str) -> dict[str, Any]:
+    """Return the values that are read from the first parameter, and from what it is kept as.
+
+    Args:
+        entry: The function that receives the configuration.
+        functions: The functions that may read it, if it is kept as `self.config`.
+        first: The parameter that receives it.
+    """
+    names, attributes = _kept_as(entry, first)
+    reads: dict[str, Any] = {}
+    for function in [entry, *(other for other in functions if other is not entry)]:
+        for source, key, default in _keys_in(function):
+            is_kept = isinstance(source, ast.Attribute) and source.attr in attributes
+            is_named = function is entry and isinstance(source, ast.Name) and source.id in names
+            if is_kept or is_named:
+                reads[key] = default if reads.get(key) is None else reads[key]
+    return reads
+
+
+def _kept_as(entry: _Function, first: str) -> tuple[set[str], set[str]]:
+    """Return the names and the attributes that a parameter is assigned to, itself included."""
+    names, attributes = {first}, set[str]()
+    for node in ast.walk(entry):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            if node.value.id not in names:
+                continue
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    names.add(target.id)
+                elif isinstance(target, ast.Attribute):
+                    attributes.add(target.attr)
+    return names, attributes
+
+
+def _keys_in(function: _Function) -> Iterator[tuple[ast.expr, str, Any]]:
+    """Yield what is read by a constant key, in the order of the source: from what, key, default."""
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Subscript | ast.Call)]
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
+        match node:
+            case ast.Subscript(value=source, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+                yield source, key, None
+            case ast.Call(
+                func=ast.Attribute(value=source, attr=method),
+                args=[ast.Constant(value=str(key)), *rest],
+            ) if method in _READS:
+                yield source, key, _constant(rest[0]) if rest else None
+
+
+def _defaults_in(arguments: ast.arguments) -> dict[str, Any]:
+    """Return all parameters of a function with their defaults, or None if these are not known."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    first = len(positional) - len(arguments.defaults)
+    defaults = {item.arg: None for item in positional[:first]}
+    for item, node in zip(positional[first:], arguments.defaults, strict=True):
+        defaults[item.arg] = _constant(node)
+    for item, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        defaults[item.arg] = None if default is None else _constant(default)
+    return defaults
+
+
+def _constant(node: ast.expr) -> Any:
+    """Return a number, a text, true or false that is written in source, or else None."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, bool | int | float | str) else None
 
 
 def _statements_of(component: Component) -> list[ast.stmt]:

@@ -8,6 +8,7 @@ Checking the result is left to `adapters`.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,7 +39,8 @@ def construct(
         The result of the call.
 
     Raises:
-        ExperimentError: If a parameter without a default has no value, or a value has no parameter.
+        ExperimentError: If a parameter or a key without a default has no value, or a value has no
+            parameter.
     """
     parameters = _parameters_of(function)
     if parameters is None or _takes_mapping(parameters, configuration):
@@ -46,9 +48,14 @@ def construct(
         # would build another model than the configuration says.
         _, *others = parameters or [None]
         named = {item.name for item in others if item is not None and item.kind in _BY_NAME}
-        return function(
-            dict(configuration), **{key: configuration[key] for key in named & configuration.keys()}
-        )
+        by_name = {key: configuration[key] for key in named & configuration.keys()}
+        passed = dict(configuration)
+        try:
+            return function(passed, **by_name)
+        except KeyError as error:
+            if (key := _missing_key(error, passed)) is None:
+                raise
+            raise _missing(function, [key], f"{field}.{key}") from error
     name = getattr(function, "__qualname__", repr(function))
     named = {item.name for item in parameters if item.kind in _BY_NAME}
     if any(item.kind is item.VAR_KEYWORD for item in parameters):
@@ -70,16 +77,39 @@ def construct(
         if item.name in named and item.default is item.empty and item.name not in passed
     ]
     if missing:
-        raise ExperimentError(
-            f"{name} needs {', '.join(missing)}, which the configuration does not set",
-            field=field,
-            next_step=(
-                f"Search it, or set it next to the name of the model: {missing[0]}: VALUE. If the"
-                " function takes the whole configuration, make that its first parameter:"
-                " build(config)."
-            ),
+        raise _missing(
+            function,
+            missing,
+            field,
+            " If the function takes the whole configuration, make that its first parameter:"
+            " build(config).",
         )
     return function(**passed)
+
+
+def _missing_key(error: KeyError, passed: dict[str, Any]) -> str | None:
+    """Return the key that a configuration lacks, or None if another mapping was asked for it."""
+    key = error.args[0] if error.args else None
+    # A value of the configuration is a key of another table, such as that of all activations.
+    if not isinstance(key, str) or key in (*passed, *passed.values()):
+        return None
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    held = [*frame.f_locals.values()]
+    held += getattr(frame.f_locals.get("self"), "__dict__", {}).values()
+    return key if any(value is passed for value in held) else None
+
+
+def _missing(
+    function: Callable[..., Any], missing: list[str], field: str, more: str = ""
+) -> ExperimentError:
+    name = getattr(function, "__qualname__", repr(function))
+    return ExperimentError(
+        f"{name} needs {', '.join(missing)}, which the configuration does not set",
+        field=field,
+        next_step=(
+            f"Search it, or set it next to the name of the model: {missing[0]}: VALUE.{more}"
+        ),
+    )
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:

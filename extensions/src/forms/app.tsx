@@ -10,7 +10,7 @@ import { ModelPart, useModelCheck, type ModelCheck } from "./model_part";
 import { problemsWithoutField, partOf, problemsOf } from "./problems";
 import type { PartName } from "./message_types";
 import { ResultPart } from "./result_part";
-import { LiveRun, RunPart } from "./run_part";
+import { LiveRun, RunPart, StartButton, usePreflight } from "./run_part";
 import { SpacePart } from "./space_part";
 import { Tabs } from "./tabs";
 import { LANGUAGE_NAMES, Texts } from "./text_editors";
@@ -49,8 +49,11 @@ export function App(props: AppProps) {
   const runId = form.answer("start")?.result?.run_id ?? around.runId;
   const [chosen, setChosen] = useState<PartName>(parts[0]);
   const [hasText, setHasText] = useState(true);
+  // A run that was there before is not brought into view.
+  const [firstRun] = useState(runId);
   const part = parts.includes(chosen) ? chosen : parts[0];
   const modelCheck = useModelCheck(form, parts, part === "model");
+  usePreflight(form, parts, part === "run");
   if (!isLoaded(form)) {
     return (
       <p class="workbench-form-empty" role="status">
@@ -72,6 +75,7 @@ export function App(props: AppProps) {
         modelCheck={modelCheck}
         onPart={parts.length > 1 ? setChosen : undefined}
         isWhole={isWhole}
+        canStart={parts.includes("run")}
         text={offersText ? { isShown: hasText, show: setHasText } : null}
       />
       <Notes form={form} />
@@ -88,19 +92,29 @@ export function App(props: AppProps) {
         />
         {offersText && hasText ? <Texts form={form} /> : null}
       </div>
-      {isDisconnected && runId ? <LiveRun model={props.model} runId={runId} snapshot="" /> : null}
+      {runId && (part === "run" || isDisconnected) ? (
+        <LiveRun
+          key={runId}
+          model={props.model}
+          runId={runId}
+          snapshot={form.answer("start")?.result?.snapshot ?? ""}
+          isNews={runId !== firstRun}
+        />
+      ) : null}
     </>
   );
 }
 
 interface BarProps extends FormProps {
   isWhole: boolean;
+  canStart: boolean;
   modelCheck: ModelCheck;
   onPart?(part: PartName): void;
   text: { isShown: boolean; show(isShown: boolean): void } | null;
 }
 
-function Bar({ form, isWhole, modelCheck, onPart, text }: BarProps) {
+/** It stays in sight: what the form is about, whether it can be started, how long that takes, and the start itself. */
+function Bar({ form, isWhole, canStart, modelCheck, onPart, text }: BarProps) {
   const state = form.state;
   const undoWords = state.undo_label ? `Undo: ${state.undo_label}` : "Undo";
   return (
@@ -126,6 +140,7 @@ function Bar({ form, isWhole, modelCheck, onPart, text }: BarProps) {
       ) : null}
       <span class="workbench-gap" />
       <Identity form={form} modelCheck={modelCheck} onPart={onPart} />
+      {canStart ? <StartButton form={form} modelCheck={modelCheck} onStart={() => onPart?.("run")} /> : null}
     </div>
   );
 }
@@ -272,7 +287,7 @@ function Part(props: PartProps) {
   );
 }
 
-function Body({ form, model, part, parts, modelCheck, runId, around, onPart }: PartProps) {
+function Body({ form, part, parts, runId, around, onPart }: PartProps) {
   const goTo = (name: PartName) => (parts.includes(name) ? onPart(name) : undefined);
   switch (part) {
     case "model":
@@ -290,7 +305,7 @@ function Body({ form, model, part, parts, modelCheck, runId, around, onPart }: P
         />
       );
     case "run":
-      return <RunPart form={form} model={model} modelCheck={modelCheck} runId={runId} />;
+      return <RunPart form={form} />;
     case "result":
       return <ResultPart form={form} runId={runId} onOtherData={() => goTo("data")} />;
   }

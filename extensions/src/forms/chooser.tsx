@@ -10,6 +10,7 @@ import {
   useUniqueId,
   useTextField,
   type FormProps,
+  type TextFieldState,
 } from "./text_field";
 import { toText } from "./field_values";
 
@@ -37,24 +38,6 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
   });
   return (
     <div class="workbench-form-chooser">
-      <div class="workbench-form-cards" role="group" aria-label={`${label}: built in`}>
-        {offered.map((one) => (
-          <button
-            key={one.name}
-            type="button"
-            class="workbench-form-card"
-            aria-pressed={one.name === typed.text}
-            onClick={() => typed.choose(one.name)}
-          >
-            <b>{one.name}</b>
-            {one.help ? (
-              <span>
-                <Sentence text={one.help} />
-              </span>
-            ) : null}
-          </button>
-        ))}
-      </div>
       <div class="workbench-form-own">
         <label for={id}>{label}</label>
         <TextInput
@@ -74,6 +57,48 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
           {hint}
         </p>
       </div>
+      <Cards label={`${label}: of this notebook`} offered={offered.filter(isOwn)} typed={typed} />
+      <details
+        class="workbench-form-details"
+        open={!chosen || offered.some((one) => one.name === chosen && !isOwn(one))}
+      >
+        <summary>Built in</summary>
+        <Cards label={`${label}: built in`} offered={offered.filter((one) => !isOwn(one))} typed={typed} />
+      </details>
+    </div>
+  );
+}
+
+function isOwn({ is_own }: NamedChoice): boolean {
+  return is_own ?? false;
+}
+
+interface CardsProps {
+  label: string;
+  offered: NamedChoice[];
+  typed: TextFieldState;
+}
+
+function Cards({ label, offered, typed }: CardsProps) {
+  if (!offered.length) return null;
+  return (
+    <div class="workbench-form-cards" role="group" aria-label={label}>
+      {offered.map((one) => (
+        <button
+          key={one.name}
+          type="button"
+          class="workbench-form-card"
+          aria-pressed={one.name === typed.text}
+          onClick={() => typed.choose(one.name)}
+        >
+          <b>{one.name}</b>
+          {one.help ? (
+            <span>
+              <Sentence text={one.help} />
+            </span>
+          ) : null}
+        </button>
+      ))}
     </div>
   );
 }

@@ -72,9 +72,34 @@ export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) 
           <AsyncResult answer={form.answer("model")} working="Building the model …" onRetry={() => form.query("model")}>
             {(result) => <Layers result={result} />}
           </AsyncResult>
+          <MissingValue form={form} onSearch={onSearch} />
         </Group>
       ) : null}
     </>
+  );
+}
+
+/** A value that the model could not be built without: searched with one click, whether or not the source tells of it. */
+function MissingValue({ form, onSearch }: FormProps & { onSearch(): void }) {
+  const answer = form.answer("model");
+  const path = answer?.status === "failed" ? (answer.problem?.field ?? "") : "";
+  const [, name] = /^model\.(\w+)$/.exec(path) ?? [];
+  const field = form.state.sections.flatMap(({ fields }) => fields).find((one) => one.path === path);
+  const isGiven = form.state.search.some((row) => row.name === name) || (field !== undefined && field.value !== null);
+  if (name === undefined || isGiven) return null;
+  const domain = field?.initial_search ?? { type: "float", low: 0, high: 1 };
+  return (
+    <div class="workbench-buttons">
+      <button
+        type="button"
+        onClick={() => {
+          form.edit([[`search.${name}`, domain]], `Search ${name}`);
+          onSearch();
+        }}
+      >
+        Search {name}
+      </button>
+    </div>
   );
 }
 

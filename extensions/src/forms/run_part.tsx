@@ -1,12 +1,14 @@
-// The run: goal, budget and hardware, the preflight report, the start button, and then the run itself.
+// The run: the start button of the bar, the preflight report, goal, budget and hardware, and the run itself.
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { showRun } from "../run_in_cell";
 import { Code } from "../views/components";
 import { FoldedSection } from "./fields";
 import { ListSection } from "./list_section";
+import type { KernelConnection } from "./kernel_connection";
+import type { PartName } from "./message_types";
 import type { ModelCheck } from "./model_part";
-import type { PreflightReport } from "../types";
+import type { PreflightReport, Problem } from "../types";
 import { AsyncResult } from "./async_result";
 import { LANGUAGE_NAMES } from "./text_editors";
 import {
@@ -37,40 +39,88 @@ const ORDER = [
 const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
 const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
 const HEIGHT_PX = 620;
+const MODEL_FAILED = "Building the model failed, so every trial would fail. The reason is shown below the model.";
 
-interface RunPartProps extends FormProps {
-  model: KernelModel;
-  modelCheck: ModelCheck;
-  runId: string;
+/** The pause is longer while the result is not on the screen. */
+const PAUSE_MS = 250;
+const PAUSE_HIDDEN_MS = 1500;
+
+/** Has the kernel check whenever something has changed that a run depends on. */
+export function usePreflight(form: KernelConnection, parts: PartName[], isShown: boolean): void {
+  const { state } = form;
+  const isWanted = parts.includes("run") && state !== null && state.hash !== null;
+  const key = isWanted ? JSON.stringify([state.hash, state.address]) : null;
+  useQuery(key, () => form.query("preflight"), isShown ? PAUSE_MS : PAUSE_HIDDEN_MS);
 }
 
-export function RunPart({ form, model, modelCheck, runId }: RunPartProps) {
+interface StartProps extends FormProps {
+  modelCheck: ModelCheck;
+}
+
+/** Why a run cannot be started, in a sentence or a problem; null where it can. */
+function refusalOf({ form }: FormProps): string | Problem | null {
+  const { hash } = form.state;
+  const preflight = form.answer("preflight");
+  const text = form.unappliedText;
+  if (hash === null) return "The experiment has problems, shown below their fields. The red count leads there.";
+  if (text) {
+    return `The ${LANGUAGE_NAMES[text]} differs from the experiment that would run. Fix it, or discard your changes.`;
+  }
+  if (preflight?.status === "failed") return preflight.problem;
+  return preflight?.result?.problems[0] ?? null;
+}
+
+/** Starts the run, or says why it cannot be started; beside it, how long it should take. */
+export function StartButton({ form, modelCheck, onStart }: StartProps & { onStart(): void }) {
+  const id = useUniqueId();
+  const refusal = refusalOf({ form });
+  const preflight = form.answer("preflight");
+  const start = form.answer("start");
+  const isStarting = start?.status === "working";
+  const isChecking = preflight?.status === "working";
+  const forecast = preflight?.result && !isChecking ? preflight.result.forecast[0] : null;
+  const failure = start?.status === "failed" && start.problem?.field !== "address" ? start.problem : null;
+  const words = refusal ?? failure ?? (modelCheck === "failed" ? MODEL_FAILED : null);
+  return (
+    <>
+      {forecast && refusal === null ? (
+        <span class="workbench-muted workbench-form-forecast">
+          <Sentence text={forecast} />
+        </span>
+      ) : null}
+      <button
+        type="button"
+        class="workbench-primary workbench-form-start"
+        aria-label="Start the run"
+        aria-describedby={`${id}-why`}
+        title="It continues when you close this notebook"
+        disabled={refusal !== null || isStarting || form.isDisconnected}
+        onClick={() => {
+          form.query("start");
+          onStart();
+        }}
+      >
+        {isStarting ? "Starting …" : "Start"}
+      </button>
+      <span id={`${id}-why`} class="workbench-form-why-not" role="status">
+        {words === null ? null : typeof words === "string" ? words : <ProblemText problem={words} withField />}
+      </span>
+    </>
+  );
+}
+
+export function RunPart({ form }: FormProps) {
   const sections = form.state.sections
     .filter((one) => !ELSEWHERE.has(one.name) && (one.items || one.fields.length))
     .sort((first, second) => placeOf(first.name) - placeOf(second.name));
-  const end = useRef<HTMLDivElement>(null);
-  const status = form.answer("start")?.status;
-  const seen = useRef<{ status?: string; runId: string }>({ runId });
-  useEffect(() => {
-    // The settings fill the screen: what a start does would happen below it, where nobody looks.
-    const isStarting = status === "working" && seen.current.status !== status;
-    const isNews = isStarting || seen.current.runId !== runId;
-    if (isNews) end.current?.lastElementChild?.scrollIntoView({ block: "nearest" });
-    seen.current = { status, runId };
-  }, [status, runId]);
   return (
     <>
+      <Start form={form} />
       {sections.map((section) => (
         <FoldedSection key={section.name} form={form} section={section} isOpen={OPEN_AT_FIRST.has(section.name)}>
           {section.items ? <ListSection form={form} section={section} list={section.items} /> : undefined}
         </FoldedSection>
       ))}
-      <div class="workbench-form-end" ref={end}>
-        <Start form={form} modelCheck={modelCheck} />
-        {runId ? (
-          <LiveRun key={runId} model={model} runId={runId} snapshot={form.answer("start")?.result?.snapshot ?? ""} />
-        ) : null}
-      </div>
     </>
   );
 }
@@ -80,48 +130,18 @@ function placeOf(name: string): number {
   return at < 0 ? ORDER.length : at;
 }
 
-function Start({ form, modelCheck }: FormProps & { modelCheck: ModelCheck }) {
+function Start({ form }: FormProps) {
   const { state } = form;
   const { hash, address = null } = state;
-  useQuery(hash === null ? null : JSON.stringify([hash, address]), () => form.query("preflight"));
-  const preflight = form.answer("preflight");
   const start = form.answer("start");
-  const isRefused = preflight?.status === "failed" || (preflight?.result?.problems.length ?? 0) > 0;
-  const text = form.unappliedText;
-  const isStarting = start?.status === "working";
   return (
-    <Group title="Start" level={2}>
+    <Group title="What it will do" level={2}>
       <Where form={form} address={address} />
-      {hash === null ? (
-        <p class="workbench-notice">
-          The experiment has problems, shown below their fields. The red count at the top of the form leads there.
-        </p>
-      ) : (
-        <AsyncResult answer={preflight} working="Checking models, data and hardware …">
+      {hash === null ? null : (
+        <AsyncResult answer={form.answer("preflight")} working="Checking models, data and hardware …">
           {(result) => <Preflight result={result} />}
         </AsyncResult>
       )}
-      {modelCheck === "failed" ? (
-        <p class="workbench-notice workbench-notice-error">
-          Building the model failed, so every trial would fail. The reason is shown below the model.
-        </p>
-      ) : null}
-      {text ? (
-        <p class="workbench-notice">
-          The {LANGUAGE_NAMES[text]} differs from the experiment that would run. Fix it, or discard your changes.
-        </p>
-      ) : null}
-      <div class="workbench-buttons">
-        <button
-          type="button"
-          class="workbench-primary workbench-form-start"
-          disabled={hash === null || isRefused || isStarting || text !== null || form.isDisconnected}
-          onClick={() => form.query("start")}
-        >
-          {isStarting ? "Starting …" : "Start the run"}
-        </button>
-        <span class="workbench-muted">It continues when you close this notebook.</span>
-      </div>
       <AsyncResult answer={start?.problem?.field === "address" ? null : start} working="Starting …">
         {(result) => (result.message ? <p class="workbench-notice">{result.message}</p> : null)}
       </AsyncResult>
@@ -206,12 +226,22 @@ function Preflight({ result }: { result: PreflightReport }) {
   );
 }
 
+interface LiveRunProps {
+  model: KernelModel;
+  runId: string;
+  snapshot: string;
+  /** Whether it was started since the form was opened: then it comes into view. */
+  isNews: boolean;
+}
+
 /** The live view of a run: from the server, or from the kernel where there is none. */
-export function LiveRun({ model, runId, snapshot }: { model: KernelModel; runId: string; snapshot: string }) {
+export function LiveRun({ model, runId, snapshot, isNews }: LiveRunProps) {
   const element = useRef<HTMLDivElement>(null);
-  useEffect(
-    () => (element.current ? showRun(element.current, model, { run: runId, snapshot, height: HEIGHT_PX }) : undefined),
-    [],
-  );
+  useEffect(() => {
+    if (!element.current) return;
+    // The settings fill the screen: the run would appear below it, where nobody looks.
+    if (isNews) element.current.scrollIntoView({ block: "nearest" });
+    return showRun(element.current, model, { run: runId, snapshot, height: HEIGHT_PX });
+  }, []);
   return <div class="workbench-form-live" style={{ minBlockSize: `${HEIGHT_PX}px` }} ref={element} />;
 }

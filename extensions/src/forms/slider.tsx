@@ -54,7 +54,11 @@ export function RangeSlider({ name, low, high, scale, sampled, onChange }: Range
   const from = partOf(scale, ends.low);
   const to = partOf(scale, ends.high);
   return (
-    <div class="workbench-form-slider" dir="ltr">
+    <div
+      class="workbench-form-slider"
+      dir="ltr"
+      title={`From ${formatNumber(scale.low)} to ${formatNumber(scale.high)}${scale.log ? ", logarithmic" : ""}`}
+    >
       <Histogram sampled={sampled} scale={scale} name={name} />
       <div class="workbench-form-track">
         <div style={{ insetInlineStart: `${from * 100}%`, inlineSize: `${Math.max(0, to - from) * 100}%` }} />
@@ -76,11 +80,6 @@ export function RangeSlider({ name, low, high, scale, sampled, onChange }: Range
           onBlur={() => commit(end, ends[end])}
         />
       ))}
-      <div class="workbench-form-ends" aria-hidden="true">
-        <span>{formatNumber(scale.low)}</span>
-        <span>{scale.log ? "logarithmic" : ""}</span>
-        <span>{formatNumber(scale.high)}</span>
-      </div>
     </div>
   );
 }
@@ -116,18 +115,15 @@ function barsOf({ edges, choices, counts }: SampledParameter): { from: number; t
   );
 }
 
-/** How often each choice would be sampled, as bars with their words. */
+/** How often each choice would be sampled: each on a bar of its share, side by side. */
 export function ChoiceBars({ sampled, name }: { sampled: SampledParameter; name: string }) {
   const total = sampled.counts.reduce((sum, one) => sum + one, 0) || 1;
   const shares = sampled.shares ?? sampled.counts.map((count) => count / total);
   return (
-    <ul class="workbench-form-bars" aria-label={`Sampled values of ${name}`}>
+    <ul class="workbench-form-shares" aria-label={`Sampled values of ${name}`}>
       {sampled.choices?.map((choice, at) => (
-        <li key={at}>
+        <li key={at} style={{ "--workbench-share": `${shares[at] * 100}%` }}>
           <bdi>{typeof choice === "string" ? choice : JSON.stringify(choice)}</bdi>
-          <span class="workbench-form-bar" aria-hidden="true">
-            <span style={{ inlineSize: `${shares[at] * 100}%` }} />
-          </span>
           <span class="workbench-number">{formatPercent(shares[at])}</span>
         </li>
       ))}

@@ -27,6 +27,10 @@ import { parseList, formatList, parseNumber, parseValue, toJsonText, toText } fr
 const KIND_NAMES: Record<Kind, string> = { float: "range", int: "whole numbers", choices: "choices", fixed: "fixed" };
 /** Settings that a configuration may hold, beside those of the model. */
 const SEARCHED_SECTIONS = ["model", "training", "plan"];
+/** A value of the model or of a train function, and not the model itself. */
+const OF_MODEL = /^(model|train)\./;
+const USUALLY_SEARCHED = new Set(["training.lr", "training.weight_decay", "training.optimizer"]);
+const MAX_PROPOSALS = 16;
 
 export function SpacePart({ form }: FormProps) {
   const state = form.state;
@@ -37,6 +41,7 @@ export function SpacePart({ form }: FormProps) {
   const fields = state.sections
     .filter(({ name }) => SEARCHED_SECTIONS.includes(name))
     .flatMap((section) => section.fields);
+  const free = fields.filter((one) => !rows.some((row) => row.name === nameOf(one)));
   const rowsElement = useRef<HTMLDivElement>(null);
   const adding = useRef<HTMLDivElement>(null);
   // The row comes with the answer of the kernel.
@@ -74,12 +79,8 @@ export function SpacePart({ form }: FormProps) {
           />
         ))}
       </div>
-      <AddParameter
-        element={adding}
-        form={form}
-        fields={fields.filter((one) => !rows.some((row) => row.name === nameOf(one)))}
-        onAdded={focusRow}
-      />
+      <Proposals form={form} fields={free} onAdded={focusRow} />
+      <AddParameter element={adding} form={form} fields={free} onAdded={focusRow} />
       {state.sections
         .filter(({ name }) => name === "training" || name === "plan")
         .map((section) => (
@@ -119,9 +120,14 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
     return form.edit(changes, `Leave ${row.name} to the advisor`, [path]);
   };
   const share = sampled && sampled.exists_share < 1 ? formatPercent(sampled.exists_share) : null;
+  // What is written is in sight; the rest comes on request, so that many parameters fit on a screen.
+  const isWritten = row.step !== null || row.near !== null || Object.keys(row.when).length > 0;
+  const hasProblem = form.state.problems.some((one) => one.field?.startsWith(`${path}.`));
+  const [isOpen, open] = useState(false);
+  const showsOptions = isOpen || isWritten || hasProblem;
   return (
     <div class="workbench-form-row" role="group" aria-label={row.name}>
-      <div class="workbench-form-row-head">
+      <div class="workbench-form-row-line">
         <NameInput form={form} name={row.name} onRenamed={onRenamed} />
         <select
           aria-label={`Kind of ${row.name}`}
@@ -135,6 +141,20 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
           ))}
           {field?.allows_auto ? <option value="auto">auto</option> : null}
         </select>
+        <div class="workbench-form-row-body">
+          <Values form={form} row={row} sampled={sampled} field={field} />
+        </div>
+        <button
+          type="button"
+          class="workbench-quiet"
+          aria-label={`Options of ${row.name}`}
+          aria-expanded={showsOptions}
+          title="Step, a value that is probably good, and when it exists"
+          disabled={isWritten || hasProblem}
+          onClick={() => open(!isOpen)}
+        >
+          ⋯
+        </button>
         <button
           type="button"
           class="workbench-quiet workbench-form-remove"
@@ -148,21 +168,20 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
           ✕
         </button>
       </div>
-      <div class="workbench-form-row-body">
-        <Values form={form} row={row} sampled={sampled} field={field} />
-      </div>
       <FieldProblems problems={problemsAt(form, path)} />
-      <div class="workbench-form-row-foot">
-        {isRange(row) ? <RangeOptions form={form} row={row} /> : null}
-        {row.kind === "fixed" ? null : <PriorInput form={form} row={row} />}
-        <ConditionEditor form={form} row={row} others={others} />
-        {share !== null ? <span class="workbench-muted">exists in {share} of configurations</span> : null}
-        {field?.help ? (
-          <span class="workbench-muted workbench-form-row-help">
-            <Sentence text={field.help} />
-          </span>
-        ) : null}
-      </div>
+      {showsOptions ? (
+        <div class="workbench-form-row-foot">
+          {isRange(row) ? <StepInput form={form} row={row} /> : null}
+          {row.kind === "fixed" ? null : <PriorInput form={form} row={row} />}
+          <ConditionEditor form={form} row={row} others={others} />
+          {share !== null ? <span class="workbench-muted">exists in {share} of configurations</span> : null}
+          {field?.help ? (
+            <span class="workbench-muted workbench-form-row-help">
+              <Sentence text={field.help} />
+            </span>
+          ) : null}
+        </div>
+      ) : null}
     </div>
   );
 }
@@ -239,6 +258,7 @@ function RangeEditor({ form, row, sampled, field }: EditorProps & { field: FormF
       label={key}
       shown={toText(row[key])}
       send={(text) => setRange(form, row, [[key, text.trim() === "" ? null : parseNumber(text)]], key)}
+      isLabelSeen={false}
       isNumeric
       class="workbench-form-bound"
       problemId={`${id}-${key}`}
@@ -262,48 +282,54 @@ function RangeEditor({ form, row, sampled, field }: EditorProps & { field: FormF
         <div class="workbench-form-slider" />
       )}
       {bound("high")}
-      {(["low", "high"] as const).map((key) => (
+      <LogCheck form={form} row={row} />
+      {(["low", "high", "log"] as const).map((key) => (
         <div key={key} class="workbench-form-range-problems">
-          <FieldProblems id={`${id}-${key}`} problems={problemsAt(form, `${path}.${key}`)} label={key} />
+          <FieldProblems
+            id={`${id}-${key}`}
+            problems={problemsAt(form, `${path}.${key}`)}
+            label={key === "log" ? undefined : key}
+          />
         </div>
       ))}
     </div>
   );
 }
 
-function RangeOptions({ form, row }: FormProps & { row: SearchRow }) {
-  const path = `search.${row.name}`;
+function LogCheck({ form, row }: FormProps & { row: SearchRow }) {
+  return (
+    <label class="workbench-check" title="Spread evenly over orders of magnitude">
+      <input
+        type="checkbox"
+        checked={row.log}
+        aria-label={`${row.name} logarithmic`}
+        onChange={(event) =>
+          event.currentTarget.checked
+            ? setRange(form, row, [["log", true]], "logarithmic")
+            : setRange(form, row, [], "even", ["log"])
+        }
+      />
+      log
+    </label>
+  );
+}
+
+function StepInput({ form, row }: FormProps & { row: SearchRow }) {
   const setStep = (text: string): number =>
     text.trim() === ""
       ? setRange(form, row, [], "no step", ["step"])
       : setRange(form, row, [["step", parseNumber(text)]], "step");
   return (
-    <>
-      <label class="workbench-check">
-        <input
-          type="checkbox"
-          checked={row.log}
-          aria-label={`${row.name} logarithmic`}
-          onChange={(event) =>
-            event.currentTarget.checked
-              ? setRange(form, row, [["log", true]], "logarithmic")
-              : setRange(form, row, [], "even", ["log"])
-          }
-        />
-        log
-      </label>
-      <PathInput
-        form={form}
-        path={`${path}.step`}
-        label="step"
-        shown={toText(row.step)}
-        placeholder="none"
-        send={setStep}
-        isNumeric
-        class="workbench-form-step"
-      />
-      <FieldProblems problems={problemsAt(form, `${path}.log`)} />
-    </>
+    <PathInput
+      form={form}
+      path={`search.${row.name}.step`}
+      label="step"
+      shown={toText(row.step)}
+      placeholder="none"
+      send={setStep}
+      isNumeric
+      class="workbench-form-step"
+    />
   );
 }
 
@@ -335,6 +361,7 @@ function ChoicesEditor({ form, row, sampled }: EditorProps) {
         form={form}
         path={path}
         label="comma-separated values"
+        isLabelSeen={false}
         shown={formatList(row.choices)}
         send={(text) => form.edit([[path, parseList(text)]], `${row.name}: choices`)}
       />
@@ -357,9 +384,44 @@ function FixedEditor({ form, row }: FormProps & { row: SearchRow }) {
       form={form}
       path={`search.${row.name}.value`}
       label="value in every trial"
+      isLabelSeen={false}
       shown={toJsonText(row.value)}
       send={send}
     />
+  );
+}
+
+/** Searches a setting from now on; a value that is set is replaced. */
+function search(form: KernelConnection, name: string, field: FormField | undefined): void {
+  const removals = field && field.value !== null ? [field.path] : [];
+  const domain = field ? (field.initial_search ?? null) : { type: "float", low: 0, high: 1 };
+  form.edit([[`search.${name}`, domain]], `Search ${name}`, removals);
+}
+
+/** What the model reads, and what nearly every training depends on: one click each. */
+function Proposals({ form, fields, onAdded }: FormProps & { fields: FormField[]; onAdded(name: string): void }) {
+  const proposed = fields.filter(
+    ({ path, applies }) => applies !== false && (OF_MODEL.test(path) || USUALLY_SEARCHED.has(path)),
+  );
+  if (!proposed.length) return null;
+  return (
+    <div class="workbench-bar" role="group" aria-label="Parameters to search">
+      <span class="workbench-muted">Also search</span>
+      {proposed.slice(0, MAX_PROPOSALS).map((field) => (
+        <button
+          key={field.path}
+          type="button"
+          class="workbench-form-proposal"
+          title={field.help ?? field.label}
+          onClick={() => {
+            search(form, nameOf(field), field);
+            onAdded(nameOf(field));
+          }}
+        >
+          + {nameOf(field)}
+        </button>
+      ))}
+    </div>
   );
 }
 
@@ -375,12 +437,10 @@ function AddParameter({ element, form, fields, onAdded }: AddProps) {
   const add = () => {
     const wanted = name.trim();
     if (!wanted) return;
-    const field = fields.find((one) => nameOf(one) === wanted);
-    const removals = field && field.value !== null ? [field.path] : [];
-    form.edit(
-      [[`search.${wanted}`, field ? (field.initial_search ?? null) : { type: "float", low: 0, high: 1 }]],
-      `Search ${wanted}`,
-      removals,
+    search(
+      form,
+      wanted,
+      fields.find((one) => nameOf(one) === wanted),
     );
     setName("");
     onAdded(wanted);

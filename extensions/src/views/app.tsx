@@ -89,9 +89,16 @@ function CurvesOrAdvice({ controller }: ViewProps) {
 const LOW = "(max-height: 520px)";
 
 function Wide({ controller }: ViewProps) {
-  const { run } = controller.state.view;
+  const { run, runsTable } = controller.state.view;
   // In a low window the curves come first, and the list on request.
   const [isFolded, fold] = useState(() => run !== null && matchMedia(LOW).matches);
+  if (runsTable.isShown) {
+    return (
+      <div class="workbench-columns workbench-columns-folded">
+        <Runs controller={controller} />
+      </div>
+    );
+  }
   return (
     <div class={`workbench-columns${isFolded ? " workbench-columns-folded" : ""}`}>
       <button

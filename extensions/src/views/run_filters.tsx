@@ -17,6 +17,38 @@ export function isFiltered({ text, states, tags, archive, pinned }: ViewState["r
   return text !== "" || states.length > 0 || tags.length > 0 || archive !== "without" || pinned;
 }
 
+/** How the list looks: with less of each run, or as a table over the whole width. */
+export function RunLooks({ controller }: { controller: Controller }) {
+  const { denseRuns, runsTable } = controller.state.view;
+  const hasTable = controller.form === "wide";
+  return (
+    <>
+      {hasTable && runsTable.isShown ? null : (
+        <button
+          type="button"
+          class="workbench-quiet"
+          aria-pressed={denseRuns}
+          title="One line for each run"
+          onClick={() => controller.show({ denseRuns: !denseRuns })}
+        >
+          Dense
+        </button>
+      )}
+      {hasTable ? (
+        <button
+          type="button"
+          class="workbench-quiet"
+          aria-pressed={runsTable.isShown}
+          title="All runs over the whole width, with columns and groups of your choice"
+          onClick={() => controller.show({ runsTable: { ...runsTable, isShown: !runsTable.isShown } })}
+        >
+          Table
+        </button>
+      ) : null}
+    </>
+  );
+}
+
 export function RunFilters({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
   const change = (part: Partial<ViewState["runs"]>) => controller.show({ runs: { ...view.runs, ...part } });
@@ -42,14 +74,6 @@ export function RunFilters({ controller }: { controller: Controller }) {
           </option>
         ))}
       </select>
-      <button
-        type="button"
-        aria-pressed={view.denseRuns}
-        title="One line for each run"
-        onClick={() => controller.show({ denseRuns: !view.denseRuns })}
-      >
-        Dense
-      </button>
       {known.length ? (
         <select
           aria-label="Tag of runs"

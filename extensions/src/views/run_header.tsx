@@ -97,7 +97,7 @@ export function Head({ controller }: { controller: Controller }) {
         ? null
         : (run.verdicts ?? []).map((verdict) => (
             <Notice key={verdict} name={`${run.run_id} ${verdict}`}>
-              {verdict}
+              {sentenceOf(verdict)}
             </Notice>
           ))}
       <Decisions controller={controller} run={run} />
@@ -143,6 +143,11 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
       {button}
     </p>
   );
+}
+
+/** What was written to follow a name, as a sentence of its own. */
+function sentenceOf(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 }
 
 /** Until its driver holds it, which takes seconds where Ray starts first. */

@@ -6,7 +6,8 @@ import { FIRST_VIEW, type RunState } from "../state";
 import type { RunItem, RunList } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { FirstSteps } from "./first_steps";
-import { isFiltered, RunFilters } from "./run_filters";
+import { isFiltered, RunFilters, RunLooks } from "./run_filters";
+import { RunsTable } from "./runs_table";
 import { Sparkline } from "./sparkline";
 import { windowAround } from "./window";
 
@@ -19,12 +20,14 @@ export function Runs({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
   // The primary action is then the example.
   const hasNone = runs?.total === 0 && !isFiltered(view.runs);
+  const isTable = controller.form === "wide" && view.runsTable.isShown;
   return (
     <section class="workbench-runs" aria-label="Runs">
       <header class="workbench-bar">
         <h2>Runs</h2>
         {runs ? <span class="workbench-muted workbench-number">{formatCount(runs.total)}</span> : null}
         <span class="workbench-gap" />
+        {hasNone ? null : <RunLooks controller={controller} />}
         <button
           type="button"
           class={hasNone ? undefined : "workbench-primary"}
@@ -34,7 +37,9 @@ export function Runs({ controller }: { controller: Controller }) {
         </button>
       </header>
       {hasNone ? null : <RunFilters controller={controller} />}
-      {runs?.total ? (
+      {runs?.total && isTable ? (
+        <RunsTable controller={controller} runs={runs} />
+      ) : runs?.total ? (
         <List controller={controller} runs={runs} />
       ) : (
         <NoRuns controller={controller} known={runs !== null} filtered={isFiltered(view.runs)} />

@@ -145,7 +145,11 @@ def test_an_optimizer_that_looks_at_values_is_no_problem_of_the_model(optimizer:
     ("model", "field", "said"),
     [
         ("own_pictured:wrong", "model", "the model cannot take the data: 1, RuntimeError"),
-        ("own_pictured:unwilling", "model", "the model could not be made: KeyError: 'absent'"),
+        (
+            "own_pictured:unwilling",
+            "model.absent",
+            "unwilling needs absent, which the",
+        ),
         ({"name": "convnet", "width": 0}, "model.width", "0"),
         ("transformer", "model", "cannot take numbers of shape (1, 8, 8)"),
     ],

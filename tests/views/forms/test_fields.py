@@ -7,7 +7,9 @@ import pytest
 
 from tests.builders.random_experiments import RULES
 from workbench.experiment import Experiment
+from workbench.views.forms.draft import Draft
 from workbench.views.forms.fields import datasets, models, sections_of
+from workbench.views.forms.state import state_of
 
 DOCUMENT = {
     "model": {"name": "mlp", "dropout": 0.5},
@@ -229,3 +231,51 @@ def test_the_target_is_chosen_from_the_columns_of_the_table_that_is_named(tmp_pa
     assert chosen(target(table), choices=["rooms", "garden", "town"])
     for unreadable in (tmp_path / "absent.csv", tmp_path / "houses.xls", tmp_path):
         assert chosen(target(unreadable), kind="text", choices=None)
+
+
+def test_what_an_own_model_reads_has_fields_and_a_first_search_by_its_name() -> None:
+    document = {
+        **DOCUMENT,
+        "model": {"name": "mine:Net", "depth": 3, "unread": 1},
+        "search": {"hidden": {"choices": [8, 16]}},
+    }
+    values = {"hidden": None, "depth": 2, "dropout": None, "act": "relu", "norm": True, "lr": 0.1}
+    dumped = [s.model_dump(mode="json") for s in sections_of(document, (), {"model": values})]
+    own = {f["path"]: f for s in dumped if s["name"] == "model" for f in s["fields"]}
+    # `lr` is a setting of the training and has its field there.
+    assert list(own) == [
+        "model",
+        "model.hidden",
+        "model.depth",
+        "model.dropout",
+        "model.act",
+        "model.norm",
+        "model.unread",
+    ]
+    assert chosen(own["model.hidden"], is_searched=True, default=None)
+    assert chosen(own["model.depth"], kind="whole", value=3, default=2, is_written=True)
+    assert 3 in own["model.depth"]["initial_search"]["choices"]
+    assert chosen(own["model.norm"], kind="switch", initial_search={"choices": [True, False]})
+    assert chosen(own["model.act"], kind="text", initial_search={"choices": ["relu"]})
+    assert own["model.dropout"]["initial_search"] == {"low": 0.0, "high": 0.5}
+    assert own["model.hidden"]["initial_search"] == {"choices": [32, 64, 128]}
+    assert "has no default" in own["model.hidden"]["help"]
+
+
+def test_a_class_of_a_cell_brings_the_fields_of_what_it_reads() -> None:
+    class Net:
+        def __init__(self, config: dict[str, Any]) -> None:
+            self.layers = [config["hidden"]] * config.get("depth", 2)
+
+    Net.__module__ = "__main__"
+    draft = Draft(namespace={"Net": Net})
+    draft.edit([("model", "Net")])
+    state = state_of(draft)
+    assert state.models[0].name == "Net"
+    fields = {field.path: field for section in state.sections for field in section.fields}
+    assert fields["model.depth"].default == 2
+    assert fields["model.hidden"].default is None
+    draft.edit([("model", "mlp")])
+    assert "model.hidden" not in {
+        field.path for section in state_of(draft).sections for field in section.fields
+    }

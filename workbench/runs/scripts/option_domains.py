@@ -125,6 +125,8 @@ _SIZE_WORDS = _table(
     " components clusters hops samples nz l lin d_model"
     " warmup bag ksize blocks block nstep inner"
 )
+_COUNTED = _table("layer layers nlayers depth block blocks head heads nhead nheads")
+"""Sizes that are small numbers."""
 _CLIPS = _table("clip clipping clipnorm norm delta")
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
@@ -408,6 +410,29 @@ def domain_of(option: ScriptOption) -> str | None:
     if default == 0 and is_clip:  # 0 is no clipping, which is no lowest value of a range
         return "{low: 0.1, high: 10, log: true}"
     return _range(list(own), float(default))
+
+
+def usual_domain(name: str) -> str | None:
+    """Return the first domain in YAML of a value of which only the name is known.
+
+    Args:
+        name: The name.
+
+    Returns:
+        None if the name says nothing.
+
+    Example:
+        >>> from workbench.runs.scripts.option_domains import usual_domain
+        >>> usual_domain("hidden"), usual_domain("num_layers"), usual_domain("dropout")
+        ('{choices: [32, 64, 128]}', '{choices: [1, 2, 4]}', '{low: 0.0, high: 0.5}')
+    """
+    words = set(words_in(name))
+    sizes = words & _SIZE_WORDS
+    if sizes:
+        return domain_of(ScriptOption(name, 2 if sizes & _COUNTED else 64))
+    if words & _PART_WORDS:
+        return domain_of(ScriptOption(name, kind="float")) or domain_of(ScriptOption(name, 0.1))
+    return domain_of(ScriptOption(name, kind="float"))
 
 
 def _of_choices(words: list[str], plain: list[Any]) -> str | None:

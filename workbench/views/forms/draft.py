@@ -214,6 +214,18 @@ class Draft:
         self._take(self.document)
         self._notify()
 
+    def own_values(self) -> dict[str, dict[str, Any]]:
+        """Return what an own model or train function reads from its configuration, with defaults.
+
+        Returns:
+            The values under `model` or `train`. Empty for a model of the zoo.
+        """
+        return {
+            part: values
+            for part in ("model", "train")
+            if (values := self.notebook.values_of(self.document.get(part))) is not None
+        }
+
     def edit(
         self,
         changes: Sequence[tuple[str, Any]],

@@ -23,6 +23,7 @@ from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.pruners import readers_of
 from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
+from workbench.experiment.searched_fields import is_setting
 from workbench.experiment.sections import Budget, PlanSettings, Resources
 from workbench.experiment.training_section import Training
 from workbench.foundation.errors import WorkbenchError
@@ -30,7 +31,7 @@ from workbench.foundation.formatting import compact_duration
 from workbench.foundation.python_values import plain
 from workbench.views.forms.document_edits import reported_of_document
 from workbench.views.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
-from workbench.views.forms.search_rows import initial_search
+from workbench.views.forms.search_rows import initial_search, initial_search_of_own
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "training": Training,
@@ -55,23 +56,34 @@ _KINDS: dict[str, FieldKind] = {
     "array": "names",
     "object": "mapping",
 }
+_OWN_KINDS: dict[type, FieldKind] = {bool: "switch", int: "whole", float: "number", str: "text"}
 _UNIT_KINDS: dict[str | None, FieldKind] = {"s": "duration", "bytes": "size"}
 
 Document = Mapping[str, Any]
 Fields = list[FormField]
 
 
-def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[Section]:
+def sections_of(
+    document: Document,
+    own_names: Iterable[str] = (),
+    own_values: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> list[Section]:
     """Return the sections of an experiment, except its search space.
 
     Args:
         document: The experiment as written. It may be invalid.
         own_names: Names defined in the notebook that could be a model, data or a loss.
+        own_values: What an own model, under `model`, or a train function, under `train`, reads from
+            its configuration, with its defaults.
     """
     own = list(own_names)
     return [
         _section("experiment", Experiment.__doc__, _top(document)),
-        _section("model", _help(document, "model"), _part(document, "model", own)),
+        _section(
+            "model",
+            _help(document, "model"),
+            [*_part(document, "model", own), *_own_fields(document, own_values)],
+        ),
         _section("data", _help(document, "data"), _part(document, "data", own)),
         _section("loss", None, _part(document, "loss", own) + _metrics(document)),
         *(_list(document, name) for name in _LISTS),
@@ -278,6 +290,40 @@ def _part(document: Document, part: str, own_names: list[str]) -> Fields:
     if kind is None:
         return [chosen]
     return [chosen, *fields_of_type(kind, options, part, document)]
+
+
+def _own_fields(document: Document, own_values: Mapping[str, Mapping[str, Any]]) -> Fields:
+    """Return the fields of what an own model or train function reads, and of what is set for it.
+
+    A value of the model that is a setting of the training has its field there.
+    """
+    fields: Fields = []
+    for part, values in own_values.items():
+        _, options = component(document.get(part))
+        names = [*values, *(name for name in options if name not in values)]
+        fields += [
+            _own_field(document, part, name, values.get(name))
+            for name in names
+            if part == "train" or not is_setting(name)
+        ]
+    return fields
+
+
+def _own_field(document: Document, part: str, name: str, default: Any) -> FormField:
+    written, options = component(document.get(part))
+    searched = document.get("search")
+    title = str(written).partition("@")[0].rpartition(":")[2]
+    field = FormField(
+        path=f"{part}.{name}",
+        label=name,
+        kind=_OWN_KINDS.get(type(default), "mapping"),
+        help=f"`{title}` reads it" + (", and has no default." if default is None else "."),
+        default=default,
+        value=plain(options.get(name)),
+        is_written=name in options,
+        is_searched=isinstance(searched, Mapping) and name in searched,
+    )
+    return field.model_copy(update={"initial_search": plain(initial_search_of_own(field))})
 
 
 def _metrics(document: Document) -> Fields:

@@ -10,8 +10,9 @@ import copy
 from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeAlias
 
-from workbench.experiment import Experiment
+from workbench.experiment import Component, Experiment
 from workbench.experiment.components import embed
+from workbench.experiment.module_inspection import configuration_of
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 
 PARTS = ("model", "data", "train", "loss")
@@ -31,6 +32,7 @@ class Notebook:
         self._namespace = {} if namespace is None else namespace
         self._taken: dict[str, Any] = {}
         self._newest: dict[str, str] = {}
+        self._values: dict[str, dict[str, Any]] = {}
         self.payloads: dict[str, bytes] = {}
 
     def names(self) -> list[str]:
@@ -85,6 +87,29 @@ class Notebook:
     def name_of(self, written: str) -> str | None:
         """Return the notebook's name of what an experiment refers to, or None if it has none."""
         return next((name for name, newest in self._newest.items() if newest == written), None)
+
+    def values_of(self, written: Any) -> dict[str, Any] | None:
+        """Return what an own class or function reads from its configuration, with its defaults.
+
+        Args:
+            written: A component as in an experiment file. It may be invalid.
+
+        Returns:
+            The default of each value, as of `configuration_of`, or None for anything else.
+        """
+        try:
+            component = Component.model_validate(written)
+            if not component.is_reference:
+                return None
+            if component.payload_hash is None:
+                return configuration_of(component)  # its file may change at any time
+            if component.name not in self._values:
+                if component.payload_hash in self.payloads:
+                    component = component.with_payload(self.payloads[component.payload_hash])
+                self._values[component.name] = configuration_of(component)
+            return self._values[component.name]
+        except (WorkbenchError, ValueError, SyntaxError):
+            return None
 
     def named(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a document with names of the notebook in place of references to their present

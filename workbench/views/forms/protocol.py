@@ -231,6 +231,7 @@ class NamedChoice(Response):
 
     name: str
     help: str | None = None
+    is_own: bool = Field(default=False, description="Whether a cell of the notebook defines it.")
 
 
 class FormState(Response):

@@ -13,6 +13,8 @@ from typing import Any
 from workbench.experiment.domain import is_whole, same_value
 from workbench.views.forms.protocol import FormField, SearchRow
 
+_UNKNOWN = {"type": "float", "low": 0, "high": 1}
+"""The first range of a value of which neither the default nor the name says anything."""
 _NOTHING = {
     "low": None,
     "high": None,
@@ -150,6 +152,28 @@ def initial_search(field: FormField) -> Any:
     if field.kind == "number":
         return _initial_number(field, number)
     return {"value": field.default if number is None else number}
+
+
+def initial_search_of_own(field: FormField) -> Any:
+    """Return how a search of a value starts that own code reads: by its name, as for a script.
+
+    Args:
+        field: The value, with its default.
+    """
+    from workbench.experiment.yaml_file import read_yaml
+    from workbench.runs.scripts.option_domains import domain_of, usual_domain
+    from workbench.runs.scripts.script_options import ScriptOption
+
+    default = field.default if field.value is None else field.value
+    if default is None:
+        domain = usual_domain(field.label)
+    else:
+        domain = domain_of(ScriptOption(field.label, default, kind=type(default).__name__))
+    if domain is not None:
+        return read_yaml(f"domain: {domain}")["domain"]
+    if default is None:
+        return dict(_UNKNOWN)
+    return initial_search(field)
 
 
 def _initial_whole(field: FormField, number: float | None) -> dict[str, Any]:

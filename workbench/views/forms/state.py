@@ -56,10 +56,13 @@ def state_of(
         address=draft.address,
         notes=tuple(draft.notes),
         search=rows_of_search(plain(draft.document)),
-        sections=tuple(sections_of(draft.document, own_names)),
+        sections=tuple(sections_of(draft.document, own_names, draft.own_values())),
         models=(
+            *(
+                NamedChoice(name=name, help="From this notebook.", is_own=True)
+                for name in own_names
+            ),
             *models(),
-            *(NamedChoice(name=name, help="From this notebook.") for name in own_names),
         ),
         datasets=tuple(datasets()),
         presets=tuple(described()),

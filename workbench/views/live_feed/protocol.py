@@ -33,6 +33,7 @@ MAX_WINDOW = 200
 MAX_COMPARED = 12
 MAX_CHOSEN = 40
 MAX_FURTHER = 5
+MAX_PARAMS = 20
 
 TrialNumber = Annotated[int, Field(ge=0)]
 
@@ -149,6 +150,19 @@ class RunsQuery(_Request):
         default="newest",
         description="What comes first below the pinned runs. Results are compared by metric.",
     )
+    is_table: bool = Field(
+        default=False, description="Whether parameters and groups are shown as well."
+    )
+    params: tuple[Name, ...] = Field(
+        default=(),
+        max_length=MAX_PARAMS,
+        description="Parameters of the best trial of each run that a column shows.",
+    )
+    group: Name = Field(
+        default="",
+        description="What groups the runs: name, tag or a parameter such as params.lr. Or empty.",
+    )
+    member: Name | None = Field(default=None, description="Only the runs of this group.")
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
 
@@ -293,6 +307,19 @@ class RunItem(_Response):
     version: int | None = Field(
         default=None, description="The id of its experiment, if several have its name."
     )
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="Values of its best trial, of the parameters asked for."
+    )
+
+
+class RunGroup(_Response):
+    """Runs that have something in common, and the best of them."""
+
+    member: str = Field(description="What they have in common. Empty if nothing.")
+    num_runs: int
+    best: RunItem | None = Field(
+        description="The best by the metric that most of them have, or None without a result."
+    )
 
 
 class RunList(_Response):
@@ -306,6 +333,12 @@ class RunList(_Response):
     )
     num_pinned: int = Field(default=0, description="Archived runs count where they are listed.")
     num_archived: int = 0
+    params: tuple[str, ...] = Field(
+        default=(), description="What a column can show, the most frequent first. For a table."
+    )
+    groups: tuple[RunGroup, ...] = Field(
+        default=(), description="The largest first. For a table with groups."
+    )
 
 
 class RunDetail(_Response):

@@ -20,7 +20,7 @@ from workbench.runs.plots.series import AXES, Axis
 from workbench.runs.progress import TimeLeft, driven_until_unix_s, elapsed_s, progress_of
 from workbench.runs.summary import summarize
 from workbench.store.database import RunRow, Store
-from workbench.store.history import History, cost_of, failure_groups, verdicts_of
+from workbench.store.history import History, Trial, cost_of, failure_groups, verdicts_of
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.history import chosen_by_hand, describe_choice
 from workbench.views.live_feed.available_actions import offers_of_run
@@ -64,6 +64,7 @@ _EVENTS_OF_A_SUMMARY = (
     "model_chosen",
 )
 _MAX_SUMMARIES = 5_000
+_MAX_PARAMS = 40
 _MAX_SPARK = 24
 _MAX_FAILURES = 20
 _MAX_TRIALS = 12
@@ -125,6 +126,7 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
         update={
             "metric": objective.metric,
             "value": value,
+            "params": _first_params(None if value is None else best),
             "elapsed_s": elapsed_s(row, history),
             "cost": cost,
             "cost_text": describe_money(cost, price) if price and cost is not None else None,
@@ -137,6 +139,11 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
             "goal": history.objectives[0].goal,
         }
     )
+
+
+def _first_params(best: Trial | None) -> dict[str, Any]:
+    """Return the configuration of the best trial, as far as a table can show it."""
+    return {} if best is None else dict(itertools.islice(best.params.items(), _MAX_PARAMS))
 
 
 def run_detail(tail: RunTail) -> RunDetail:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from workbench.experiment.actions import write_for_panel
 from workbench.foundation.errors import ArgumentError, Problem, WorkbenchError
+from workbench.foundation.formatting import format_value
 from workbench.runs.plots.prepare_search import AnalysisData, prepare_analysis
 from workbench.store.database.labels import matching_runs, versions_of
 from workbench.views.live_feed.analysis import encode_analysis
@@ -31,6 +32,7 @@ from workbench.views.live_feed.protocol import (
     Importance,
     LogUpdate,
     Matching,
+    RunGroup,
     RunItem,
     RunList,
     RunOrder,
@@ -56,6 +58,8 @@ BYTES_PER_S = 150_000
 _BURST_BYTES = 600_000
 _MAX_LINES = 300
 _MAX_TAGS = 60
+_MAX_PARAMS = 60
+_MAX_GROUPS = 60
 _PARTS_OF_RUN = (
     "run",
     "table",
@@ -394,12 +398,25 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
         archive=query.archive,
         pinned=query.pinned,
     )
+    params: tuple[str, ...] = ()
+    groups: tuple[RunGroup, ...] = ()
+    if query.is_table:
+        read = [feed.run_item(row) for row in rows]
+        names = Counter(name for item in read for name in item.params)
+        params = tuple(name for name, _ in names.most_common(_MAX_PARAMS))
+        members = _members(read, query.group)
+        groups = _groups(members)
+        if query.group and query.member is not None:
+            within = {item.run_id for item in members.get(query.member, ())}
+            rows = [row for row in rows if row.run_id in within]
     if query.sort != "newest":
         rows.sort(key=lambda row: (not row.pinned, _place_of(feed.run_item(row), query.sort)))
     offset = min(query.offset, len(rows))
     counts, versions = Counter(tag for row in known for tag in row.tags), versions_of(known)
     items = (
-        feed.run_item(row).model_copy(update={"version": versions.get(row.run_id)})
+        _with_params(feed.run_item(row), query.params).model_copy(
+            update={"version": versions.get(row.run_id)}
+        )
         for row in rows[offset : offset + query.limit]
     )
     return RunList(
@@ -409,7 +426,51 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
         tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
         num_pinned=len(matching_runs(known, archive=query.archive, pinned=True)),
         num_archived=sum(row.archived for row in known),
+        params=params,
+        groups=groups,
     )
+
+
+def _with_params(item: RunItem, names: Collection[str]) -> RunItem:
+    """Return a run with the parameters that are shown, and no others."""
+    params = {name: item.params[name] for name in names if name in item.params}
+    return item.model_copy(update={"params": params})
+
+
+def _members(items: Iterable[RunItem], group: str) -> dict[str, list[RunItem]]:
+    """Return the runs by what they have in common. A run with several tags is in several groups."""
+    members: dict[str, list[RunItem]] = {}
+    if not group:
+        return members
+    for item in items:
+        for member in _groups_of(item, group):
+            members.setdefault(member, []).append(item)
+    return members
+
+
+def _groups_of(item: RunItem, group: str) -> tuple[str, ...]:
+    kind, _, param = group.partition(".")
+    if kind == "tag":
+        return item.tags or ("",)
+    if kind == "name":
+        return (item.name,)
+    return (format_value(item.params[param]) if param in item.params else "",)
+
+
+def _groups(members: Mapping[str, list[RunItem]]) -> tuple[RunGroup, ...]:
+    """Return the largest groups, each with the best of its runs."""
+    groups = []
+    for member, items in members.items():
+        valued = [item for item in items if item.value is not None]
+        metrics = Counter(item.metric for item in valued)
+        best = None
+        if valued:
+            usual = metrics.most_common(1)[0][0]
+            same = (item for item in valued if item.metric == usual)
+            best = _with_params(min(same, key=lambda item: _place_of(item, "result")), ())
+        groups.append(RunGroup(member=member, num_runs=len(items), best=best))
+    groups.sort(key=lambda group: (-group.num_runs, group.member))
+    return tuple(groups[:_MAX_GROUPS])
 
 
 class Session:
