@@ -9,6 +9,7 @@ from workbench.cli.options import example
 
 COMMANDS = {
     "plan": "workbench.cli.cluster_plan:plan",
+    "clouds": "workbench.cli.cluster_plan:clouds",
     "template": "workbench.cli.cluster_template:template",
     "simulate": "workbench.cli.cluster_simulate:simulate_cluster",
 }

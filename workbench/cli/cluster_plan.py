@@ -1,9 +1,11 @@
-"""`cluster plan`: compares the machines of a catalogue for a run by time, cost and risk."""
+"""`cluster plan` and `cluster clouds`: compare machines for a run, and their providers."""
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from workbench.cli.parameters import (
     CATALOGUE,
     CHART,
     EXPERIMENT,
+    JSON,
     MAX_NODES,
     MONEY,
     PROVIDER,
@@ -30,7 +33,7 @@ from workbench.foundation.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.advisor.stored_advice import Estimate
-    from workbench.runs.provisioning.catalogue import Catalogue
+    from workbench.runs.provisioning.catalogue import Catalogue, Criterion, CriterionName
     from workbench.runs.provisioning.offers import Offer
 
 MAX_LINES = 12
@@ -142,6 +145,81 @@ def plan(
         console.print(line, markup=False)
     if chart is not None:
         click.echo(f"chart  {chart.absolute()}")
+
+
+@click.command("clouds")
+@takes(CATALOGUE, JSON)
+@example("workbench cluster clouds", "workbench cluster clouds --catalogue mine.yaml")
+def clouds(*, catalogue: Path | None, as_json: bool) -> None:
+    """Compare providers by price, performance, stability, maturity and flexibility.
+
+    A place is from 1, the best, and comes from the newest entry of the catalogue, with its year. If
+    no entry has a source, it is unknown. The mean counts the known places.
+    """
+    from workbench.runs.provisioning.catalogue import CRITERIA, SHIPPED, read_catalogue
+
+    known = read_catalogue(catalogue)
+    criteria, rents = known.newest_criteria(), known.rent_per_teraflops()
+    providers = dict.fromkeys(machine.provider for machine in known.machines)
+    rows: list[dict[str, Any]] = []
+    for provider in providers:
+        places = {
+            name: criteria[name].place(provider) if name in criteria else None for name in CRITERIA
+        }
+        given = [place for place in places.values() if place is not None]
+        rows.append(
+            {
+                "name": provider,
+                "places": places,
+                "mean_place": statistics.fmean(given) if given else None,
+                "usd_per_100_teraflops_hour": rents[provider][0] if provider in rents else None,
+            }
+        )
+    rows.sort(key=lambda row: (row["mean_place"] is None, row["mean_place"] or 0.0))
+    sources = {name: entry.source.model_dump(mode="json") for name, entry in criteria.items()}
+    if as_json:
+        print_json(
+            {"catalogue": str(catalogue or SHIPPED.name), "clouds": rows, "sources": sources}
+        )
+        return
+    _show_clouds(rows, criteria, rents)
+
+
+def _show_clouds(
+    rows: list[dict[str, Any]],
+    criteria: Mapping[CriterionName, Criterion],
+    rents: Mapping[str, tuple[float, datetime.date]],
+) -> None:
+    from workbench.cli.output import make_table
+    from workbench.foundation.formatting import format_number
+    from workbench.runs.provisioning.catalogue import CRITERIA
+
+    table = make_table("", *CRITERIA, "mean", "100 TFLOPS for 1 h")
+    table.padding = (0, 1, 0, 0)
+    for row in rows:
+        cells = [
+            "unknown"
+            if place is None
+            else f"{format_number(place)} ({criteria[name].source.date.year})"
+            for name, place in row["places"].items()
+        ]
+        mean, rent = row["mean_place"], rents.get(row["name"])
+        table.add_row(
+            row["name"],
+            *cells,
+            "unknown" if mean is None else format_number(round(mean, 2)),
+            "unknown" if rent is None else f"${rent[0]:.2f} ({rent[1]})",
+        )
+    make_console().print(table)
+    click.echo()
+    origins = {entry.source.origin: None for entry in criteria.values()}
+    for origin in origins:
+        names = [name for name, entry in criteria.items() if entry.source.origin == origin]
+        click.echo(f"{', '.join(names)}: {origin}")
+    click.echo("The last column is the median of machines with GPUs whose price has a source.")
+    print_note(
+        "to add a newer ranking, copy the catalogue, add it to criteria, and use --catalogue"
+    )
 
 
 def _select(catalogue: Catalogue, providers: tuple[str, ...]) -> Catalogue:

@@ -18,13 +18,14 @@ from workbench.cli.parameters import (
     NUM_RUNS,
     NUM_TRIALS,
     OVERHEAD,
+    POLICY,
     SEED,
 )
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from workbench.runs.provisioning.simulation import SimulationResult
+    from workbench.runs.provisioning.simulation import OwnPolicy, Policy, SimulationResult
 
 _MAX_DECISION_MS = 10.0
 _RULES = {
@@ -57,6 +58,7 @@ _RULES = {
     CHECKPOINT(default="10m"),
     OVERHEAD(default=0.02),
     SEED(default=0),
+    POLICY(is_repeatable=True),
     JSON,
 )
 @example(
@@ -73,6 +75,7 @@ def simulate_cluster(
     checkpoint: float,
     overhead: float,
     seed: int,
+    policy: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Simulate a shared cluster with the code that leases workers in a real one.
@@ -80,8 +83,9 @@ def simulate_cluster(
     All trials of several runs are waiting when the simulation starts. Their lengths, their numbers
     of workers and the failures of machines are random. Four rules are compared: the rules of the
     pool, the same with trials that grow onto idle GPUs, first come first served, and one GPU for
-    each trial.
+    each trial. Add rules of your own with --policy.
     """
+    from workbench.foundation.registry import load_object
     from workbench.runs.provisioning.simulation import POLICIES, Cluster, draw_trials, simulate
 
     if num_runs > num_trials:
@@ -98,7 +102,11 @@ def simulate_cluster(
         overhead=overhead,
     )
     drawn = draw_trials(num_trials, seed, num_runs=num_runs, max_workers=min(16, gpus))
-    results = {policy: _to_json(simulate(shape, drawn, policy, seed), gpus) for policy in POLICIES}
+    rules: dict[str, Policy | OwnPolicy] = {name: name for name in POLICIES}
+    rules |= {reference: load_object(reference, field="--policy") for reference in policy}
+    results = {
+        name: _to_json(simulate(shape, drawn, rule, seed), gpus) for name, rule in rules.items()
+    }
     work_s = sum(trial.work_s for trial in drawn)
     if as_json:
         print_json(
@@ -129,7 +137,7 @@ def _show(results: dict[str, Any], least_s: float) -> None:
     table.padding = (0, 1, 0, 0)
     rules = make_table("", "", show_header=False)
     for policy, result in results.items():
-        name, meaning = _RULES[policy]
+        name, meaning = _RULES.get(policy, (policy, "your own rule"))
         table.add_row(
             name,
             format_duration(result["makespan_s"]),
@@ -148,7 +156,7 @@ def _show(results: dict[str, Any], least_s: float) -> None:
         name: format_duration(ms / 1e3) for name, ms in results["workbench"]["decision_ms"].items()
     }
     click.echo(f"""
-all ended  when the last trial ended. The soonest here: {_RULES[soonest][0]}.
+all ended  when the last trial ended. The soonest here: {_RULES.get(soonest, (soonest,))[0]}.
            No rule can beat {format_duration(least_s)}, when all GPUs are always busy.
 first run  when the run with priority ended
 leased     share of GPU time that trials held. Otherwise GPUs were idle or down.

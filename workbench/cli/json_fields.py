@@ -106,6 +106,11 @@ FIELDS = {
     "choice": "the batch to choose",
     # Machines to rent.
     "catalogue": "the catalogue that was used",
+    "clouds": "providers, the best first",
+    "places": "the place of a provider by criterion, from 1",
+    "mean_place": "the mean of the known places",
+    "usd_per_100_teraflops_hour": "what 100 teraflops in half precision cost for an hour",
+    "sources": "the source of each criterion",
     "measured_runs": "the runs that were measured, each with its device",
     "device": "the name of a device",
     "offers": "machines to rent, the best first",

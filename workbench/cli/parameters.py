@@ -708,6 +708,7 @@ NUM_RUNS = _option(
     "Simulate this many runs. The first has priority.",
     Count(1, _MAX_SIMULATED),
 )
+POLICY = _option("--policy", "Also simulate this rule of yours.", _TEXT, "MODULE:FUNCTION")
 FAILURE_RATE = _option(
     "--failure-rate", "Let each machine fail this many times per hour.", Number(0), "PER_HOUR"
 )

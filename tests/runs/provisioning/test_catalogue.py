@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from workbench.experiment.yaml_file import read_yaml_file, write_yaml
@@ -125,3 +126,39 @@ def test_a_machine_is_found_by_its_type() -> None:
         ArgumentError, match=r"--machine: the catalogue has no machines of type .g9.; allowed: c5"
     ):
         read_catalogue().machine("g9")
+
+
+def test_clouds_are_ranked_by_criteria_with_sources_and_otherwise_unknown(tmp_path: Path) -> None:
+    catalogue = read_catalogue()
+    newest = catalogue.newest_criteria()
+    assert set(newest) == {"price", "performance", "stability", "maturity", "flexibility"}
+    assert [newest["price"].place(name) for name in ("azure", "gcp", "aws")] == [1, 2, 3]
+    assert [newest["flexibility"].place(name) for name in ("gcp", "aws", "azure")] == [1, 2.5, 2.5]
+    assert newest["maturity"].place("lambda") is None
+    assert all(entry.source.origin for entry in catalogue.criteria)
+
+    newer = changed(
+        tmp_path,
+        "criteria:\n",
+        "criteria:\n  - {name: price, ranking: [[lambda], [aws]],"
+        " source: {origin: mine, date: 2026-01-01}}\n",
+    )
+    price = read_catalogue(newer).newest_criteria()["price"]
+    assert (price.place("lambda"), price.place("azure")) == (1, None)
+    twice = changed(tmp_path, "[[azure], [gcp], [aws]]", "[[azure], [azure]]")
+    with pytest.raises(ExperimentError, match="azure is listed twice"):
+        read_catalogue(twice)
+
+
+def test_the_rent_of_computing_is_a_median_of_prices_with_a_source() -> None:
+    catalogue = read_catalogue()
+    rents = catalogue.rent_per_teraflops()
+    costs = [
+        100 * machine.on_demand.usd_per_hour / machine.gpus / device.teraflops["fp16"]
+        for machine in catalogue.machines
+        if machine.provider == "aws"
+        and (device := catalogue.device(machine.device)) is not None
+        and "fp16" in device.teraflops
+        and machine.on_demand.usd_per_hour is not None
+    ]
+    assert rents["aws"][0] == pytest.approx(float(np.median(costs)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.foundation.errors import ResourcesError
+from workbench.foundation.errors import ResourcesError, RunError
 from workbench.hardware.performance.topology import speedup
 from workbench.runs.provisioning.simulation import (
     POLICIES,
@@ -210,3 +210,56 @@ def test_growing_ends_all_sooner_than_either_fixed_width(seed: int) -> None:
     cluster = Cluster(gpus=32, failures_per_node_hour=0.0)
     ended_s = {policy: simulate(cluster, drawn, policy).makespan_s for policy in POLICIES}
     assert ended_s["elastic"] < min(ended_s["workbench"], ended_s["one-gpu"])
+
+
+def shortest_gang_first(waiting, nodes, held):
+    """Serve the request for the fewest workers, on the first free machines."""
+    index = min(range(len(waiting)), key=lambda place: waiting[place].num_workers)
+    request, chosen = waiting[index], []
+    for node in nodes:
+        free = request.num_workers - len(chosen)
+        chosen += [node.node_id] * min(node.fits(request.shape), free)
+    return (index, chosen) if len(chosen) == request.num_workers else None
+
+
+def test_a_rule_of_the_user_decides_the_order_and_the_size_of_a_trial() -> None:
+    cluster = Cluster(gpus=2, gpus_per_node=2, failures_per_node_hour=0.0, overhead=0.0)
+    todo = [Trial("a", 0, 2, 100.0), Trial("b", 1, 1, 30.0), Trial("c", 2, 1, 30.0)]
+    result = simulate(cluster, todo, shortest_gang_first)
+    # The two small ones run side by side, and then both GPUs share 100 s.
+    assert result.makespan_s == pytest.approx(30.0 + 50.0)
+    assert result.policy == "shortest_gang_first"
+    assert [lease.trial.number for lease in result.leases] == [1, 2, 0]
+
+    def one_gpu_each(waiting, nodes, held):
+        return (0, [nodes[0].node_id]) if nodes[0].fits(waiting[0].shape) else None
+
+    halved = simulate(cluster, todo, one_gpu_each)
+    assert {len(lease.nodes) for lease in halved.leases} == {1}
+    assert halved.makespan_s == pytest.approx(100.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cluster=clusters, drawn=trials, seed=st.integers(0, 3))
+def test_a_rule_of_the_user_meets_failures_and_loses_no_work(cluster, drawn, seed):
+    todo = made(drawn)
+    result = simulate(cluster, todo, shortest_gang_first, seed)
+    for trial in todo:
+        own = [lease for lease in result.leases if lease.trial.number == trial.number]
+        assert sum(lease.done_s for lease in own) == pytest.approx(trial.work_s)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (None, ResourcesError, "no trial runs at 0 s, and 1 wait"),
+        ((5, ["node-0"]), RunError, "chose request 5 of 1"),
+        ((0, []), RunError, "no machine for a request"),
+        ((0, ["node-0"] * 3), RunError, "3 workers on node-0, where 2 fit"),
+        ((0, ["node-9"]), RunError, "1 workers on node-9, where 0 fit"),
+    ],
+)
+def test_a_rule_that_chooses_what_is_not_there_is_refused_in_words(answer, error, message):
+    cluster = Cluster(gpus=2, gpus_per_node=2)
+    with pytest.raises(error, match=message):
+        simulate(cluster, [Trial("a", 0, 1, 10.0)], lambda *_: answer)

@@ -9,8 +9,9 @@ import datetime
 import functools
 import math
 import re
+import statistics
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -29,6 +30,8 @@ from workbench.foundation.errors import ArgumentError, ExperimentError
 
 SHIPPED = Path(__file__).with_name("catalogue.yaml")
 Provider = Literal["aws", "gcp", "azure", "lambda", "runpod", "own"]
+CriterionName = Literal["price", "performance", "stability", "maturity", "flexibility"]
+CRITERIA: tuple[CriterionName, ...] = get_args(CriterionName)
 Market = Literal["on demand", "spot"]
 MARKETS: tuple[Market, ...] = ("on demand", "spot")
 _HOURS = {"hour": 1.0, "day": 24.0, "month": 730.0}
@@ -147,9 +150,37 @@ class Machine(_Entry):
         return self.on_demand
 
 
+class Criterion(_Entry):
+    """How providers compare in one respect."""
+
+    name: CriterionName
+    ranking: tuple[tuple[Provider, ...], ...] = Field(
+        min_length=1, description="The best first. Providers in one list are alike."
+    )
+    source: Source
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        listed = [provider for group in self.ranking for provider in group]
+        for provider in listed:
+            if listed.count(provider) > 1:
+                raise ExperimentError(f"{provider} is listed twice", field="ranking")
+        return self
+
+    def place(self, provider: str) -> float | None:
+        """Return the place of a provider from 1, the mean place of equals, or None if unknown."""
+        before = 0
+        for group in self.ranking:
+            if provider in group:
+                return before + (1 + len(group)) / 2
+            before += len(group)
+        return None
+
+
 class Catalogue(_Entry):
     """The whole catalogue."""
 
+    criteria: tuple[Criterion, ...] = ()
     devices: tuple[Device, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
     machines: tuple[Machine, ...] = Field(min_length=1)
@@ -171,6 +202,31 @@ class Catalogue(_Entry):
                         allowed=sorted(known),
                     )
         return self
+
+    def newest_criteria(self) -> dict[CriterionName, Criterion]:
+        """Return the newest entry of each criterion that has one."""
+        ordered = sorted(self.criteria, key=lambda entry: entry.source.date)
+        return {entry.name: entry for entry in ordered}
+
+    def rent_per_teraflops(self) -> dict[str, tuple[float, datetime.date]]:
+        """Return what computing costs on demand, by provider, as far as prices have a source.
+
+        Returns:
+            The median of US dollars per hour for 100 teraflops in half precision over the machines
+            with GPUs, and the date of the oldest of these prices.
+        """
+        known: dict[str, list[tuple[float, datetime.date]]] = {}
+        for machine in self.machines:
+            device, price = self.device(machine.device), machine.on_demand
+            if device is None or price.usd_per_hour is None or price.date is None:
+                continue
+            if (teraflops := device.teraflops.get("fp16")) is not None:
+                cost = 100 * price.usd_per_hour / (machine.gpus * teraflops)
+                known.setdefault(machine.provider, []).append((cost, price.date))
+        return {
+            provider: (statistics.median(cost for cost, _ in costs), min(day for _, day in costs))
+            for provider, costs in known.items()
+        }
 
     def device(self, name: str | None) -> Device | None:
         """Return a device by its name in the catalogue."""

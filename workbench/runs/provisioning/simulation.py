@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import thread_time_ns
-from typing import Literal
+from typing import Literal, Protocol
 
 from workbench.cluster.workers.admission import (
     Node,
@@ -27,12 +27,37 @@ from workbench.cluster.workers.admission import (
     next_index,
     place,
 )
-from workbench.foundation.errors import ResourcesError
+from workbench.foundation.errors import ResourcesError, RunError
 from workbench.hardware.performance.topology import parallel_efficiency
 from workbench.sweeps.elastic_gain import estimate_gain
 
 Policy = Literal["workbench", "elastic", "fifo", "one-gpu"]
 POLICIES: tuple[Policy, ...] = ("workbench", "elastic", "fifo", "one-gpu")
+
+
+class OwnPolicy(Protocol):
+    """A rule of your own. It is asked whenever a request arrives or machines become free."""
+
+    def __call__(
+        self, waiting: Sequence[Request], nodes: Sequence[Node], held: Mapping[str, float], /
+    ) -> tuple[int, Sequence[str]] | None:
+        """Choose the request to serve next, and where.
+
+        Args:
+            waiting: The requests, oldest first, at least one. Each has a run_id, a trial,
+                num_workers and a priority.
+            nodes: The machines that work. `node.fits(request.shape)` is the number of workers that
+                could start there now, and `node.gpus - node.leased_gpus` the free GPUs.
+            held: The GPUs that each run holds, by run id.
+
+        Returns:
+            The place of the request in `waiting`, and the node_id of each of its workers. You may
+            give it fewer or more workers than it requests. None lets all requests wait until
+            something changes.
+        """
+        ...
+
+
 _CPUS_PER_GPU = 2.0
 _SHAPE = Shape(cpus=1, gpus=1.0)
 _MAX_FAILURES_PER_TRIAL = 1000
@@ -121,7 +146,7 @@ class SimulationResult:
         leases: All leases, in the order in which they ended.
     """
 
-    policy: Policy
+    policy: str
     makespan_s: float
     busy: float
     useful: float
@@ -177,7 +202,7 @@ def quantiles_ms(decisions_ns: Sequence[int]) -> Mapping[str, float]:
 
 
 def simulate(
-    cluster: Cluster, trials: Sequence[Trial], policy: Policy, seed: int = 0
+    cluster: Cluster, trials: Sequence[Trial], policy: Policy | OwnPolicy, seed: int = 0
 ) -> SimulationResult:
     """Simulate a cluster until all trials have ended.
 
@@ -187,14 +212,15 @@ def simulate(
         policy: "workbench": the rules of the pool. "elastic": the same, but trials start on one GPU
             and grow at checkpoints while no request waits, up to the size of the largest. "fifo":
             the oldest first, on the first free machines. "one-gpu": the rules of the pool, but each
-            trial on one GPU.
+            trial on one GPU. Or a rule of your own.
         seed: Decides when machines fail, for all policies in the same way.
 
     Returns:
         What happened.
 
     Raises:
-        ResourcesError: If a trial could never run.
+        ResourcesError: If a trial could never run, or your own rule never starts one.
+        RunError: If your own rule chooses a request or machines that are not there.
     """
     if not trials:
         raise ResourcesError(
@@ -224,7 +250,7 @@ class _Running:
 class _Simulation:
     cluster: Cluster
     trials: Sequence[Trial]
-    policy: Policy
+    policy: Policy | OwnPolicy
     seed: int
     max_workers: int
     """The number of workers up to which a trial may grow."""
@@ -259,6 +285,12 @@ class _Simulation:
                 self._propose(run_id)
         self._admit()
         while self._left_s:
+            if not self._events or (callable(self.policy) and self._is_stuck()):
+                raise ResourcesError(
+                    f"no trial runs at {self.now_s:,.0f} s, and {len(self._waiting)} wait",
+                    field="--policy",
+                    next_step="Let the rule start a request when all machines are idle.",
+                )
             self.now_s, _, what, subject = heapq.heappop(self._events)
             if what == "ends":
                 self._end(subject)  # type: ignore[arg-type]
@@ -273,7 +305,7 @@ class _Simulation:
             self._admit()
         gpu_s = self.cluster.gpus * self.now_s
         return SimulationResult(
-            policy=self.policy,
+            policy=self.policy if isinstance(self.policy, str) else _name_of(self.policy),
             makespan_s=self.now_s,
             busy=sum(len(lease.nodes) * (lease.ended_s - lease.began_s) for lease in self._leases)
             / gpu_s,
@@ -306,7 +338,9 @@ class _Simulation:
         while self._waiting:
             nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
             began_ns = thread_time_ns()
-            if self.policy == "fifo":
+            if callable(self.policy):
+                index, chosen = self._ask(self.policy, nodes)
+            elif self.policy == "fifo":
                 index = 0
                 chosen = _first_fit(self._requests[0], nodes)
             else:
@@ -316,7 +350,35 @@ class _Simulation:
             if chosen is None:
                 return
             del self._requests[index]
-            self._start(self._waiting.pop(index), tuple(chosen))
+            trial = self._waiting.pop(index)
+            self._start(replace(trial, workers=len(chosen)), tuple(chosen))
+
+    def _ask(self, policy: OwnPolicy, nodes: list[Node]) -> tuple[int, Sequence[str] | None]:
+        """Return what a rule of the user's chooses, if it is possible."""
+        answer = policy(tuple(self._requests), nodes, dict(self._held))
+        if answer is None:
+            return 0, None
+        index, chosen = answer
+        free = {node.node_id: node.fits(_SHAPE) for node in nodes}
+        problem = None
+        if not 0 <= index < len(self._requests):
+            problem = f"request {index} of {len(self._requests)}"
+        elif not chosen:
+            problem = "no machine for a request"
+        else:
+            for node_id, count in Counter(chosen).items():
+                if count > free.get(node_id, 0):
+                    problem = f"{count} workers on {node_id}, where {free.get(node_id, 0)} fit"
+        if problem is not None:
+            raise RunError(
+                f"the rule {_name_of(policy)} chose {problem}",
+                field="--policy",
+                next_step="Return a place in waiting and the node_id of each worker, or None.",
+            )
+        return index, chosen
+
+    def _is_stuck(self) -> bool:
+        return bool(self._waiting) and not self._down and not any(self._running.values())
 
     def _start(self, trial: Trial, chosen: tuple[str, ...]) -> None:
         self._lease(trial.run_id, chosen, 1)
@@ -431,6 +493,10 @@ class _Simulation:
 
     def _expect(self, at_s: float, what: str, subject: object) -> None:
         heapq.heappush(self._events, (at_s, next(self._tie), what, subject))
+
+
+def _name_of(policy: OwnPolicy) -> str:
+    return getattr(policy, "__name__", type(policy).__name__)
 
 
 def _request(trial: Trial) -> Request:
