@@ -301,3 +301,84 @@ for epoch in range(9):
     print(f"Epoch {epoch} train loss {train_loss:.3f} eval loss {vloss:.3f}")
 """
     assert objective(tmp_path, source)[:2] == ("eval_loss", "minimize")
+
+
+def test_a_loop_prints_what_another_module_measures(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "def evaluate(batch):\n    logs.append({'MRR': 1 / rank, 'MR': rank, 'time': 3})\n"
+    )
+    source = """
+import model
+def show(mode, step, metrics):
+    for metric in metrics:
+        print('%s %s at step %d: %f' % (mode, metric, step, metrics[metric]))
+show('Train', 1, run())
+show('Valid', 1, run())
+"""
+    assert objective(tmp_path, source)[:2] == ("Valid_MRR", "maximize")
+
+
+def test_pairs_that_a_lambda_joins_are_metrics(tmp_path: Path) -> None:
+    source = """
+pairs = [('G', g_loss), ('FID', fid)]
+pairs = [pair for pair in pairs if pair[1] is not None]
+print(' | '.join(map(lambda pair: f'{pair[0]}: {pair[1]:.2f}', pairs)))
+"""
+    assert objective(tmp_path, source)[:2] == ("FID", "minimize")
+
+
+def test_a_callback_of_lightning_names_the_metric(tmp_path: Path) -> None:
+    source = """
+import pytorch_lightning as pl
+def wrap_up(pl_module, phase, value):
+    pl_module.log(f'{phase}/the_metric', value)
+keep = pl.callbacks.ModelCheckpoint(monitor='val/the_metric', mode='max')
+"""
+    metric, goal, where = objective(tmp_path, source)
+    assert (metric, goal) == ("val/the_metric", "maximize")
+    assert where is not None
+    assert where.endswith("metrics.csv")
+
+
+def test_a_configuration_of_lightning_names_the_metric(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "train.yaml").write_text(
+        "trainer:\n  callbacks:\n    - init_args:\n        monitor: 'val/w_rmse'  # kept by\n"
+        "        mode: min\nmodel: {lr: 0.1}\n"
+    )
+    source = "from pytorch_lightning.cli import LightningCLI\nLightningCLI(run=False)\n"
+    assert objective(tmp_path, source)[:2] == ("val/w_rmse", "minimize")
+
+
+@pytest.mark.parametrize(
+    ("source", "metric"),
+    [
+        ("print(f'Epoch {e}, TEER/TAcc {a:.2f}, VEER {b:.4f}, TLOSS {c:.4f}')", "VEER"),
+        ("print(f'tloss: {a:.3f} vloss: {b:.3f}')", "vloss"),
+        ("print(f'Initial loss: {a:.3f}'); print(f'loss: {b:.3f}')", "loss"),
+        ("print(f'{\"Current_accuracy\":17s}: {a:.3f}')", "Current_accuracy"),
+        (
+            "import json\nstats = {'val_loss': a, 'epoch': e}\n"
+            "json.dump(stats, open('stats.json', 'w'))\n",
+            "val_loss",
+        ),
+        (
+            "def build():\n    for phase in ['train', 'dev']:\n"
+            "        loaders[phase] = load(phase)\n"
+            "def run(loaders):\n    for phase, loader in loaders.items():\n"
+            "        print('Step {} [{}] Loss: {}'.format(step, phase, loss))\n",
+            "dev_Loss",
+        ),
+        (  # A Trainer without data for an evaluation does not evaluate, whatever others do.
+            "import transformers\nimport other\n"
+            "transformers.Trainer(model=m, args=a, train_dataset=d).train()\n",
+            "loss",
+        ),
+    ],
+)
+def test_names_of_metrics_in_sources(source: str, metric: str, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(
+        "import transformers\ndef fit(d):\n"
+        "    transformers.Trainer(model=m, args=a, train_dataset=d, eval_dataset=d).train()\n"
+    )
+    assert objective(tmp_path, source)[0] == metric

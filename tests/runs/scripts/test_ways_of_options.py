@@ -53,6 +53,79 @@ CASES = [
         },
     ),
     Case(
+        "argparse in a function of another module, for each item of its dict",
+        "from config import parser\nprint(parser.parse_args())\n",
+        {"lr": 0.5, "num-layers": 4},
+        ["--lr=0.5", "--num-layers=4"],
+        {
+            "config.py": "import argparse\nfrom tools import add\n"
+            "known = {'a': {'lr': (0.1, 'rate')}, 'b': {'num-layers': (2, 'layers')}}\n"
+            "parser = argparse.ArgumentParser()\n"
+            "for _, values in known.items():\n    parser = add(parser, values)\n",
+            "tools.py": "def add(parser, values):\n    for name in values:\n"
+            "        default, text = values[name]\n"
+            "        parser.add_argument(f'--{name}', type=type(default), default=default)\n"
+            "    return parser\n",
+        },
+    ),
+    Case(
+        "gin with bindings, also of what the file does not name",
+        "from absl import flags\nimport gin\n"
+        "flags.DEFINE_multi_string('gin_files', [], '')\n"
+        "flags.DEFINE_multi_string('gin_bindings', [], '')\n"
+        "@gin.configurable\nclass Net:\n    def __init__(self, dropout=0.1, file=None): ...\n",
+        {"Net.dropout": 0.3, "Agent.learning_rate": 0.5},
+        [
+            "--gin_files=base.gin",
+            "--gin_bindings=Net.dropout=0.3",
+            "--gin_bindings=Agent.learning_rate=0.5",
+        ],
+        {"base.gin": "import agents\n# comment\nAgent.learning_rate = 1e-3\nAgent.name = 'dqn'\n"},
+    ),
+    Case(
+        "sacred with ingredients",
+        "import sacred\nnet = sacred.Ingredient('net')\n@net.config\ndef config():\n"
+        "    batch_size = 8\n    kwargs = dict(lr=0.1)\n"
+        "ex = sacred.Experiment('e', ingredients=[net])\n@ex.config\ndef own():\n"
+        "    dropout = 0.2\n@ex.automain\ndef main(): ...\n",
+        {"net.batch_size": 16, "net.kwargs.lr": 0.5, "dropout": 0.1},
+        ["with", "net.batch_size=16", "net.kwargs.lr=0.5", "dropout=0.1"],
+    ),
+    Case(
+        "simple_parsing, whose nested fields have no prefix",
+        "from dataclasses import dataclass\nfrom simple_parsing import parse\n"
+        "@dataclass\nclass Net:\n    width: int = 8\n"
+        "@dataclass\nclass Config:\n    net: Net\n    lr: float = 0.1\nparse(Config)\n",
+        {"width": 16, "lr": 0.5},
+        ["--width=16", "--lr=0.5"],
+    ),
+    Case(
+        "hydra before 1.0, whose groups are global",
+        "import hydra\n@hydra.main(config_path='conf/train.yaml', strict=True)\n"
+        "def main(cfg): ...\n",
+        {"agent.lr": 0.5, "batch_size": 16},
+        ["hydra.run.dir=/trial", "agent.lr=0.5", "batch_size=16"],
+        {
+            "conf/train.yaml": "defaults:\n  - agent: sac\nbatch_size: 8\n",
+            "conf/agent/sac.yaml": "agent:\n  lr: 1e-4\n",
+        },
+    ),
+    Case(
+        "hydra with groups of classes",
+        "import hydra\nfrom dataclasses import dataclass, field\nfrom typing import Any\n"
+        "from hydra.core.config_store import ConfigStore\n"
+        "@dataclass\nclass Adam:\n    lr: float = 0.1\n"
+        "@dataclass\nclass Sgd:\n    lr: float = 0.1\n    momentum: float = 0.9\n"
+        "@dataclass\nclass Config:\n    optim: Any\n    batch_size: int = 8\n"
+        "    defaults: list = field(default_factory=lambda: [{'optim': 'adam'}])\n"
+        "cs = ConfigStore.instance()\ncs.store(name='config', node=Config)\n"
+        "cs.store(group='optim', name='sgd', node=Sgd)\n"
+        "cs.store(group='optim', name='adam', node=Adam)\n"
+        "@hydra.main(config_path='.', config_name='config')\ndef main(cfg): ...\n",
+        {"optim.lr": 0.5, "batch_size": 16},
+        ["hydra.run.dir=/trial", "optim.lr=0.5", "batch_size=16"],
+    ),
+    Case(
         "argparse over the fields of a dataclass",
         "import argparse\nfrom dataclasses import dataclass, fields\n@dataclass\nclass Config:\n"
         "    lr: float = 0.1\n    width: int = 8\np = argparse.ArgumentParser()\n"
@@ -621,3 +694,62 @@ def test_a_value_that_the_program_fills_in_is_not_asked_for(tmp_path: Path) -> N
     first = experiment_for(script)
     assert first.values_to_write == ("ROOT_OF_DATA",)
     assert "obs_shape" not in (Experiment.from_yaml(first.text).command or "")
+
+
+def test_an_ini_file_is_copied_for_each_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.cfg").write_text("[data]\nfolder=/data # here\n[optimization]\nlr = 0.1\nclip: yes\n")
+    Path("train.py").write_text(
+        "import configparser\nfrom optparse import OptionParser\np = OptionParser()\n"
+        "p.add_option('--cfg')\nread = configparser.ConfigParser()\n"
+        "read.read(p.parse_args()[0].cfg)\nprint(read.getfloat('optimization', 'lr'))\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert experiment.search.root.keys() == {"optimization.lr", "optimization.clip"}
+    values = {"optimization.lr": 0.5, "optimization.clip": True}
+    arguments = expand(experiment.command or "", values, {})
+    output = subprocess.check_output([sys.executable, *arguments[1:]], text=True)
+    assert float(output) == 0.5
+
+
+def test_constants_of_the_function_that_a_script_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "def train():\n    lr_actor = 0.1\n    steps = 3\n    steps = 4\n    print(lr_actor)\n"
+        "def other():\n    lr_other = 0.1\nif __name__ == '__main__':\n    train()\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert list(experiment.search.root) == ["lr_actor"]
+    arguments = expand(experiment.command or "", {"lr_actor": 0.5}, {})
+    assert subprocess.check_output([sys.executable, *arguments[1:]], text=True) == "0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("declared", "names"),
+    [
+        ("--lr=0.1 --eta=0.0", ["lr"]),
+        ("--lr=0.1 --optimizer=adamw --momentum=0.9", ["lr"]),
+        ("--lr=0.1 --optimizer=sgd --momentum=0.9", ["lr", "momentum"]),
+        ("--lr=0.1 --in_channels=64 --channels=64", ["lr", "channels"]),
+        ("--lr=0.1 --a.net.dim=8 --a.unet.dim=8 --a.vit.dim=8", ["lr"]),
+        ("--lr=0.1 --sampling.batch_size=8 --train.batch_size=8", ["lr", "train.batch_size"]),
+        ("--gamma=12.0 --sample_rate=16000", ["gamma"]),
+    ],
+)
+def test_what_has_no_effect_is_not_searched(
+    declared: str, names: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    lines = ["import argparse", "p = argparse.ArgumentParser()"]
+    for word in declared.split():
+        name, _, value = word.partition("=")
+        default = value if value.isalpha() else json.loads(value)
+        lines.append(
+            f"p.add_argument({name!r}, type={type(default).__name__}, default={default!r})"
+        )
+    script.write_text("\n".join(lines))
+    assert list(Experiment.from_yaml(experiment_for(script).text).search.root) == names

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def test_a_script_with_other_values_says_what_python_says_of_them() -> None:
     [
         (".yaml", "a: {lr: 1e-4, on: true}\nname: 'x'\nlist: [1, 2]\n", read_yaml),
         (".json", '{"a": {"lr": 0.0001, "on": true}, "name": "x", "list": [1, 2]}', json.loads),
+        (".yaml", "a: {lr: !!float 1e-4, on: true}\nname: 'x'\nlist: [1, 2]\n", read_yaml),
         (".toml", "name = 'x'\nlist = [1, 2]\n[a]\nlr = 1e-4 # rate\non = true\n", tomllib.loads),
     ],
 )
@@ -64,6 +66,17 @@ def test_values_of_a_document_are_replaced_and_the_rest_stays(suffix, text, read
     document = read(written)
     assert document["a"] == {"lr": 1e-5, "on": False}
     assert (document["name"], list(document["list"])) == ("y z", [1, 2])
+
+
+def test_constants_of_ini_and_gin() -> None:
+    text = "[a]\nlr = 1e-4 ; rate\non=True\n[b]\nlr: 2\nsizes=1,2\n"
+    read = ConfigParser(inline_comment_prefixes=";")
+    read.read_string(with_constants(text, ".ini", {"a.lr": 1e-5, "a.on": False, "b.lr": 3}))
+    assert (read.getfloat("a", "lr"), read["a"]["on"]) == (1e-5, "False")
+    assert (read.getint("b", "lr"), read["b"]["sizes"]) == (3, "1,2")
+    text = "import agents\nrun.agents = [\n 1]\nscope/Agent.lr = 1e-4  # rate\nAgent.on = True\n"
+    written = with_constants(text, ".gin", {"scope/Agent.lr": 0.5, "Agent.on": False})
+    assert written.splitlines()[-2:] == ["scope/Agent.lr = 0.5  # rate", "Agent.on = False"]
 
 
 def test_constants_of_shell_and_r() -> None:

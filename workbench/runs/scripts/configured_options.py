@@ -7,6 +7,7 @@ minGPT, configuration files, `wandb.config`, environment variables, and constant
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import WorkbenchError
 from workbench.runs.scripts.option_domains import kind_of_value, searched_domains
 from workbench.runs.scripts.program_source import NOTEBOOK_CELLS, Module, ProgramSource, files_below
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, words_of
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk, words_of
 from workbench.runs.scripts.static_values import (
     StaticValues,
     dotted_name,
@@ -29,12 +30,14 @@ from workbench.training.programs.constants import constants_of
 
 _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""
-_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+_SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin")
 _CONFIG_OPTION = re.compile(
     r"^(c|cfg|conf|config|opt|hparams|hyp|hyperparameters|params?|yaml|settings)"
     r"([-_](file|path|name|yaml|fname))?$",
     re.IGNORECASE,
 )
+_GIN_FILES = re.compile(r"^gin_?(?:files?|configs?|config_files?|paths?)$")
+_GIN_VALUES = re.compile(r"^gin_?(?:bindings?|params?|parameters?|overrides?|values?)$")
 _OF_OTHERS = re.compile(
     r"^(?:.*_)?(RANK|WORLD_SIZE|LOCAL_\w+|MASTER_\w+|CUDA\w*|HOME|PATH|USER|SLURM\w*|NCCL\w*|TOKENIZERS\w*"
     r"|OMP\w*|DEBUG|SEED|HF_\w+|TMPDIR|PWD|PORT|HOST|\w*KEY|\w*TOKEN|WANDB\w*|MLFLOW\w*)$"
@@ -61,6 +64,7 @@ class Configured:
         fixed: Whole arguments that each trial needs, such as hydra.run.dir={folder}.
         listed: The option that takes all of them, as in --hparams=lr=0.1,width=8. None without one.
         taken: The option that the words pass by its place. None if there is none.
+        before: What precedes each pair of a name and a value, such as --gin_bindings=.
     """
 
     options: list[ScriptOption]
@@ -72,6 +76,7 @@ class Configured:
     fixed: tuple[str, ...] = ()
     listed: str | None = None
     taken: str | None = None
+    before: str = ""
 
 
 def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -85,7 +90,14 @@ def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> 
     for reader in readers:
         if (configured := reader(program)) is not None and configured.options:
             return configured
-    for with_declared in (_of_yacs, _of_omegaconf, _of_hyperpyyaml, _of_hparams, _of_sacred_file):
+    for with_declared in (
+        _of_yacs,
+        _of_omegaconf,
+        _of_hyperpyyaml,
+        _of_hparams,
+        _of_sacred_file,
+        _of_gin,
+    ):
         configured = with_declared(program, declared)
         if configured is not None and configured.options:
             return configured
@@ -93,7 +105,7 @@ def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> 
 
 
 def _calls(module: Module) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+    return (node for node in walk(module.tree) if isinstance(node, ast.Call))
 
 
 # Hydra.
@@ -110,14 +122,37 @@ def _of_hydra(program: ProgramSource) -> Configured | None:
             given |= {word.arg: literal_of(word.value) for word in call.keywords if word.arg}
             folder = module.path.parent / str(given.get("config_path") or ".")
             name = str(given.get("config_name") or "config").removesuffix(".yaml")
+            if not {"config_path", "config_name"} & given.keys():
+                return _of_hydra_in_readme(program)
+            is_old = folder.suffix == ".yaml"  # before 1.0, where all groups are global
+            if is_old:
+                folder, name = folder.parent, folder.stem
             fixed = ("hydra.run.dir={folder}",)
             if (folder / "logger" / "csv.yaml").is_file():
                 fixed += ("logger=csv",)
-            config = _HydraFolder(folder).read(name)
+            config = _HydraFolder(folder, is_old=is_old).read(name)
             if config is not None:
                 return Configured(list(_of_mapping(config)), fixed=fixed)
             if (structured := _structured(program, name)) is not None:
                 return Configured(structured, fixed=fixed)
+    return None
+
+
+def _of_hydra_in_readme(program: ProgramSource) -> Configured | None:
+    """Return the configuration that a README passes to a program which has none of its own."""
+    form = re.compile(r"--config-path[ =](\S+)\s+--config-name[ =](\S+)")
+    given = [match.groups() for match in map(form.search, _commands_in_readme(program)) if match]
+    own = program.path.absolute().parent
+    for file in configurations_near(program.path)[:1]:
+        if file.absolute().is_relative_to(own):
+            place = file.absolute().relative_to(own)
+            given.append((str(place.parent), place.name))
+    for folder, name in given:
+        config = _HydraFolder(own / folder).read(name.removesuffix(".yaml"))
+        if config is not None:
+            words = ("--config-path", folder, "--config-name", name)
+            fixed = ("hydra.run.dir={folder}",)
+            return Configured(list(_of_mapping(config)), words, fixed=fixed)
     return None
 
 
@@ -128,17 +163,53 @@ def _structured(program: ProgramSource, name: str) -> list[ScriptOption] | None:
             given = dict(zip(("name", "node"), call.args, strict=False))
             given |= {word.arg: word.value for word in call.keywords if word.arg}
             if called_name(call) == "store" and literal_of(given.get("name")) == name:
-                node = given.get("node")
-                held = called_name(node) if isinstance(node, ast.Call) else last_name(node)
-                return class_options(program, held, "assigned")
+                held = _held(given.get("node"))
+                return _with_groups(program, class_options(program, held, "assigned"), held)
     return None
+
+
+def _held(node: ast.expr | None) -> str:
+    return called_name(node) if isinstance(node, ast.Call) else last_name(node)
+
+
+def _with_groups(
+    program: ProgramSource, options: list[ScriptOption], name: str
+) -> list[ScriptOption]:
+    """Return the fields of a class with those of the groups in its list of defaults.
+
+    `{"optim": "adam"}` stands for what the ConfigStore has as `adam` in the group `optim`.
+    """
+    stored: dict[tuple[str, str], str] = {}
+    chosen: dict[str, str] = {}
+    for module in program.modules:
+        for node in walk(module.tree):
+            if isinstance(node, ast.Call) and called_name(node) == "store":
+                given = {word.arg: word.value for word in node.keywords if word.arg}
+                key = literal_of(given.get("group")), literal_of(given.get("name"))
+                stored[key] = _held(given.get("node"))
+            elif isinstance(node, ast.Dict) and len(node.keys) == 1:
+                entry = literal_of(node)
+                chosen |= entry if isinstance(entry, dict) else {}
+    groups = {
+        str(group): stored[group, choice]
+        for group, choice in chosen.items()
+        if (group, choice) in stored
+    }
+    inner = [
+        replace(option, name=f"{group}.{option.name}")
+        for group, held in groups.items()
+        for option in class_options(program, held, "assigned")
+    ]
+    known = {option.name for option in inner}
+    own = [o for o in options if o.name not in groups and o.name not in known]
+    return [*inner, *own] if name in program.classes else inner
 
 
 class _HydraFolder:
     """A folder of hydra's configurations."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, is_old: bool = False) -> None:
+        self._folder, self._is_old = folder, is_old
 
     def read(self, name: str, depth: int = 0) -> dict[str, Any] | None:
         """Return a configuration with those that its list of defaults names."""
@@ -173,6 +244,8 @@ class _HydraFolder:
         return merged
 
     def _is_global(self, group: str, chosen: str) -> bool:
+        if self._is_old:
+            return True
         try:
             text = (self._folder / group / f"{chosen}.yaml").read_text(encoding="utf-8")
         except OSError:
@@ -262,7 +335,7 @@ class _Nodes:
 
     def of_variable(self, name: str) -> dict[str, Any]:
         """Return the values of the configuration that a variable holds."""
-        for node in ast.walk(self._program.main.tree):
+        for node in walk(self._program.main.tree):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
                 continue
             if last_name(node.targets[0]) == name:
@@ -391,7 +464,7 @@ def _file_words(
     option = next((o for o in declared if _names_file(o) and o.is_required), None)
     if option is None:
         return otherwise
-    files = _files_near(program.path)
+    files = configurations_near(program.path)
     return (f"--{option.name}", str(files[0])) if files else otherwise
 
 
@@ -415,7 +488,7 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
     file = _named_file(program) if not is_torchtune else None
     if file is not None:
         return Configured(_options_in_file(file, "assigned"))
-    files = _files_near(program.path)
+    files = configurations_near(program.path)
     if not files:
         return None
     option = next((o for o in declared if _names_file(o)), None)
@@ -433,7 +506,7 @@ def _of_hyperpyyaml(program: ProgramSource, declared: list[ScriptOption]) -> Con
         return None
     option = next((o for o in declared if _names_file(o)), None)
     file = _file_of_option(program, option) if option is not None else None
-    file = file or next(iter(_files_near(program.path)), None)
+    file = file or next(iter(configurations_near(program.path)), None)
     if file is None:
         return None
     options = [replace(o, way="option") for o in _options_in_file(file, "option")]
@@ -472,6 +545,45 @@ def _of_sacred_file(program: ProgramSource, declared: list[ScriptOption]) -> Con
     return None if file is None else Configured(_options_in_file(file, "assigned"), ("with",))
 
 
+def _of_gin(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the values of a gin file, if an option overrides them: --gin_bindings=A.lr=0.1."""
+    if "gin" not in program.imported_names:
+        return None
+    bindings = next((o for o in declared if _GIN_VALUES.search(o.name)), None)
+    named = next((o for o in declared if _GIN_FILES.search(o.name)), None)
+    if bindings is None or named is None:
+        return None
+    file = _file_of_option(program, named, (".gin",)) or _gin_below_root(program.path)
+    if file is None:
+        return None
+    options = {option.name: option for option in _configurable_by_gin(program)}
+    options |= {option.name: option for option in _options_in_file(file, "assigned")}
+    words = (f"--{named.name}={file}",)
+    return Configured(list(options.values()), words, before=f"--{bindings.name}=")
+
+
+def _configurable_by_gin(program: ProgramSource) -> Iterator[ScriptOption]:
+    """Yield the defaults of the classes that gin configures: `Config.lr`."""
+    for name, (_, node) in program.classes.items():
+        if any("gin.configurable" in ast.unparse(decorator) for decorator in node.decorator_list):
+            for option in class_options(program, name, "assigned"):
+                yield replace(option, name=f"{name}.{option.name}", is_required=False)
+
+
+def _gin_below_root(path: Path) -> Path | None:
+    """Return a gin file of a project with parameters that are worth a search."""
+    for file in files_below(_root_of(path), (".gin",), _MAX_ALL_FILES):
+        if len(searched_domains(_options_in_file(file, "assigned"))) > 1:
+            return _relative(file)
+    return None
+
+
+def _root_of(path: Path) -> Path:
+    """Return the folder of a project with its README."""
+    parents = path.absolute().parents[:5]
+    return next((parent for parent in parents if any(parent.glob("README*"))), path.parent)
+
+
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the values of a configuration file that the program reads and cannot override."""
     named = [(o, _file_of_option(program, o)) for o in declared if _names_file(o)]
@@ -492,32 +604,47 @@ def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Config
     return None
 
 
-def _file_of_option(program: ProgramSource, option: ScriptOption) -> Path | None:
-    if isinstance(option.default, str) and Path(option.default).suffix in _SUFFIXES:
+def _file_of_option(
+    program: ProgramSource, option: ScriptOption, suffixes: tuple[str, ...] = _SUFFIXES
+) -> Path | None:
+    if isinstance(option.default, str) and Path(option.default).suffix in suffixes:
         for path in (Path(option.default), program.path.parent / option.default):
             if path.is_file():
                 return path
-    return _file_in_readme(program) or next(iter(_files_near(program.path)), None)
+    in_readme = _file_in_readme(program)
+    if in_readme is not None and in_readme.suffix in suffixes:
+        return in_readme
+    return next(
+        (file for file in configurations_near(program.path) if file.suffix in suffixes), None
+    )
 
 
 def _file_in_readme(program: ProgramSource) -> Path | None:
     """Return the configuration file that a README passes to a program, if it is there."""
+    for arguments in _commands_in_readme(program):
+        for word in re.findall(r"[\w./-]+\.(?:ya?ml|json|toml|ini|cfg|gin)\b", arguments):
+            for path in (Path(word), program.path.parent / word, _root_of(program.path) / word):
+                if path.is_file() and _options_in_file(path, "constant"):
+                    return path
+    return None
+
+
+def _commands_in_readme(program: ProgramSource) -> Iterator[str]:
+    """Yield what follows the name of a program in the lines of the READMEs around it."""
     for folder in [program.path.parent, *program.path.absolute().parent.parents][:4]:
         for readme in sorted(folder.glob("README*"))[:3]:
-            text = readme.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
-            for line in text.splitlines():
-                _, _, arguments = line.partition(program.path.name)
-                for word in re.findall(r"[\w./-]+\.(?:ya?ml|json|toml)\b", arguments):
-                    for path in (Path(word), program.path.parent / word, folder / word):
-                        if path.is_file() and _options_in_file(path, "constant"):
-                            return path
-    return None
+            text = readme.read_text(encoding="utf-8", errors="replace")
+            # A command may go on below comments.
+            for line in re.sub(r"\\[ \t]*\n(?:[ \t]*#.*\n)*", " ", text).splitlines():
+                _, name, arguments = line.partition(program.path.name)
+                if name:
+                    yield arguments
 
 
 def _named_file(program: ProgramSource) -> Path | None:
     """Return the configuration file that a program names in its source, if there is one."""
     for module in program.modules[:20]:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             name = _path_in(node)
             if name is None or not name.endswith(_SUFFIXES) or "\n" in name:
                 continue
@@ -545,8 +672,12 @@ def _is_number(option: ScriptOption) -> bool:
     return isinstance(option.default, int | float) and not isinstance(option.default, bool)
 
 
-def _files_near(path: Path) -> list[Path]:
-    """Return configuration files near a script, the most likely one for it first."""
+def configurations_near(path: Path) -> list[Path]:
+    """Return configuration files near a script, the most likely one for it first.
+
+    Args:
+        path: The script.
+    """
     folder = path.parent
     places = [folder.iterdir()]
     for pattern in ("config*", "conf", "cfgs", "hparams", "examples", "../config*"):
@@ -556,10 +687,9 @@ def _files_near(path: Path) -> list[Path]:
         ]
     found = [file for place in places for file in _configurations(place)]
     if not found:
-        root = next((p for p in path.absolute().parents[:3] if any(p.glob("README*"))), folder)
-        found = list(_configurations(files_below(root, _SUFFIXES, _MAX_ALL_FILES)))
-        found = [file for file in found if words_of(path.stem) & set(file.parts)]
-    words = words_of(path.stem)
+        found = list(_configurations(files_below(_root_of(path), _SUFFIXES, _MAX_ALL_FILES)))
+        found = [_relative(file) for file in found if _is_about(file, path)]
+    words = words_of(path.stem) | words_of(path.absolute().parent.name)
 
     def likeness(file: Path) -> tuple[int, int, int]:
         named = words_of(file.stem) | {part.lower() for part in file.parts[-4:-1]}
@@ -568,6 +698,13 @@ def _files_near(path: Path) -> list[Path]:
         return -int(num_searched > 1), -len(words & named), -int(usual)
 
     return sorted(dict.fromkeys(found[:_MAX_FILES]), key=likeness)[:20]
+
+
+def _is_about(file: Path, program: Path) -> bool:
+    """Return whether a configuration file bears the name of a program, or that of its folder."""
+    in_folder = words_of(program.absolute().parent.name)
+    is_named = len(in_folder) > 1 and in_folder <= words_of(file.stem)
+    return is_named or bool(words_of(program.stem) & set(file.parts))
 
 
 def _configurations(files: Iterable[Path]) -> Iterator[Path]:
@@ -581,10 +718,20 @@ def _configurations(files: Iterable[Path]) -> Iterator[Path]:
 
 def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:
     try:
+        modified_ns = file.stat().st_mtime_ns
+    except OSError:
+        return []
+    return list(_read_options(file.absolute(), modified_ns, way))
+
+
+@functools.lru_cache(maxsize=_MAX_ALL_FILES)
+def _read_options(file: Path, modified_ns: int, way: Way) -> tuple[ScriptOption, ...]:
+    """Return the values in a file. Reading YAML takes long, and a file is asked for often."""
+    try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return []
-    return [
+        return ()
+    return tuple(
         ScriptOption(
             constant.name,
             _number_in(constant.value),
@@ -593,8 +740,8 @@ def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:
         )
         for constant in constants_of(text, file.suffix)
         if not (isinstance(constant.value, str) and constant.value.startswith("$"))
-        and re.fullmatch(r"[\w.-]+", constant.name)
-    ]
+        and re.fullmatch(r"[\w./-]+", constant.name)
+    )
 
 
 # W&B, the environment, constants.
@@ -606,7 +753,7 @@ def wandb_options(program: ProgramSource) -> list[ScriptOption]:
         return []
     values = StaticValues()
     values.learn(program.main.tree.body)
-    for node in ast.walk(program.main.tree):
+    for node in walk(program.main.tree):
         if isinstance(node, ast.FunctionDef):
             values.learn(node.body)
     for call in _calls(program.main):
@@ -623,7 +770,7 @@ def environment_options(program: ProgramSource) -> list[ScriptOption]:
     """Return the environment variables that a program reads, with their defaults."""
     options: dict[str, ScriptOption] = {}
     for module in program.modules[:10]:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             variable = _variable_in(node)
             if variable is None or variable in options or _OF_OTHERS.match(variable):
                 continue

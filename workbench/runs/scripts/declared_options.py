@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any
 
 from workbench.runs.scripts.program_source import Module, ProgramSource
 from workbench.runs.scripts.script_help import options_in_help
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk
 from workbench.runs.scripts.static_values import (
     Field,
     NotStatic,
@@ -35,6 +35,7 @@ _ABSL = {
     "DEFINE_boolean": "bool",
     "DEFINE_bool": "bool",
     "DEFINE_string": "str",
+    "DEFINE_multi_string": "str",
     "DEFINE_enum": "str",
     "DEFINE_enum_class": "str",
 }
@@ -98,9 +99,10 @@ def _declaring(program: ProgramSource) -> Iterator[Module]:
     main = program.main
     yield main
     text = main.text
-    own = _declares(main.tree)
+    functions = _declaring_functions(program)
+    own = _declares(main.tree, functions)
     for module in program.modules[1:]:
-        if not _declares(module.tree):
+        if not _declares(module.tree, functions):
             continue
         if 'if __name__ == "__main__"' in module.text.replace("'", '"') and own:
             continue  # another program, of which this one uses something else
@@ -108,15 +110,30 @@ def _declaring(program: ProgramSource) -> Iterator[Module]:
             yield module
 
 
-def _declares(tree: ast.Module) -> bool:
+def _declares(tree: ast.Module, functions: Container[str] = ()) -> bool:
+    """Return whether a tree declares options, or calls one of some functions that do."""
     return any(
         isinstance(node, ast.Call)
         and (
             is_declaration(node)
             or called_name(node) in ("option", "argument")
             or called_name(node) in _ABSL
+            or called_name(node) in functions
         )
-        for node in ast.walk(tree)
+        for node in walk(tree)
+    )
+
+
+def _declaring_functions(program: ProgramSource) -> frozenset[str]:
+    """Return the functions that declare an option for each item of what they are called with."""
+    return frozenset(
+        name
+        for name, (_, function) in program.functions.items()
+        if len(function.args.args) > 1
+        and any(
+            isinstance(loop, ast.For) and _declares(ast.Module(loop.body, []))
+            for loop in walk(function)
+        )
     )
 
 
@@ -130,19 +147,19 @@ def is_declaration(call: ast.Call) -> bool:
 
 def _adds_to_parser(tree: ast.Module, text: str) -> bool:
     """Return whether a program calls a function of a module that adds options to a parser."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in walk(tree) if isinstance(node, ast.FunctionDef)]
     for function in functions:
         if re.search(rf"\b{re.escape(function.name)}\s*\(", text) and any(
-            isinstance(node, ast.Call) and is_declaration(node) for node in ast.walk(function)
+            isinstance(node, ast.Call) and is_declaration(node) for node in walk(function)
         ):
             return True
-    return any(isinstance(node, ast.Call) and called_name(node) in _ABSL for node in ast.walk(tree))
+    return any(isinstance(node, ast.Call) and called_name(node) in _ABSL for node in walk(tree))
 
 
 def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
     """Yield what a script reads from sys.argv[1], sys.argv[2] and so on."""
     places: dict[int, ScriptOption] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         name = last_name(node.targets[0])
@@ -152,7 +169,7 @@ def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
         kind = next(
             (
                 _KINDS[called_name(call)]
-                for call in ast.walk(node.value)
+                for call in walk(node.value)
                 if isinstance(call, ast.Call) and called_name(call) in ("float", "int")
             ),
             "str",
@@ -169,7 +186,7 @@ def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
 
 
 def _place_in_argv(node: ast.expr) -> int | None:
-    for part in ast.walk(node):
+    for part in walk(node):
         if (
             isinstance(part, ast.Subscript)
             and dotted_name(part.value) in ("sys.argv", "argv")
@@ -190,6 +207,7 @@ class _Calls:
         self._values.learn(module.tree.body)
         self._called: list[str] = []
         self._text = "\n".join(other.text for other in program.modules[:20])
+        self._functions = _declaring_functions(program)
         self._parsers: dict[str, str] = {}
         self._commands: dict[str, str] = {}
         self.options: list[ScriptOption] = []
@@ -203,7 +221,7 @@ class _Calls:
 
     def _find_subcommands(self) -> None:
         """Choose the subcommand that trains, where a program has several."""
-        for node in ast.walk(self._module.tree):
+        for node in walk(self._module.tree):
             match node:
                 case ast.Assign(
                     targets=[ast.Name(id=name)],
@@ -217,7 +235,7 @@ class _Calls:
         words = list(dict.fromkeys([*self._parsers.values(), *self._commands.values()]))
         groups = [
             node
-            for node in ast.walk(self._module.tree)
+            for node in walk(self._module.tree)
             if isinstance(node, ast.FunctionDef)
             and any(called_or_named(decorator) == "group" for decorator in node.decorator_list)
         ]
@@ -265,13 +283,9 @@ class _Calls:
     def _enter(self, call: ast.Call) -> None:
         """Read a function that declares options for a dict which it is called with."""
         name = called_name(call)
-        known = self._program.functions.get(name)
-        if known is None or name in self._called or not call.args:
+        if name not in self._functions or name in self._called or not call.args:
             return
-        function = known[1]
-        loops = [node for node in ast.walk(function) if isinstance(node, ast.For)]
-        if not any(_declares(ast.Module(loop.body, [])) for loop in loops):
-            return
+        function = self._program.functions[name][1]
         given = [self._values.get(argument, _UNKNOWN) for argument in call.args]
         before = dict(self._values.names)
         for argument, value in zip(function.args.args, given, strict=False):
@@ -284,7 +298,7 @@ class _Calls:
 
     def _unrolled(self, loop: ast.For) -> bool:
         """Read the body of a loop once for each item, and return whether they are known."""
-        if not _declares(ast.Module(loop.body, [])):
+        if not _declares(ast.Module(loop.body, []), self._functions):
             return False
         values = self._values
         fields = StaticValues(values.names, self._fields_of)

@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench.runs.scripts.configured_options import (
     Configured,
+    configurations_near,
     constant_options,
     environment_options,
     file_options,
@@ -36,6 +37,7 @@ from workbench.runs.scripts.script_options import (
     name_words,
     place_for_trial,
     places_in_source,
+    walk,
     words_of,
 )
 from workbench.runs.scripts.typed_options import typed_options
@@ -117,6 +119,8 @@ def _options_of(program: ProgramSource) -> _Found:
         names = {option.name for option in typed.options}
         others = [option for option in declared if option.name not in names]
         found = _Found([*typed.options, *others], typed.words or tuple(words))
+        if "LightningCLI" in program.text:
+            found = replace(found, words=(*found.words, *_file_of_lightning(program)))
     configured = overridden_options(program, found.options)
     if configured is not None:
         configured = replace(configured, options=_without_filled(program, configured.options))
@@ -128,6 +132,15 @@ def _options_of(program: ProgramSource) -> _Found:
     return _with_others(program, found)
 
 
+def _file_of_lightning(program: ProgramSource) -> tuple[str, ...]:
+    """Return the words that pass a configuration of Lightning's command line, if there is one."""
+    for file in configurations_near(program.path):
+        names = re.findall(r"^(\w+):", file.read_text(errors="replace"), re.MULTILINE)
+        if {"model", "trainer"} <= set(names):
+            return ("--config", str(file))
+    return ()
+
+
 def _without_filled(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
     """Return options, of which none is required that the program itself gives a value.
 
@@ -136,7 +149,7 @@ def _without_filled(program: ProgramSource, options: list[ScriptOption]) -> list
     filled = {
         target.attr
         for module in program.modules
-        for node in ast.walk(module.tree)
+        for node in walk(module.tree)
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Attribute)
@@ -450,7 +463,7 @@ def _passed(
         arguments.append(f"--{configured.listed}={','.join(listed)}")
     assigned = [option.name for option in named if option.way == "assigned"]
     if configured.pairs is None:
-        return [*arguments, *(f"{name}={{{name}}}" for name in assigned)]
+        return [*arguments, *(f"{configured.before}{name}={{{name}}}" for name in assigned)]
     pairs = [word for name in assigned for word in (name, f"{{{name}}}")]
     return [*arguments, *([configured.pairs] * bool(configured.pairs and pairs)), *pairs]
 

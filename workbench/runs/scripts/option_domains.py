@@ -42,8 +42,15 @@ _NEVER = _table(
     " width_px fps port master init initial_checkpoint pretrained samples examples subset"
     " fraction_data limit hidden_act torch opset onnx target source lang language instance"
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
-    " syncbn"
+    " syncbn fft hop mels overfit quantize launcher"
 )
+_OF_OTHER_GROUPS = _table(
+    "sampling sample inference generation generate eval evaluation test validation val"
+    " logging logger"
+)
+"""Groups of a configuration that do not influence the training."""
+_SHAPES = _table("channels channel ch features dim dims")
+"""What data and neighbouring layers decide, as `in_channels` and `data.channels`."""
 _PLACES = _table("dir folder path file")
 _NEVER_LAST = _table("k p n config tokenizer pattern impl schema recipe")
 _MAX_CHOICES = 12
@@ -73,6 +80,9 @@ _ALLOWED_DESPITE = (
     ("ppo", "epoch"),
     ("ppo", "epochs"),
     ("n", "epochs"),
+    ("k", "epochs"),
+    ("num", "block"),
+    ("n", "block"),
     ("step", "size"),
     ("drop", "path"),
     ("d", "model"),
@@ -121,7 +131,8 @@ _SIZE_WORDS = _table(
     "batchsize hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads"
     " emsize embd embed embedding emb channel channels unit units depth filter filters rank r"
     " head heads kernel neurons nodes features leaves estimators trees neighbors minibatches"
-    " bs steps epoch epochs lstm fc mlp feats accumulation cells ngf ndf ndim expansion bins degree"
+    " ch nf feat stacks bs steps epoch epochs lstm fc mlp feats accumulation cells ngf ndf ndim"
+    " expansion bins degree"
     " components clusters hops samples nz l lin d_model"
     " warmup bag ksize blocks block nstep inner"
 )
@@ -137,7 +148,7 @@ _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
 _NOT_CHOSEN = _table(
     "quantize quantization attn impl attention opset strategy reporter logger sampler metric"
-    " metrics objective recipe splits"
+    " metrics objective recipe splits loss"
 )
 _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 """A word and what belongs to it, written together."""
@@ -179,7 +190,9 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("heads",),
     ("warmup",),
     ("gamma",),
+    ("tau",),
     ("ent", "coef"),
+    ("clip", "grad"),
     ("clip",),
     ("clipping",),
     ("rank",),
@@ -225,7 +238,7 @@ _OF_ALL = _table(
 """What may be 1: the share of all rows and columns, the parameter of a distribution, no decay."""
 _NEUTRAL = _table(
     "per gpu device train training max total size rate ratio prob p dim dims coef coefficient"
-    " value num steps type name factor norm layers channels units 1 2 3 iters epochs fraction"
+    " value num steps type name factor norm layers channels units eps 1 2 3 iters epochs fraction"
 )
 """Words that do not make a detail of what they follow: `batch_size`, `warmup_steps`."""
 _DETAILS = _table("warmup min final end noise cycle initial init scaling stop layerwise multiplier")
@@ -253,12 +266,17 @@ def searched_domains(
             del domains[option.name]
     _keep_heads_divisible(options, domains)
     _leave_doubles(options, domains)
+    _leave_unused(options, domains)
     if {"topk", "topp"} & {"".join(name_words(option.name)) for option in options}:
         # With them, the temperature is that of sampling, which trains nothing.
         domains.pop("temperature", None)
     if not any(set(words_in(option.name)) & _OF_POLICIES for option in options):
         # Passes over the same rollout are searched. Elsewhere it is the length of the training.
-        domains = {name: d for name, d in domains.items() if words_in(name) != ["n", "epochs"]}
+        domains = {
+            name: domain
+            for name, domain in domains.items()
+            if words_in(name.rpartition(".")[2]) not in (["n", "epochs"], ["k", "epochs"])
+        }
     for refusal in refusals:
         mentioned = set(re.findall(r"[\w-]+", refusal)) & domains.keys()
         flags = {option.name for option in options if option.is_flag} & mentioned
@@ -266,6 +284,10 @@ def searched_domains(
             domains = {name: domain for name, domain in domains.items() if name not in flags}
     order = {option.name: place for place, option in enumerate(options)}
     meant = {option.name: _meant(option).name for option in options}
+    rates = [name for name in domains if is_learning_rate(name)]
+    if all(set(words_in(name)) & _DETAILS for name in rates):
+        # Without another rate, the first one is meant: `learning_rate_init`.
+        meant |= {name: re.sub(r"_init(?:ial)?\b|\binit(?:ial)?_", "", name) for name in rates}
     flags = {option.name for option in options if option.is_flag}
     ranked = sorted(
         domains, key=lambda name: (_rank(meant[name], is_flag=name in flags), order[name])
@@ -333,6 +355,34 @@ def _leave_doubles(options: list[ScriptOption], domains: dict[str, str]) -> None
             domains.pop(option.name, None)
 
 
+def _leave_unused(options: list[ScriptOption], domains: dict[str, str]) -> None:
+    """Leave values alone that have no effect as the options are."""
+    defaults = {option.name: option.default for option in options}
+    is_adam = any(
+        "adam" in str(option.default).lower()
+        for option in options
+        if option.name not in domains and words_of(option.name) & _OPTIMIZERS
+    )
+    unused: set[str] = set()
+    variants: dict[tuple[str, str], list[str]] = {}
+    for name in domains:
+        parent, _, last = name.rpartition(".")
+        variants.setdefault((parent.rpartition(".")[0], last), []).append(name)
+        is_no_rate = last == "eta" and defaults[name] == 0
+        if is_no_rate or (is_adam and words_in(last) == ["momentum"]):
+            unused.add(name)
+    for names in variants.values():
+        # A configuration with the same value for each kind of model uses only one of them.
+        if len(names) >= _NUM_VARIANTS:
+            unused.update(names)
+    for name in unused:
+        del domains[name]
+
+
+_OPTIMIZERS = frozenset(("optimizer", "optim", "opt"))
+_NUM_VARIANTS = 3
+
+
 def _keep_heads_divisible(options: list[ScriptOption], domains: dict[str, str]) -> None:
     """Leave the number of heads alone unless all choices divide all choices of the width."""
     widths = [
@@ -389,7 +439,7 @@ def domain_of(option: ScriptOption) -> str | None:
     last = option.name.rpartition(".")[2]
     own = tuple(_plain_words(last))
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
-    if _is_never(list(own)) or is_place:
+    if _is_of_data(option.name, set(own)) or _is_never(list(own)) or is_place:
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
@@ -401,15 +451,31 @@ def domain_of(option: ScriptOption) -> str | None:
         return None
     default = option.default
     if default is None:
-        return _without_default(list(own), option.kind)
+        kind = "float" if option.kind is None and option.way == "python" else option.kind
+        return _without_default(list(own), kind)
     if not isinstance(default, int | float) or not math.isfinite(default):
         return None
+    return _of_number(option, words, list(own), default)
+
+
+def _of_number(
+    option: ScriptOption, words: list[str], own: list[str], default: float
+) -> str | None:
     if option.kind in ("int", "any") or (isinstance(default, int) and option.kind != "float"):
-        return _of_integer(words, list(own), default)
-    is_clip = bool(set(own) & {"clip", "clipping"}) or _contains(list(own), ("grad", "norm"))
+        return _of_integer(words, own, default)
+    is_clip = bool(set(own) & {"clip", "clipping"}) or _contains(own, ("grad", "norm"))
     if default == 0 and is_clip:  # 0 is no clipping, which is no lowest value of a range
         return "{low: 0.1, high: 10, log: true}"
-    return _range(list(own), float(default))
+    return _range(own, float(default))
+
+
+def _is_of_data(name: str, own: set[str]) -> bool:
+    """Return whether data, sampling or an evaluation decide a value, or neighbouring layers."""
+    group = words_of(name.rpartition(".")[0])
+    if group & _OF_OTHER_GROUPS and not group & {"train", "training"}:
+        return True
+    is_rate = {"sample", "rate"} <= own or {"sampling", "rate"} <= own
+    return is_rate or bool(own & _SHAPES and (own & {"in", "out"} or "data" in group))
 
 
 def usual_domain(name: str) -> str | None:
@@ -466,7 +532,7 @@ def _is_never(words: list[str]) -> bool:
     if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
         left = joined & _table(
             "log save print eval evaluation path dir file name seed no start end min gpu test val"
-            " valid inference sample sampling caching cache"
+            " interpolation valid inference sample sampling caching cache"
         )
         if _contains(words, ("drop", "path")):
             left -= {"path"}
@@ -511,6 +577,8 @@ def _without_default(words: list[str], kind: str | None) -> str | None:
             return "{low: 0.0, high: 0.5}"
         if words == ["momentum"]:
             return "{low: 0.5, high: 0.99}"
+        if words[-1] in ("prob", "probability"):
+            return "{low: 0.0, high: 0.5}"
     if kind == "int" and name in ("batch_size", "batch", "bs", "batchsize"):
         return "{choices: [16, 32, 64]}"
     return None
@@ -527,10 +595,9 @@ def _range(words: list[str], default: float) -> str | None:
     if is_part and default >= _NEAR_ONE and named & _NEAR_ONE_WORDS:
         low = max(0.0, round(1 - 5 * (1 - default), 9))
         return f"{{low: {_number(low)}, high: {_number(1 - (1 - default) / 5)}}}"
-    if 0 < default < 1 and named & _SCALES:
-        return (
-            f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
-        )
+    if default > 0 and named & _SCALES:
+        high = default * 10 if default > 1 else min(1.0, default * 10)
+        return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
     if default > 0 and named & _CLIPS:  # 0 would stop the training
         is_share = default < 1 and bool(named & _RATE_WORDS)
         high = min(1.0, default * 10) if is_share else default * 10
@@ -542,6 +609,11 @@ def _range(words: list[str], default: float) -> str | None:
         return f"{{low: {_number(default / 2)}, high: {_number(high)}}}"
     if is_part and (named & _PART_WORDS or (not is_rate and not 0 < default < _SMALL)):
         return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
+    return _of_size(named, default, is_rate=is_rate)
+
+
+def _of_size(named: set[str], default: float, *, is_rate: bool) -> str | None:
+    """Return a range of numbers that are neither clipped nor a share."""
     if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
         return "{low: 0.5, high: 1.0}"
     if is_rate and default == 0:
@@ -566,7 +638,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
             # `lr_noise_pct` is about a detail of the rate, `matrix_lr` is a rate.
             behind = own[_place_of(own, usual) + len(usual) :]
             num_details = len([word for word in behind if word not in _NEUTRAL])
-            num_details += len([word for word in others if word in _DETAILS])
+            num_details += 3 * len([word for word in others if word in _DETAILS])
             num_details += int(own == ["head", "dim"])
             others = [word for word in others if word not in _NEUTRAL and len(word) > 1]
             return place + 20 * num_details + 4 * len(others), len(words)

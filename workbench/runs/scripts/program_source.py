@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from workbench.foundation.errors import DataError
+from workbench.runs.scripts.script_options import walk
 
 _MAX_MODULES = 80
 """Maximum number of imported files that are read."""
@@ -110,9 +111,9 @@ class ProgramSource:
         return tuple(
             part.value
             for module in self.modules
-            for node in ast.walk(module.tree)
+            for node in walk(module.tree)
             if isinstance(node, ast.Raise | ast.Assert)
-            for part in ast.walk(node)
+            for part in walk(node)
             if isinstance(part, ast.Constant) and isinstance(part.value, str)
         )
 
@@ -175,7 +176,7 @@ def _with_imports(path: Path, text: str) -> ProgramSource:
     classes: dict[str, tuple[Module, ast.ClassDef]] = {}
     functions: dict[str, tuple[Module, ast.FunctionDef]] = {}
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, (module, node))
             elif isinstance(node, ast.FunctionDef):
@@ -242,7 +243,7 @@ def _interpreter_of(path: Path, text: str) -> str:
 
 def _imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Yield the names of what is imported, and how many folders up each name starts."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

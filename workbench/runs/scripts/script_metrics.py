@@ -8,11 +8,12 @@ not a metric: a run reads one number.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 
-from workbench.runs.scripts.script_options import called_name
+from workbench.runs.scripts.script_options import called_name, walk
 from workbench.runs.scripts.static_values import dotted_name
 from workbench.training.programs.metric_names import (
     data_rank,
@@ -55,6 +56,9 @@ _FILL_DICTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.FunctionD
 _CERTAIN = 0.5
 _PRINT = ("print", "pprint", "info", "write", "echo")
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
+_MAX_LOOPED = 2
+"""Maximum number of variables of one text that stand for words."""
+_MAX_COMBINATIONS = 60
 _NUM_PASSES = 3
 """Maximum number of steps between the dict and its printing, such as an update of it."""
 
@@ -74,7 +78,10 @@ def metrics_of(source: str) -> list[str]:
         >>> metrics_of('print("Fold scores:", scores); print(f"Mean accuracy: {mean:.3f}")')
         ['Mean_accuracy']
     """
-    ranks = _ranks_of(ast.parse(source), {}, {})
+    tree = ast.parse(source)
+    ranks = _ranks_of(tree, {}, {})
+    for name in names_of_trainer(tree):
+        ranks.setdefault(name, (True, False))
     good = [
         name
         for name, (is_uncertain, _) in ranks.items()
@@ -139,7 +146,7 @@ def _texts(
 ) -> Iterator[str]:
     """Yield the texts of a source in their order, with a mark for each value that is put in."""
     looped = {**stands_for, **looped_words(tree)}
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    nodes = [node for node in walk(tree) if isinstance(node, ast.expr)]
     inside: set[ast.AST] = set()
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset, -_end_of(node))):
         if node in inside:
@@ -147,11 +154,12 @@ def _texts(
         parts = _parts_of_text(node)
         if not parts:
             continue
-        inside.update(child for child in ast.walk(node) if child is not node)
-        names = {dotted_name(child) for child in ast.walk(node)}
-        name = next((name for name in looped if name in names), None)
-        for word in looped.get(name or "", [""]):
-            words = dicts if name is None else {**dicts, name: word}
+        inside.update(child for child in walk(node) if child is not node)
+        names = {dotted_name(child) for child in walk(node)}
+        used = [name for name in looped if name in names][:_MAX_LOOPED]
+        combinations = itertools.product(*(looped[name] for name in used))
+        for chosen in itertools.islice(combinations, _MAX_COMBINATIONS):
+            words = {**dicts, **dict(zip(used, chosen, strict=True))}
             yield " ".join(_text(part, several, words) for part in parts)
 
 
@@ -167,7 +175,7 @@ def texts_of_dicts(tree: ast.Module) -> dict[str, str]:
     several = set(_names_of_several(tree))
     dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL)
     texts = {f"{name}()": _dict_text(keys) for name, keys in dicts.returned.items()}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 keys = list(dicts.keys_of(ast.Name(id=name)))
@@ -185,7 +193,17 @@ def _dict_text(keys: list[str]) -> str:
 
 
 def _joined_items(node: ast.expr, dicts: _Dicts) -> str | None:
-    """Return the text of `", ".join(f"{k}: {v}" for k, v in metrics.items())`, or None."""
+    """Return the text of `", ".join(f"{k}: {v}" for k, v in metrics.items())`, or None.
+
+    The pairs may also be in a list of tuples, which `map(lambda pair: ..., pairs)` goes over.
+    """
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="join", value=ast.Constant(value=str() as between)),
+            args=[ast.Call(func=ast.Name(id="map"), args=[ast.Lambda() as written, pairs])],
+        ):
+            lines = [_text_of_pair(written, key) for key in dicts.keys_of(pairs)]
+            return between.join(filter(None, lines)) or None
     match node:
         case ast.Call(
             func=ast.Attribute(attr="join", value=ast.Constant(value=str() as between)),
@@ -204,6 +222,17 @@ def _joined_items(node: ast.expr, dicts: _Dicts) -> str | None:
         ):
             lines = [_text(element, (), {key: name}) for name in dicts.keys_of(owner)]
             return between.join(lines) or None
+    return None
+
+
+def _text_of_pair(written: ast.Lambda, key: str) -> str | None:
+    """Return what `lambda pair: f"{pair[0]}: {pair[1]:.2f}"` makes of a name and any value."""
+    match written:
+        case ast.Lambda(
+            args=ast.arguments(args=[ast.arg(arg=name)]),
+            body=ast.JoinedStr(values=[ast.FormattedValue(value=first), *others]),
+        ) if ast.unparse(first) == f"{name}[0]":
+            return _text(ast.JoinedStr([ast.Constant(key), *others]), ())
     return None
 
 
@@ -230,7 +259,7 @@ def looped_words(tree: ast.Module) -> dict[str, list[str]]:
         tree: The script.
     """
     looped: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case (
                 ast.For(target=ast.Name(id=name), iter=ast.List(elts=items) | ast.Tuple(elts=items))
@@ -300,6 +329,8 @@ def _text(
             return text
         case ast.JoinedStr():
             return "".join(_text(part, several, words) for part in node.values)
+        case ast.FormattedValue(value=ast.Constant(value=str() as text)):
+            return text
         case ast.FormattedValue(
             format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])
         ):
@@ -348,7 +379,7 @@ def _filled(place: str, given: str) -> str:
 
 def _names_of_several(tree: ast.Module) -> Iterator[str]:
     """Yield the variables that hold several values: lists, what is looped over, scores of folds."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
@@ -367,6 +398,23 @@ def _names_of_several(tree: ast.Module) -> Iterator[str]:
                 yield name
 
 
+def names_of_trainer(tree: ast.Module, own: Container[str] = ()) -> list[str]:
+    """Return the losses and scores that a Trainer of Hugging Face prints in a program.
+
+    Args:
+        tree: The script.
+        own: Classes of the program that are no such trainer although their name may say so.
+    """
+    trainers = [
+        node
+        for node in walk(tree)
+        if isinstance(node, ast.Call)
+        and called_name(node).endswith("Trainer")
+        and called_name(node) not in own
+    ]
+    return _names_of_trainer(tree, trainers) if trainers else []
+
+
 def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> list[str]:
     """Return the keys of the dicts that a script prints, each once.
 
@@ -377,14 +425,14 @@ def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) 
     dicts = _Dicts(tree, holds_several)
     printed = [
         node
-        for call in ast.walk(tree)
+        for call in walk(tree)
         if isinstance(call, ast.Call) and called_name(call) in _PRINT
         for argument in call.args
-        for node in ast.walk(argument)
+        for node in walk(argument)
         if isinstance(node, ast.expr)
     ]
     names = [name for node in printed for name in dicts.keys_of(node)]
-    return list(dict.fromkeys([*_names_of_trainer(tree, dicts), *names]))
+    return list(dict.fromkeys(names))
 
 
 class _Dicts:
@@ -397,21 +445,21 @@ class _Dicts:
         self._assigned: dict[str, dict[ast.AST, frozenset[str]]] = {}
         self._functions: dict[ast.AST, ast.FunctionDef] = {
             node: function
-            for function in ast.walk(tree)
+            for function in walk(tree)
             if isinstance(function, ast.FunctionDef)
-            for node in ast.walk(function)
+            for node in walk(function)
             if isinstance(node, ast.Assign)
         }
         self._loaded = [
             name.value
-            for node in ast.walk(tree)
+            for node in walk(tree)
             if isinstance(node, ast.Call)
             and called_name(node) in ("load", "load_metric")
             and len(node.args) == 1
             and isinstance(name := node.args[0], ast.Constant)
             and isinstance(name.value, str)
         ]
-        nodes = [node for node in ast.walk(tree) if isinstance(node, _FILL_DICTS)]
+        nodes = [node for node in walk(tree) if isinstance(node, _FILL_DICTS)]
         for _ in range(_NUM_PASSES):
             for node in nodes:
                 self._learn(node)
@@ -424,6 +472,9 @@ class _Dicts:
         match node:
             case ast.Dict():
                 yield from self._keys_in(node)
+            case ast.List(elts=[ast.Tuple(elts=[ast.Constant(value=str()), _]), *_]):
+                firsts = [item.elts[0] for item in node.elts if isinstance(item, ast.Tuple)]
+                yield from (str(first.value) for first in firsts if isinstance(first, ast.Constant))
             case ast.Call(func=ast.Name(id="dict"), args=args, keywords=keywords):
                 yield from (
                     keyword.arg
@@ -491,7 +542,7 @@ class _Dicts:
                 if not self._holds_several(value):
                     self._add(self._of_variables, name, iter([key]))
             case ast.FunctionDef(name=name):
-                for statement in ast.walk(node):
+                for statement in walk(node):
                     if isinstance(statement, ast.Return):
                         self._add(self._of_functions, name, self.keys_of(statement.value))
 
@@ -502,23 +553,18 @@ class _Dicts:
             known[name] = list(dict.fromkeys([*known.get(name, ()), *new]))
 
 
-def _names_of_trainer(tree: ast.Module, dicts: _Dicts) -> list[str]:
+def _names_of_trainer(tree: ast.Module, calls: list[ast.Call]) -> list[str]:
     """Return the losses and scores that a Trainer prints. Those of evaluations have a prefix."""
     modules = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
     if not any(module.partition(".")[0] in _WITH_TRAINERS for module in modules):
         return []
-    trainers = [
-        {keyword.arg: keyword.value for keyword in node.keywords}
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and called_name(node).endswith("Trainer")
-    ]
-    if not trainers:
-        return []
+    trainers = [{keyword.arg: keyword.value for keyword in call.keywords} for call in calls]
+    dicts = _Dicts(tree, lambda _: False)
     scores = [
         key
         for given in trainers

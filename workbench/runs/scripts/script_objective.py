@@ -16,6 +16,7 @@ from typing import Literal
 
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_of
+from workbench.runs.scripts.configured_options import configurations_near
 from workbench.runs.scripts.program_source import (
     PROJECT_FILES,
     Module,
@@ -25,7 +26,7 @@ from workbench.runs.scripts.program_source import (
 )
 from workbench.runs.scripts.script_metrics import (
     looped_words,
-    metrics_of,
+    names_of_trainer,
     printed_names,
     texts_of_dicts,
 )
@@ -35,43 +36,24 @@ from workbench.runs.scripts.script_options import (
     name_words,
     place_for_trial,
     places_in_source,
+    walk,
 )
 from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
-from workbench.training.programs.metric_names import split_word
-
-_Way = Literal["print", "jsonl", "csv", "lightning", "wandb", "tensorboard", "mlflow"]
-_TRAIN = frozenset(("train", "training", "tr", "trn", "running", "batch", "step", "iter"))
-_VALIDATION = frozenset(
-    (
-        "val",
-        "vali",
-        "valid",
-        "validation",
-        "validate",
-        "eval",
-        "evaluation",
-        "evaluate",
-        "dev",
-        "heldout",
-        "holdout",
-        "cv",
-        "oof",
-    )
+from workbench.training.programs.metric_names import (
+    TESTS,
+    TRAINS,
+    VALIDATES,
+    kind_of_metric,
+    split_word,
 )
-_TEST = frozenset(("test", "testing", "tst"))
+
+_Way = Literal["print", "jsonl", "json", "csv", "lightning", "wandb", "tensorboard", "mlflow"]
+_TRAIN = frozenset((*TRAINS, "tr", "running", "batch", "step", "iter"))
+_VALIDATION = frozenset(VALIDATES)
+_TEST = frozenset((*TESTS, "te"))
 _SPLITS = _VALIDATION | _TEST | frozenset(("train", "training"))
 _OF_BEST = frozenset(
     ("best", "min", "max", "lowest", "highest", "minimum", "maximum", "prev", "old")
-)
-_MEASURES = re.compile(
-    r"^(?:acc\w*|accuracy|top\d|f1|f_?score|auc|auroc|roc|auprc|ap|map\d*|m?iou|dice|psnr|ssim|bleu\w*|rouge\w*"
-    r"|wer|cer|ppl|perplexity|bpb|bpc|bits|rewards?|returns?|\w*ret|score|r2|rmse|mse|mae|mape|rmsle|mcc|kappa|ndcg\w*"
-    r"|mrr|hits\w*|recall|precision|fid\w*|em|elbo|nll|error|err|metric|correct)$"
-)
-_LOSS = re.compile(r"^(?:loss\w*|losses|\w+loss|cost|objective|energy)$")
-_UP = re.compile(
-    r"^(?:acc\w*|accuracy|top\d|f1|f|auc|auroc|roc|auprc|ap|map\d*|m?iou|dice|psnr|ssim|bleu\w*|rouge\w*"
-    r"|rewards?|returns?|\w*ret|score|r2|mcc|kappa|ndcg\w*|mrr|hits\w*|recall|precision|em|correct|success)$"
 )
 _NO_METRIC = frozenset(
     (
@@ -93,6 +75,7 @@ _NO_METRIC = frozenset(
             "path",
             "folder",
         ),
+        *("initial", "baseline", "chance", "dummy", "random"),
     )
 )
 _COUNTED = ("epoch", "step", "steps", "iter", "batch")
@@ -123,6 +106,18 @@ _SAME = {
     "returns": "return",
     "rewards": "reward",
 }
+_LIGHTNING = frozenset(("lightning", "pytorch_lightning"))
+_GOALS_OF_MODES: dict[str, Goal] = {"max": "maximize", "min": "minimize"}
+_MONITOR_IN_FILE = re.compile(
+    r"^\s*monitor:\s*['\"]?(?P<metric>[\w./-]+)['\"]?[^\n]*(?:\n\s*(?:mode:\s*['\"]?(?P<mode>\w+)|))?",
+    re.MULTILINE,
+)
+_OF_RESULTS = frozenset(
+    ("metric", "metrics", "result", "results", "score", "scores", "stat", "stats", "log", "logs")
+)
+"""Words of dicts that hold what a program measures."""
+_MAX_RESULTS = 12
+_MAX_CONFIGURATIONS = 5
 _MAX_MODULES = 25
 _UNKNOWN_DATA = 3
 """The rank of what no word says the data of."""
@@ -168,6 +163,7 @@ class _Reported:
     is_number: bool = True
     file: str = ""
     module: str = ""
+    is_monitored: bool = False
     is_of_best: bool = False
     """Whether it is only printed when it has improved, so that its last value is its best one."""
 
@@ -180,15 +176,25 @@ class _Reported:
     def split(self) -> Literal["validation", "test", "train", ""]:
         """The data that it is measured on, "" if nothing says so."""
         for words in (set(self.words), set(_words(self.context))):
-            if words & {"train", "training", "tr"} and not words & (_VALIDATION | _TEST):
+            if _is_train(words) and not words & (_VALIDATION | _TEST):
                 # A function that trains often measures as well.
-                is_measure = any(_MEASURES.match(word) for word in self.words)
+                is_measure = any(_is_measure(word) for word in self.words)
                 return "" if is_measure and words.isdisjoint(self.words) else "train"
-            if words & _VALIDATION:
+            if words & _VALIDATION or _has_letter("v", words):
                 return "validation"
             if words & _TEST:
                 return "test"
         return ""
+
+
+def _is_train(words: set[str]) -> bool:
+    return bool(words & {"train", "training", "tr"}) or _has_letter("t", words)
+
+
+def _has_letter(letter: str, words: set[str]) -> bool:
+    """Return whether a letter in front of a metric names the data: `vloss`, `tAcc`."""
+    joined = [word for word in words if word[:1] == letter and kind_of_metric(word[1:])]
+    return bool(joined) or (letter in words and any(map(kind_of_metric, words - {letter})))
 
 
 @dataclass(frozen=True)
@@ -210,15 +216,30 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         return _of_names(_of_other_language(program), [], program)
     modules = [*_telling_modules(program), *_trained_modules(program)]
     given = _words_given(modules)
+    results = _result_names(modules)
+    has_trainer = _calls_trainer(program.main.tree)
+    own = _own_classes(program)
     reported = [
         replace(metric, is_of_main=module is program.main, module=str(module.path))
         for module in modules
-        for metric in _in_module(module, given)
+        for metric in _in_module(
+            module, given, results, None if has_trainer and module is not program.main else own
+        )
     ]
     reported += _in_written_lines(modules)
     criteria = [criterion for module in modules for criterion in _criteria(module)]
-    for metric, goal in _monitored_in(options):
-        reported.append(_Reported(metric, "", _way_of_monitored(metric, reported), _LAST, False))
+    monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules)]
+    for metric, goal in dict(monitored).items():
+        reported.append(
+            _Reported(
+                metric,
+                "",
+                _way_of_monitored(metric, reported, program),
+                _LAST,
+                is_of_main=False,
+                is_monitored=True,
+            )
+        )
         criteria.append(_Criterion(_normal(_words(metric)), goal))
     return _of_names(reported, criteria, program)
 
@@ -232,7 +253,7 @@ def _telling_modules(program: ProgramSource) -> list[Module]:
 
 def _trained_modules(program: ProgramSource) -> list[Module]:
     """Return the modules of a project that log as Lightning does, if a configuration names them."""
-    if not {"lightning", "pytorch_lightning"} & program.imported_names:
+    if not _LIGHTNING & program.imported_names:
         return []
     root = next(
         (
@@ -254,7 +275,7 @@ def _trained_modules(program: ProgramSource) -> list[Module]:
 def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal | None]]:
     """Yield the metrics by which a configuration keeps the best model, and their goals."""
     values = {option.name: option.default for option in options}
-    goals: dict[str, Goal] = {"max": "maximize", "min": "minimize"}
+    goals = _GOALS_OF_MODES
     for name, value in values.items():
         before, _, last = name.rpartition(".")
         if last not in ("monitor", "monitor_metric", "optimized_metric", "eval_metric"):
@@ -268,9 +289,69 @@ def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal |
         yield words[-1], goal
 
 
-def _way_of_monitored(metric: str, reported: list[_Reported]) -> _Way:
+def _monitored_by_callbacks(
+    program: ProgramSource, modules: Iterable[Module]
+) -> Iterator[tuple[str, Goal | None]]:
+    """Yield what callbacks of Lightning monitor, in a source or in a configuration file."""
+    if not _LIGHTNING & program.imported_names:
+        return
+    for module in modules:
+        for node in walk(module.tree):
+            if isinstance(node, ast.Call) and called_name(node) in _MONITORS:
+                given = {word.arg: literal_of(word.value) for word in node.keywords if word.arg}
+                if isinstance(metric := given.get("monitor"), str):
+                    yield metric, _GOALS_OF_MODES.get(str(given.get("mode")))
+    if "LightningCLI" not in program.text:
+        return
+    for file in configurations_near(program.path)[:_MAX_CONFIGURATIONS]:
+        for match in _MONITOR_IN_FILE.finditer(file.read_text(errors="replace")):
+            yield match["metric"], _GOALS_OF_MODES.get(match["mode"] or "")
+
+
+def _way_of_monitored(metric: str, reported: list[_Reported], program: ProgramSource) -> _Way:
     ways: list[_Way] = [other.way for other in reported if other.name == metric]
+    if not ways and _LIGHTNING & program.imported_names:
+        return "lightning"
     return ways[0] if ways else "print"
+
+
+def _calls_trainer(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and called_name(node).endswith("Trainer")
+        and any(word.arg in ("train_dataset", "args") for word in node.keywords)
+        for node in walk(tree)
+    )
+
+
+def _own_classes(program: ProgramSource) -> frozenset[str]:
+    """Return the classes of a program that do not inherit from a Trainer."""
+    return frozenset(
+        name
+        for name, (_, node) in program.classes.items()
+        if not any(last_name(base).endswith("Trainer") for base in node.bases)
+    )
+
+
+def _result_names(modules: Iterable[Module]) -> list[str]:
+    """Return the names of results that functions of a program put into dicts."""
+    names: list[str] = []
+    for node in (node for module in modules for node in walk(module.tree)):
+        match node:
+            case (
+                ast.Return(value=ast.Dict(keys=keys))
+                | ast.Call(func=ast.Attribute(attr="append"), args=[ast.Dict(keys=keys)])
+            ):
+                known = [literal_of(key) for key in keys]
+            case ast.Assign(targets=[target], value=ast.Dict(keys=keys)) if (
+                set(name_words(last_name(target))) & _OF_RESULTS
+            ):
+                known = [literal_of(key) for key in keys]
+            case _:
+                continue
+        if known and all(isinstance(name, str) for name in known):
+            names += [name for name in known if any(map(kind_of_metric, _words(name)))]
+    return list(dict.fromkeys(names))[:_MAX_RESULTS]
 
 
 def guessed_goal(metric: str) -> Goal:
@@ -287,8 +368,8 @@ def guessed_goal(metric: str) -> Goal:
     if (declared := goal_of(metric)) is not None:
         return declared
     words = _words(metric)
-    is_loss = any(_LOSS.match(word) or word in ("err", "error") for word in words)
-    if not is_loss and any(_UP.match(word) for word in words):
+    is_loss = any(kind_of_metric(word) == "loss" or word in ("err", "error") for word in words)
+    if not is_loss and any(kind_of_metric(word) == "score" for word in words):
         return "maximize"
     return "minimize"
 
@@ -313,6 +394,10 @@ def _words(name: str) -> tuple[str, ...]:
     return name_words(re.sub(r"[^\w.-]+", "_", name.replace("R2", "r2").replace("mAP", "map")))
 
 
+def _is_measure(word: str) -> bool:
+    return kind_of_metric(word) in ("score", "error")
+
+
 def _of_names(
     reported: list[_Reported], criteria: list[_Criterion], program: ProgramSource
 ) -> Objective:
@@ -321,7 +406,8 @@ def _of_names(
     known = [
         metric
         for metric in reported
-        if _is_metric(metric, reported) and (validates or not metric.name.startswith("eval_"))
+        if (metric.is_monitored or _is_metric(metric, reported))
+        and (validates or not metric.name.startswith("eval_"))
     ]
     in_modules = {
         metric.name: {other.module for other in known if other.name == metric.name}
@@ -354,7 +440,7 @@ def _of_names(
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
         notes.append("This may be a value of training data: a value of validation data is better.")
-    if best.way in ("csv", "mlflow"):
+    if best.way in ("csv", "json", "mlflow"):
         notes.append(
             f"{best.name} is in a file and in no line: it counts when a trial has ended, so trials "
             "are not stopped early by it."
@@ -380,7 +466,8 @@ def _is_printed_score(name: str, program: ProgramSource) -> bool:
     """Return whether a name stands before a score or a percentage in a text of a program."""
     for module in program.modules[:_MAX_MODULES]:
         for match in re.finditer(rf"\b{re.escape(name)}\s*[:=]?\s*\{{([^}}]*)\}}(%?)", module.text):
-            if match[2] or any(_UP.match(word) for word in _words(match[1].partition(":")[0])):
+            words = _words(match[1].partition(":")[0])
+            if match[2] or any(kind_of_metric(word) == "score" for word in words):
                 return True
     return False
 
@@ -399,7 +486,7 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
         return False
     if any(word in _NO_METRIC for word in words if word != "rate"):
         return False
-    if any(_MEASURES.match(word) or _LOSS.match(word) for word in words):
+    if any(kind_of_metric(word) for word in words):
         return True
     if not set(words) <= _VALIDATION | _TEST:
         return False
@@ -435,8 +522,8 @@ def _rank(
         has_two_meanings: Whether training and other data share its name.
     """
     words = metric.words
-    is_measure = any(_MEASURES.match(word) for word in words)
-    is_plain_loss = not is_measure and any(_LOSS.match(word) for word in words)
+    is_measure = any(_is_measure(word) for word in words)
+    is_plain_loss = not is_measure and any(kind_of_metric(word) == "loss" for word in words)
     split = {"validation": 0, "test": 2, "": 3 if is_measure else 4, "train": 5}[metric.split]
     agrees = any(_agrees(metric, criterion) for criterion in criteria)
     of_best = metric.is_of_best or bool(set(words) & _OF_BEST)
@@ -465,7 +552,7 @@ def _rank(
 
 
 def _is_named(word: str) -> bool:
-    return bool(_MEASURES.match(word) or _LOSS.match(word)) or word in ("mean", "avg", "average")
+    return bool(kind_of_metric(word)) or word in ("mean", "avg", "average")
 
 
 def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
@@ -485,18 +572,37 @@ def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
 # What a program reports.
 
 
-def _in_module(module: Module, given: _Given) -> Iterator[_Reported]:
+def _in_module(
+    module: Module, given: _Given, results: list[str], own_classes: frozenset[str] | None
+) -> Iterator[_Reported]:
+    """Yield what a module reports.
+
+    Args:
+        module: The module.
+        given: The parts of the data that its functions are called with.
+        results: What the program measures.
+        own_classes: The classes of the program that are no Trainer of Hugging Face. None if what
+            such a Trainer prints in this module is of no interest.
+    """
     place = 0
     tree = _WithoutErrors().visit(ast.parse(module.text))
     dicts = texts_of_dicts(tree)
     of_objects = _words_of_attributes(tree, given)
-    for name, body in _parts(tree):
-        words = {**of_objects, **given.get(name, {})}
-        for node in (inner for statement in body for inner in ast.walk(statement)):
+    of_splits = {
+        name: words
+        for name, words in looped_words(tree).items()
+        if any(map(split_word, (part for word in words for part in name_words(word))))
+    }
+    for name, part in _parts(tree):
+        body = part.body
+        words = _words_of_loops(part, of_splits, results)
+        words |= {**of_objects, **given.get(name, {})}
+        for node in walk(part):
             if isinstance(node, ast.FunctionDef):
                 words |= given.get(node.name, {})
-        printed = printed_names(ast.Module(body, []), words, dicts)
-        printed |= dict.fromkeys(_meters(body), True)
+        own = {**dicts, **texts_of_dicts(part)}  # other functions may use the same names
+        printed = printed_names(part, words, own)
+        printed |= dict.fromkeys(_meters(part), True)
         of_best = _only_improved(body)
         for metric, is_number in printed.items():
             place += 1
@@ -508,22 +614,49 @@ def _in_module(module: Module, given: _Given) -> Iterator[_Reported]:
                 is_number=is_number,
                 is_of_best=metric in of_best,
             )
-        for metric, way in _logged(body, words, dicts):
+        for metric, way in _logged(part, words, own):
             place += 1
             yield _Reported(metric, name, way, place)
-    for metric in _of_whole_module(module, tree):
+    for metric in _of_whole_module(module, tree, own_classes):
         place += 1
         yield replace(metric, place=place)
 
 
-def _of_whole_module(module: Module, tree: ast.Module) -> Iterator[_Reported]:
+def _words_of_loops(
+    part: ast.Module, of_splits: Mapping[str, list[str]], results: list[str]
+) -> dict[str, list[str]]:
+    """Return what the variables of loops over unknown dicts stand for.
+
+    They are the parts of the data that a loop elsewhere in the module gives to the same variable,
+    or else what the program measures: `for name, value in metrics.items()`.
+    """
+    words: dict[str, list[str]] = {}
+    for node in walk(part):
+        if not isinstance(node, ast.For | ast.comprehension):
+            continue
+        target = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+        owner = node.iter
+        if isinstance(owner, ast.Call) and called_name(owner) in ("items", "keys", "sorted"):
+            inner = owner.func.value if isinstance(owner.func, ast.Attribute) else owner.args[0]
+            owner = inner
+        name = last_name(target)
+        if name in of_splits:
+            words[name] = of_splits[name]
+        elif name and results and set(name_words(last_name(owner))) & _OF_RESULTS:
+            words[name] = results
+    return words
+
+
+def _of_whole_module(
+    module: Module, tree: ast.Module, own_classes: frozenset[str] | None
+) -> Iterator[_Reported]:
     """Yield what no single statement prints: what libraries do, and columns of files."""
     for metric in _in_evaluations(tree):
         yield _Reported(metric, "", "print", 0, is_number=False)
     yield from _in_columns(tree)
-    for metric in metrics_of(module.text):
-        if metric.startswith("eval_"):  # those of a Trainer, which prints them itself
-            yield _Reported(metric, "evaluate", "print", 0)
+    for metric in [] if own_classes is None else names_of_trainer(tree, own_classes):
+        context = "evaluate" if metric.startswith("eval_") else ""
+        yield _Reported(metric, context, "print", 0)
     for metric in _of_keras(module.tree):
         yield _Reported(metric, "", "print", 0)
 
@@ -540,18 +673,18 @@ def _words_given(modules: list[Module]) -> _Given:
     parameters = {
         name: names
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in walk(module.tree)
         for name, names in _parameters_of(node)
     }
     given: _Given = {}
     for module in modules:
         lists = {
             last_name(node.targets[0]): node.value.elts
-            for node in ast.walk(module.tree)
+            for node in walk(module.tree)
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple)
         }
         looped = looped_words(module.tree)
-        for call in ast.walk(module.tree):
+        for call in walk(module.tree):
             if not isinstance(call, ast.Call) or (name := called_name(call)) not in parameters:
                 continue
             passed = [*zip(parameters[name], call.args, strict=False)]
@@ -597,7 +730,7 @@ def _words_of_attributes(tree: ast.Module, given: _Given) -> dict[str, list[str]
         dotted_name(node.targets[0]): words
         for owner in tree.body
         if isinstance(owner, ast.ClassDef) and owner.name in given
-        for node in ast.walk(owner)
+        for node in walk(owner)
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Name)
         and (words := given[owner.name].get(node.value.id))
@@ -609,7 +742,7 @@ def _only_improved(body: list[ast.stmt]) -> set[str]:
     changes: dict[bool, set[str]] = {True: set(), False: set()}
     if not any(_IMPROVED.search(ast.unparse(statement)) for statement in body):
         return set()
-    for node in (inner for statement in body for inner in ast.walk(statement)):
+    for node in (inner for statement in body for inner in walk(statement)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             text = ast.unparse(node)
             changes[_IMPROVED.search(text) is not None].update(printed_names(text))
@@ -618,12 +751,12 @@ def _only_improved(body: list[ast.stmt]) -> set[str]:
 
 def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
     """Yield what the main program writes as lines of JSON: `{**{f"test_{k}": v ...}}`."""
-    file = next((name for name in map(_file_of_lines, ast.walk(modules[0].tree)) if name), None)
+    file = next((name for name in map(_file_of_lines, walk(modules[0].tree)) if name), None)
     if file is None:
         return
     prefixes = [
         str(key.values[0].value)
-        for node in ast.walk(modules[0].tree)
+        for node in walk(modules[0].tree)
         if isinstance(node, ast.DictComp)
         and isinstance(key := node.key, ast.JoinedStr)
         and isinstance(key.values[0], ast.Constant)
@@ -640,7 +773,7 @@ def _in_evaluations(tree: ast.Module) -> Iterator[str]:
 
     A library prints them, or the program in a loop over what the library returned.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Return) or not isinstance(node.value, ast.Dict):
             continue
         for key in map(literal_of, node.value.keys):
@@ -651,14 +784,13 @@ def _in_evaluations(tree: ast.Module) -> Iterator[str]:
 def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
     """Yield the columns of the CSV files that a module writes."""
     if not any(
-        isinstance(node, ast.Constant) and str(node.value).endswith(".csv")
-        for node in ast.walk(tree)
+        isinstance(node, ast.Constant) and str(node.value).endswith(".csv") for node in walk(tree)
     ):
         return
-    for node in ast.walk(tree):
+    for node in walk(tree):
         columns = [name.strip() for name in _columns_in(node)]
-        scores = [c for c in columns if any(_MEASURES.match(word) for word in _words(c))]
-        losses = [c for c in columns if any(_LOSS.match(word) for word in _words(c))]
+        scores = [c for c in columns if any(_is_measure(word) for word in _words(c))]
+        losses = [c for c in columns if any(kind_of_metric(word) == "loss" for word in _words(c))]
         # Scores in a table with losses of validation data are those of validation data as well,
         # and such losses are parts of one: val/box_loss.
         validates = any(set(_words(loss)) & _VALIDATION for loss in losses)
@@ -692,7 +824,7 @@ def _file_of_lines(node: ast.AST) -> str | None:
     texts = [
         part.value
         for item in node.items
-        for part in ast.walk(item.context_expr)
+        for part in walk(item.context_expr)
         if isinstance(part, ast.Constant) and isinstance(part.value, str)
     ]
     return next((text for text in texts if re.search(r"\.(?:txt|jsonl?|log)$", text)), None)
@@ -703,7 +835,7 @@ def _averaged(tree: ast.Module, splits: frozenset[str]) -> Iterator[str]:
     for name, body in _parts(tree):
         if not set(name_words(name)) & splits:
             continue
-        for node in ast.walk(ast.Module(body, [])):
+        for node in walk(ast.Module(body, [])):
             if not isinstance(node, ast.Call) or called_name(node) != "update":
                 continue
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -729,20 +861,20 @@ class _WithoutErrors(ast.NodeTransformer):
         return ast.copy_location(ast.Pass(), node) if is_error else node
 
 
-def _parts(tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
+def _parts(tree: ast.Module) -> Iterator[tuple[str, ast.Module]]:
     """Yield the functions of a module, and what is outside of them, with their names."""
     outside: list[ast.stmt] = []
     for statement in tree.body:
         match statement:
             case ast.FunctionDef(name=name):
-                yield name, [_without_docstring(statement)]
+                yield name, ast.Module([_without_docstring(statement)], [])
             case ast.ClassDef(body=inner):
                 for method in inner:
                     if isinstance(method, ast.FunctionDef):
-                        yield method.name, [_without_docstring(method)]
+                        yield method.name, ast.Module([_without_docstring(method)], [])
             case _:
                 outside.append(statement)
-    yield "", outside
+    yield "", ast.Module(outside, [])
 
 
 def _without_docstring(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -757,9 +889,9 @@ def _without_docstring(function: ast.FunctionDef) -> ast.FunctionDef:
     )
 
 
-def _meters(body: list[ast.stmt]) -> Iterator[str]:
+def _meters(part: ast.Module) -> Iterator[str]:
     """Yield the names that are given to objects which print them, as AverageMeter does."""
-    for node in ast.walk(ast.Module(body, [])):
+    for node in walk(part):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         name = literal_of(node.args[0])
@@ -770,12 +902,12 @@ def _meters(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _logged(
-    body: list[ast.stmt], words: Mapping[str, list[str]], dicts: Mapping[str, str]
+    part: ast.Module, words: Mapping[str, list[str]], dicts: Mapping[str, str]
 ) -> Iterator[tuple[str, _Way]]:
     """Yield what is logged to a file, a service, or a table."""
     printed: _Way = "print"
-    prefixes = {**words, **looped_words(ast.Module(body, []))}
-    for node in ast.walk(ast.Module(body, [])):
+    prefixes = {**words, **looped_words(part)}
+    for node in walk(part):
         if not isinstance(node, ast.Call):
             continue
         for named in _in_table(node, prefixes):
@@ -791,14 +923,24 @@ def _logged(
             if way is None:
                 continue
             for named in _names_in(node.args[0]) or _keys_in_text(node.args[0], dicts):
-                yield _name_in_file(named, node, body, way), way
-    yield from _in_scalars(body)
+                yield _name_in_file(named, node, part.body, way), way
+    yield from _in_scalars(part)
+    yield from _in_documents(part, dicts)
 
 
-def _in_scalars(body: list[ast.stmt]) -> Iterator[tuple[str, _Way]]:
+def _in_documents(part: ast.Module, dicts: Mapping[str, str]) -> Iterator[tuple[str, _Way]]:
+    """Yield the keys of dicts that are written to files of JSON."""
+    way: _Way = "json"
+    for node in walk(part):
+        if isinstance(node, ast.Call) and dotted_name(node.func) == "json.dump" and node.args:
+            for named in _keys_in_text(node.args[0], dicts):
+                yield named, way
+
+
+def _in_scalars(part: ast.Module) -> Iterator[tuple[str, _Way]]:
     """Yield the keys of dicts of scalars, which a function of the program writes in a loop."""
     way: _Way = "tensorboard"
-    for node in ast.walk(ast.Module(body, [])):
+    for node in walk(part):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
             continue
         if any("scalar" in last_name(target) for target in node.targets):
@@ -856,7 +998,7 @@ def _way_of(owner: str, called: str) -> _Way | None:
         return "tensorboard"
     if called in ("log_metric", "log_metrics"):
         return "mlflow" if last == "mlflow" else None
-    if last == "self" and called in ("log", "log_dict"):
+    if last in ("self", "pl_module") and called in ("log", "log_dict"):
         return "lightning"
     if "wandb" in last or last == "run":
         return "wandb"
@@ -879,7 +1021,7 @@ def _name_in_file(name: str, call: ast.Call, body: list[ast.stmt], way: _Way) ->
 
 def _of_keras(tree: ast.Module) -> Iterator[str]:
     """Yield what `fit` and `evaluate` of Keras print."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
     compiled = next((c for c in calls if called_name(c) == "compile" and c.keywords), None)
     if compiled is None:
         return
@@ -952,7 +1094,7 @@ def _of_libraries_in_r(text: str) -> Iterator[str]:
 
 
 def _criteria(module: Module) -> Iterator[_Criterion]:
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         match node:
             case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]):
                 yield from _compared(left, right)
@@ -1030,7 +1172,9 @@ def _source_of(metric: _Reported, program: ProgramSource) -> tuple[str | None, b
             return f"{{jsonl: '{{folder}}/{metric.file}'}}", False
         case "wandb":
             return "{from: wandb}", False
-        case "csv" | "mlflow":  # read at the end, wherever it is in the folder of the trial
+        case (
+            "csv" | "json" | "mlflow"
+        ):  # read at the end, wherever it is in the folder of the trial
             return None, not _writes_below_option(program)
         case "tensorboard":
             return "{tensorboard: '{folder}'}", not _writes_below_option(program)
@@ -1050,9 +1194,9 @@ def _writes_below_option(program: ProgramSource) -> bool:
         option.name.replace("-", "_") for option in options if place_for_trial(option) is not None
     }
     for module in program.modules[:_MAX_MODULES]:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.Call) and called_name(node) == "SummaryWriter":
                 given = [*node.args, *(word.value for word in node.keywords)]
-                if any(last_name(part) in places for value in given for part in ast.walk(value)):
+                if any(last_name(part) in places for value in given for part in walk(value)):
                     return True
     return False

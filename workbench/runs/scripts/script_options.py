@@ -92,6 +92,33 @@ _JOINED = re.compile(
 )
 
 
+_KEPT_WALKS = (ast.Module, ast.FunctionDef, ast.ClassDef)
+
+
+def walk(root: ast.AST) -> list[ast.AST]:
+    """Return a node and all nodes below it, as `ast.walk` does.
+
+    Modules, classes and functions remember the answer, because they are asked for it many times.
+
+    Args:
+        root: A node of a tree that does not change any more.
+    """
+    known = root.__dict__.get("walked")
+    if known is not None:
+        return known
+    nodes = [root]
+    for node in nodes:  # it grows while it is read
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                nodes += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                nodes.append(value)
+    if isinstance(root, _KEPT_WALKS):
+        root.__dict__["walked"] = nodes
+    return nodes
+
+
 Way = Literal[
     "option",
     "apart",
@@ -274,7 +301,7 @@ def places_in_source(trees: Iterable[ast.Module], options: Iterable[ScriptOption
         trees: The parsed files of the program.
         options: Its options.
     """
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = [node for tree in trees for node in walk(tree)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     assigned = [node for node in nodes if isinstance(node, ast.Assign)]
     places: set[str] = set()
@@ -289,7 +316,7 @@ def places_in_source(trees: Iterable[ast.Module], options: Iterable[ScriptOption
             for call in calls
             if called_name(call) in _PATHS
             for argument in call.args
-            for part in ast.walk(argument)
+            for part in walk(argument)
         }
         if not is_folder and not (uses and all(id(use) in joined for use in uses)):
             continue
@@ -324,7 +351,7 @@ def _assigned_to(assigned: list[ast.Assign], uses: set[int]) -> set[str]:
     return {
         _last(target)
         for node in assigned
-        if _is_path(node.value) and any(id(part) in uses for part in ast.walk(node.value))
+        if _is_path(node.value) and any(id(part) in uses for part in walk(node.value))
         for target in node.targets
     } - {""}
 
@@ -340,7 +367,7 @@ def _derived_from(assigned: list[ast.Assign], known: set[str]) -> set[str]:
 
 def _is_path(node: ast.expr) -> bool:
     """Return whether an expression only makes a path."""
-    return all(called_name(part) in _PATHS for part in ast.walk(node) if isinstance(part, ast.Call))
+    return all(called_name(part) in _PATHS for part in walk(node) if isinstance(part, ast.Call))
 
 
 def _writes_below(call: ast.Call, known: set[str]) -> bool:
@@ -353,7 +380,7 @@ def _writes_below(call: ast.Call, known: set[str]) -> bool:
 
 
 def _names_of(node: ast.expr) -> set[str]:
-    return {_last(part) for part in ast.walk(node)} - {""}
+    return {_last(part) for part in walk(node)} - {""}
 
 
 def _last(node: ast.AST) -> str:

@@ -8,7 +8,7 @@ settings. Which words a library makes of a field is written here once.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -18,7 +18,7 @@ from workbench.runs.scripts.declared_options import (
     chosen_command,
 )
 from workbench.runs.scripts.program_source import Module, ProgramSource
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk
 from workbench.runs.scripts.static_values import (
     StaticValues,
     dotted_name,
@@ -79,14 +79,14 @@ _OF_LIBRARIES: dict[str, dict[str, Any]] = {
 }
 _TARGETS: tuple[tuple[tuple[str, ...], tuple[str, ...], Way, str], ...] = (
     (("cli",), ("tyro",), "both", ""),
-    (("parse", "parse_known_args"), ("simple_parsing", "sp"), "option", ""),
-    (("add_arguments",), ("simple_parsing",), "option", ""),
+    (("parse", "parse_known_args"), ("simple_parsing", "sp"), "option", "flat"),
+    (("add_arguments",), ("simple_parsing",), "option", "flat"),
     (("parse",), ("draccus", "pyrallis", "argparsing"), "option", "."),
     (("entrypoint", "nested_entrypoint"), ("chz",), "assigned", "."),
     (("run",), ("typer",), "both", "-"),
 )
 """Functions that take a class or a function, their libraries, how options are passed, and "-" for
-commands whose names have dashes.
+commands whose names have dashes. If it is "flat", nested fields have only their own names.
 """
 _SUBCOMMANDS = ("overridable_config_cli", "subcommand_cli_from_dict")
 """Functions of tyro that take configurations by name."""
@@ -116,7 +116,7 @@ def typed_options(program: ProgramSource) -> Typed | None:
     for module in program.modules:
         if module is not program.main and _starts_itself(module):
             continue
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             typed = None
             if isinstance(node, ast.Call):
                 typed = reader.of_call(node)
@@ -210,7 +210,7 @@ class _Types:
         name = call.func.id
         sources = {
             (node.module or "").partition(".")[0]
-            for node in ast.walk(self._program.main.tree)
+            for node in walk(self._program.main.tree)
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
             if (alias.asname or alias.name) == name
@@ -225,7 +225,7 @@ class _Types:
             node = next(
                 (
                     assigned.value
-                    for assigned in ast.walk(self._program.main.tree)
+                    for assigned in walk(self._program.main.tree)
                     if _assigns(assigned, node.id)
                 ),
                 None,
@@ -251,8 +251,33 @@ class _Types:
                 if annotated:
                     return Typed(self._of_annotation(annotated[0].annotation, "option"))
             if name == "config" and "sacred" in self._program.imported_names:
-                return Typed(self._of_body(function, "assigned"), ("with",))
+                return Typed(self._of_sacred(), ("with",))
         return None
+
+    def _of_sacred(self) -> list[ScriptOption]:
+        """Return what all configurations of sacred assign. Those of an ingredient have its name."""
+        options: dict[str, ScriptOption] = {}
+        for module in self._program.modules:
+            ingredients = {
+                last_name(node.targets[0]): literal_of(node.value.args[0])
+                for node in walk(module.tree)
+                if isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and called_name(node.value) == "Ingredient"
+                and node.value.args
+            }
+            for function in walk(module.tree):
+                if not isinstance(function, ast.FunctionDef):
+                    continue
+                for decorator in function.decorator_list:
+                    if last_name(decorator) != "config":
+                        continue
+                    owner = dotted_name(decorator).rpartition(".")[0].rpartition(".")[2]
+                    prefix = f"{ingredients[owner]}." if owner in ingredients else ""
+                    for option in self._of_body(function, "assigned"):
+                        name = f"{prefix}{option.name}"
+                        options.setdefault(name, replace(option, name=name))
+        return list(options.values())
 
     def of_commands(self, module: Module) -> Typed | None:
         """Return the options of the command that trains, of typer or cyclopts."""
@@ -261,7 +286,7 @@ class _Types:
             return None
         commands: dict[str, ast.FunctionDef] = {}
         has_callback = False
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if not isinstance(node, ast.FunctionDef):
                 continue
             for decorator in node.decorator_list:
@@ -289,7 +314,7 @@ class _Types:
             prefix = next(
                 (
                     str(literal_of(word.value) or "")
-                    for word in ast.walk(node)
+                    for word in walk(node)
                     if isinstance(word, ast.keyword) and word.arg == "env_prefix"
                 ),
                 "",
@@ -312,7 +337,7 @@ class _Types:
         for node in given:
             name = called_name(node) if isinstance(node, ast.Call) else last_name(node)
             if name in self._program.classes:
-                return Typed(self.of_class(name, way, ""))
+                return Typed(self.of_class(name, way, "", join="" if join == "flat" else "."))
             if (function := self._function(name)) is not None:
                 return Typed(self._of_signature(function, way, join))
         return None
@@ -333,7 +358,7 @@ class _Types:
         if name in self._program.classes or name in _OF_LIBRARIES:
             return [name]
         for module in self._program.modules[:10]:
-            for assigned in ast.walk(module.tree):
+            for assigned in walk(module.tree):
                 if _assigns(assigned, name) and isinstance(assigned.value, ast.Tuple | ast.List):
                     return self._names_in(assigned.value)
         return []
@@ -363,7 +388,7 @@ class _Types:
 
     def _function(self, name: str) -> ast.FunctionDef | None:
         """Return a function by the name that the script has for it."""
-        for node in ast.walk(self._program.main.tree):
+        for node in walk(self._program.main.tree):
             if not isinstance(node, ast.ImportFrom) or not node.module:
                 continue
             for alias in node.names:
@@ -399,7 +424,7 @@ class _Types:
         if name in self._program.classes or self._function(name) is not None:
             return {name: name}
         for module in self._program.modules[:5]:
-            for assigned in ast.walk(module.tree):
+            for assigned in walk(module.tree):
                 if _assigns(assigned, name) and isinstance(assigned.value, ast.Dict | ast.List):
                     return self._commands_in(assigned.value)
         return {}
@@ -472,11 +497,11 @@ class _Types:
 
     def _of_updated(self, function: ast.FunctionDef, known: set[str]) -> list[ScriptOption]:
         """Return the fields of the dataclasses that a function fills from its **kwargs."""
-        used = {last_name(node) for node in ast.walk(function) if isinstance(node, ast.Name)}
+        used = {last_name(node) for node in walk(function) if isinstance(node, ast.Name)}
         aliases = {
             alias.asname or alias.name: alias.name
             for module in self._program.modules
-            for node in ast.walk(module.tree)
+            for node in walk(module.tree)
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
@@ -575,7 +600,7 @@ class _Types:
         values.learn(function.body)
         return [
             ScriptOption(name, value, kind=_kind_of_value(value), way=way)
-            for name, value in values.names.items()
+            for name, value in _flattened(values.names)
             if isinstance(value, bool | int | float | str)
         ]
 
@@ -741,6 +766,15 @@ class _Types:
             for part in node.body
             if isinstance(part, ast.Assign) and isinstance(value := literal_of(part.value), str)
         }
+
+
+def _flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield values by name, with dots in the names of those in dicts."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _assigns(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:

@@ -1,8 +1,8 @@
 """Constants of a file, and a program that runs with other values of them.
 
 Many programs take no options: their settings are constants at the top of a script, or values in a
-YAML, TOML or JSON file. This finds such constants, and starts a program with a copy of the file in
-which they have other values. The file itself is never changed:
+YAML, TOML, JSON, INI or gin file. This finds such constants, and starts a program with a copy of
+the file in which they have other values. The file itself is never changed:
 
     python -m workbench.training.programs.constants train.py LR=0.1
     python -m workbench.training.programs.constants conf.yaml optimizer.lr=0.1 -- python train.py
@@ -60,17 +60,25 @@ _LIST_ITEM = re.compile(
     re.MULTILINE,
 )
 _LINES[".bash"] = _LINES[".sh"]
-_TOML_TABLE = re.compile(r"^\s*\[(?P<name>[\w.\-\"]+)\]\s*(?:#.*)?$")
+_LINES[".gin"] = re.compile(
+    r"^(?P<name>[^\W\d][\w./]*\.\w+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#\[{(@%]+)\s*(?:#.*)?$"
+)
+_TABLE = re.compile(r"^\s*\[(?P<name>[\w.\-\"]+)\]\s*(?:[#;].*)?$")
 _TOML_VALUE = re.compile(
     r"^\s*(?P<name>[\w\-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#\[{]+)\s*(?:#.*)?$"
 )
+_INI_VALUE = re.compile(r"^(?P<name>[^\W\d][\w.\-]*)\s*[=:]\s*(?P<value>[^\s#;]\S*)\s*(?:[#;].*)?$")
 _MAPPINGS = frozenset(
     (
         *("dict", "ConfigDict", "SimpleNamespace", "Namespace", "Munch"),
         *("EasyDict", "AttrDict", "edict"),
     )
 )
+_NUMBER_TAG = re.compile(r"!!(?:float|int)\s+")
+"""What YAML writes in front of a number to say that it is one: `!!float 2e-4`."""
 _DOCUMENTS = (".yaml", ".yml", ".json")
+_WITH_TABLES = {".toml": _TOML_VALUE} | dict.fromkeys((".ini", ".cfg", ".conf"), _INI_VALUE)
+"""How a value is written in files whose values are in tables such as [train]."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
 
     Args:
         text: What the file contains.
-        suffix: Its kind: .py, .yaml, .yml, .json, .toml, .r, .jl, .sh or .bash.
+        suffix: Its kind: .py, .yaml, .yml, .json, .toml, .ini, .cfg, .conf, .gin, .r, .jl, .sh or
+            .bash.
 
     Example:
         >>> from workbench.training.programs.constants import constants_of
@@ -107,8 +116,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
         constants = list(_of_python(text))
     elif suffix in _DOCUMENTS:
         constants = list(_of_document(text))
-    elif suffix == ".toml":
-        constants = list(_of_toml(text))
+    elif suffix in _WITH_TABLES:
+        constants = list(_of_tables(text, _WITH_TABLES[suffix]))
     elif suffix in _LINES:
         constants = list(_of_lines(text, _LINES[suffix]))
         if suffix in _LISTS:
@@ -156,13 +165,16 @@ def _written(value: Any, before: Any, text: str, suffix: str) -> str:
     """Return a value as the language of a file writes it."""
     if isinstance(before, str):
         quote = text[:1] if text[:1] in ("'", '"') else ""
-        if suffix in (".py", ".json", ".toml", ".r", ".jl") and not quote:
+        if suffix in (".py", ".json", ".toml", ".gin", ".r", ".jl") and not quote:
             quote = '"'
         return json.dumps(str(value)) if quote else str(value)
     if isinstance(before, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if isinstance(value, bool):
-        return {".py": str(value), ".r": str(value).upper()}.get(suffix.lower(), str(value).lower())
+        written = {".r": str(value).upper()} | dict.fromkeys((".py", ".gin"), str(value))
+        if suffix in _WITH_TABLES and text in ("True", "False"):
+            return str(value)
+        return written.get(suffix.lower(), str(value).lower())
     number = repr(value) if isinstance(value, int | float) else str(value)
     if suffix in (*_DOCUMENTS, ".toml"):
         # YAML 1.1 reads 1e-05 as a text.
@@ -175,7 +187,7 @@ def _written(value: Any, before: Any, text: str, suffix: str) -> str:
 def _of_python(text: str) -> Iterator[Constant]:
     tree = ast.parse(text)
     starts = _LineStarts(text)
-    for name, node in _assigned(tree.body):
+    for name, node in _assigned(tree.body, started=_started(tree)):
         value = _value_of(node)
         if isinstance(value, bool | int | float | str):
             yield Constant(name, value, *starts.of(node))
@@ -202,7 +214,28 @@ class _LineStarts:
         return self._starts[line - 1] + len(before)
 
 
-def _assigned(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.expr]]:
+def _started(tree: ast.Module) -> frozenset[str]:
+    """Return the functions without parameters that a module calls when it is started."""
+    bodies = [tree.body]
+    bodies += [
+        statement.body
+        for statement in tree.body
+        if isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
+    ]
+    return frozenset(
+        statement.value.func.id
+        for body in bodies
+        for statement in body
+        if isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Name)
+        and not (statement.value.args or statement.value.keywords)
+    ) | {"get_config", "main", "config"}
+
+
+def _assigned(
+    body: list[ast.stmt], prefix: str = "", started: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, ast.expr]]:
     """Yield what is assigned at the top of a module, with the names of nested values."""
     for statement in body:
         match statement:
@@ -214,7 +247,7 @@ def _assigned(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast
                 yield from _assigned(inner, f"{name}.")
             case ast.If(test=ast.Compare(left=ast.Name(id="__name__")), body=inner):
                 yield from _assigned(inner)
-            case ast.FunctionDef(name="get_config" | "main" | "config" as name, body=inner):
+            case ast.FunctionDef(name=name, body=inner) if name in started:
                 if not statement.args.args:
                     yield from _assigned(inner, prefix)
 
@@ -330,9 +363,13 @@ def _of_node(node: Any, name: str, text: str) -> Iterator[Constant]:
         for key, item in node.value:
             if isinstance(key, ScalarNode):
                 yield from _of_node(item, f"{name}.{key.value}".lstrip("."), text)
-    elif isinstance(node, ScalarNode) and name and text[node.start_mark.index :][:1] != "!":
+    elif isinstance(node, ScalarNode) and name:
         start = node.start_mark.index
         end = node.end_mark.index
+        if (tag := _NUMBER_TAG.match(text, start, end)) is not None:
+            start = tag.end()
+        elif text[start : start + 1] == "!":
+            return
         value = node.value if node.style in ("'", '"') else _plain_value(text[start:end])
         if node.style in (None, "", "'", '"') and value is not None:
             yield Constant(name, value, start, end)
@@ -356,14 +393,14 @@ def _plain_value(text: str) -> Any:
     return word
 
 
-def _of_toml(text: str) -> Iterator[Constant]:
+def _of_tables(text: str, form: re.Pattern[str]) -> Iterator[Constant]:
     table, place = "", 0
     for line in text.splitlines(keepends=True):
-        if (header := _TOML_TABLE.match(line)) is not None:
+        if (header := _TABLE.match(line)) is not None:
             table = header["name"].replace('"', "") + "."
         elif line.lstrip().startswith("[["):
             table = "[]"
-        elif table != "[]" and (match := _TOML_VALUE.match(line)) is not None:
+        elif table != "[]" and (match := form.match(line)) is not None:
             is_text = match["value"][0] in "\"'"
             value = match["value"][1:-1] if is_text else _plain_value(match["value"])
             if value is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -18,23 +18,38 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_TRAINS = ("train", "training", "trn", "learn")
-_VALIDATES = _words(
+TRAINS = ("train", "training", "trn", "learn")
+VALIDATES = _words(
     "val valid validation validate validating vali eval evaluation evaluate evaluating dev devel "
     "holdout heldout oof cv"
 )
-_TESTS = ("test", "testing", "tst")
-SPLITS = (*_TRAINS[:3], *_VALIDATES[:-2], *_TESTS)
+TESTS = ("test", "testing", "tst")
+SPLITS = (*TRAINS[:3], *VALIDATES[:-2], *TESTS)
 """Words that name a part of the data."""
-_METRICS = _words(
-    "loss losses logloss acc accs accuracy err error errors score f1 fscore auc auroc auprc "
-    "aupr ap map map50 iou miou dice jaccard psnr ssim lpips fid kid bleu chrf meteor rouge "
-    "rougel cider wer cer per der eer ppl perplexity bpb bpc bpd nll elbo likelihood loglik "
-    "mse rmse rmsle mae mape smape mase rsquared r2 squared precision recall sensitivity "
-    "specificity reward rewards return returns ndcg mrr hitrate kappa mcc corr correlation "
-    "spearman pearson residual residuals deviance brier ece top epe silhouette inertia gini regret "
-    "objective fitness merror mlogloss metric"
+_LOSSES = _words("loss losses logloss mlogloss")
+_RISING = _words(
+    "acc accs accuracy score f1 fscore auc auroc auprc aupr ap map map50 iou miou dice jaccard "
+    "psnr ssim bleu chrf meteor rouge rougel cider likelihood loglik rsquared r2 precision recall "
+    "sensitivity specificity reward rewards return returns ndcg mrr hitrate kappa mcc correlation "
+    "spearman pearson silhouette fitness"
 )
+"""Scores, which are better if they are higher."""
+_FALLING = _words(
+    "err error errors lpips fid kid wer cer eer ppl perplexity bpb bpc bpd nll elbo mse rmse rmsle "
+    "mae mape smape mase residual residuals deviance brier ece epe inertia gini regret merror"
+)
+_AT_END = _words("per der top squared corr objective metric")
+"""Words that are a metric only as the last word of a name."""
+_METRICS = (*_LOSSES, *_RISING, *_FALLING, *_AT_END)
+_FORMS = {
+    "loss": re.compile(r"\w*loss\w*|cost|objective|energy"),
+    "score": re.compile(
+        r"acc\w*|top\d+|r2|f_?score|roc|map\d*|bleu\w*|rouge\w*|\w*ret|ndcg\w*|hits\w*|em|correct"
+        r"|success"
+    ),
+    "error": re.compile(r"fid\w*|bits|metric"),
+}
+"""Forms of metrics in sources, which have more of them than logs."""
 _NAMES = frozenset((*_METRICS, *(f"{split}{metric}" for split in SPLITS for metric in _METRICS)))
 COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _COUNTS = frozenset((*COUNTED, "timesteps", "updates", "it", "ep"))
@@ -219,6 +234,36 @@ def is_metric(name: str) -> bool:
     )
 
 
+def kind_of_metric(word: str) -> Literal["loss", "score", "error", ""]:
+    """Return what a word of a name measures.
+
+    Args:
+        word: The word, in lower case. Some programs write `vloss` and `tacc` for the parts of the
+            data.
+
+    Returns:
+        "score" is better if it is higher, the others if they are lower. "" is no metric.
+
+    Example:
+        >>> [kind_of_metric(word) for word in ("auc", "rmse", "loss", "veer", "time")]
+        ['score', 'error', 'loss', 'error', '']
+    """
+    tables: tuple[tuple[Literal["loss", "score", "error"], tuple[str, ...]], ...] = (
+        ("loss", _LOSSES),
+        ("score", _RISING),
+        ("error", _FALLING),
+    )
+    for kind, words in tables:
+        if word in words or _FORMS[kind].fullmatch(word):
+            return kind
+    if word[:1] in ("t", "v") and len(word) > _SHORTEST and word[1:] in _METRICS:
+        return kind_of_metric(word[1:])
+    return ""
+
+
+_SHORTEST = 3
+
+
 def is_count(name: str) -> bool:
     """Return whether a name is a count, such as `epoch` or `global_step`."""
     words = re.split(r"[_/]", name.lower())
@@ -255,7 +300,7 @@ def split_of(name: str) -> str:
         ('validation', 'test', '')
     """
     tokens = [token.lower() for token in _TOKENS.findall(name)]
-    for split, words in (("validation", _VALIDATES), ("test", _TESTS), ("train", _TRAINS)):
+    for split, words in (("validation", VALIDATES), ("test", TESTS), ("train", TRAINS)):
         if any(token in words for token in tokens):
             return split
     return ""
@@ -521,7 +566,7 @@ def written_scope(name: str) -> str:
     first = re.split(r"[_ ]", name, maxsplit=1)[0]
     if first == name or first.lower() not in SPLITS or not is_metric(name):
         return ""
-    if first.lower() in _TRAINS or name[len(first)] == " ":
+    if first.lower() in TRAINS or name[len(first)] == " ":
         return first
     return ""
 
