@@ -144,9 +144,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("workbench.views.widgets")
     if home is None:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"workbench.{home}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f"workbench.{home}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

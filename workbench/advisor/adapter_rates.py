@@ -355,8 +355,8 @@ def fit_adapter_law(measured: Sequence[AdapterPoint]) -> AdapterLaw:
 
 def _family_of(model: str) -> str:
     own = _SIZE_IN_NAME.sub("", model.replace("\\", "/").rstrip("/").split("/")[-1].lower())
-    found = _VERSION_IN_NAME.match(own)
-    return (own if found is None else found.group(0)).strip("-_ ")
+    versioned = _VERSION_IN_NAME.match(own)
+    return (own if versioned is None else versioned.group(0)).strip("-_ ")
 
 
 def _fit_stability(measured: Sequence[AdapterPoint]) -> Array:

@@ -163,7 +163,7 @@ class ChatTokenizer:
         for places, is_text in ((chats, False), (texts, True)):
             if not places:
                 continue
-            found = self.loaded(
+            encoded = self.loaded(
                 [written[place][0] for place in places],
                 add_special_tokens=is_text,  # templates write them themselves
                 return_attention_mask=False,
@@ -171,13 +171,13 @@ class ChatTokenizer:
                 verbose=False,
             )
             for number, place in enumerate(places):
-                ids = np.asarray(found["input_ids"][number], dtype=np.int32)
+                ids = np.asarray(encoded["input_ids"][number], dtype=np.int32)
                 is_counted = np.ones(len(ids), dtype=bool)
                 if is_text and (not len(ids) or ids[-1] != self.loaded.eos_token_id):
                     ids = np.append(ids, np.int32(self.loaded.eos_token_id))
                     is_counted = np.ones(len(ids), dtype=bool)
                 elif needs_offsets and not is_text:
-                    is_counted = _inside(found["offset_mapping"][number], written[place][1])
+                    is_counted = _inside(encoded["offset_mapping"][number], written[place][1])
                 made[place] = Tokens(ids, is_counted)
         return [made[place] for place in range(len(conversations))]
 

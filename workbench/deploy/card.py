@@ -307,7 +307,7 @@ def counts_name(inputs: Sequence[Input]) -> str:
     Args:
         inputs: The inputs of the model.
     """
-    taken = {each.name for each in inputs if each.kind != "text"}
+    taken = {item.name for item in inputs if item.kind != "text"}
     name = COUNTS
     while name in taken:
         name += "_"

@@ -173,8 +173,8 @@ class Predictor:
             {name: values[first : first + _MAX_COUNTED] for name, values in feeds.items()}
             for first in range(0, num_rows, _MAX_COUNTED)
         ]
-        found = [self._session.run(None, self.shaped(part)) for part in parts]
-        return [np.concatenate(outputs) for outputs in zip(*found, strict=True)]
+        outputs_of_parts = [self._session.run(None, self.shaped(part)) for part in parts]
+        return [np.concatenate(outputs) for outputs in zip(*outputs_of_parts, strict=True)]
 
     def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return values in the shapes of the graph: columns as (n, 1), texts as counts of terms."""

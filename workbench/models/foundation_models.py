@@ -71,23 +71,23 @@ def find_weights(
             next_step="Pass the folder with the weights of TabICL or TabPFN.",
         )
     part = _PARTS[task]
-    found = [
+    weights = [
         path
         for path in sorted(place.iterdir())
         if path.suffix == ".ckpt" and part in path.name.lower() and _package_in(path) is not None
     ]
-    if not found:
+    if not weights:
         raise ArgumentError(
             f"{place} has no weights for a {task}",
             field=_FIELD,
             allowed=[f"{package}-{part}*.ckpt" for package in _PACKAGES],
             next_step="Download them from the publisher, under the name that they have there.",
         )
-    path = found[-1]  # the newest version
+    path = weights[-1]  # the newest version
     package = _package_in(path)
     assert package is not None
     check_installed(package)
-    licenses = sorted({each for pattern in _LICENSES for each in place.glob(pattern)})
+    licenses = sorted({path for pattern in _LICENSES for path in place.glob(pattern)})
     return FoundationWeights(path, package, licenses[0] if licenses else None)
 
 

@@ -69,7 +69,9 @@ class _Several:
             booster.load(of_one, num_rounds)
 
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
-        return np.concatenate([each.scores(rows, num_rounds) for each in self._boosters], axis=1)
+        return np.concatenate(
+            [booster.scores(rows, num_rounds) for booster in self._boosters], axis=1
+        )
 
     def trees(self, num_rounds: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
         trees, starts = [], []

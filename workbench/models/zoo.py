@@ -795,7 +795,7 @@ class TabularMLPConfiguration(FittedConfiguration):
     def for_all_rows(self, models: Sequence[nn.Module]) -> FittedConfiguration:
         """Return it with the passes that folds needed; see FittedConfiguration.for_all_rows."""
         passes: list[Any] = [model.epochs for model in models]
-        mean = math.fsum(float(each) for each in passes) / len(passes)
+        mean = math.fsum(float(number) for number in passes) / len(passes)
         return self.model_copy(update={"num_passes": MORE_ROUNDS * mean})
 
 

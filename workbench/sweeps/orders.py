@@ -284,4 +284,4 @@ class Turns:
 
 
 def _is_at_least(first: list[float], second: list[float]) -> bool:
-    return all(one >= other for one, other in zip(first, second, strict=True))
+    return all(mine >= theirs for mine, theirs in zip(first, second, strict=True))

@@ -389,11 +389,11 @@ class _Attempt:
         return variables
 
     def _note_new_attempt(self, has_files: bool, resumed: Mapping[str, Path | None]) -> None:
-        found = [path.name for path in resumed.values() if path is not None]
-        if self._task.turn is not None and (found or (has_files and not resumed)):
+        names = [path.name for path in resumed.values() if path is not None]
+        if self._task.turn is not None and (names or (has_files and not resumed)):
             return  # each turn starts the program again
-        if found:
-            message = f"the program continues from {', '.join(found)}"
+        if names:
+            message = f"the program continues from {', '.join(names)}"
         elif has_files and resumed:
             missing = " or ".join(resumed)
             message = f"the program starts from the beginning, because it has not saved {missing}"
@@ -433,13 +433,13 @@ def newest_file(folder: Path, pattern: str, layout: Layout | None = None) -> Pat
         pattern: A name, or a pattern such as `ckpt_*.pt`, relative to the folder.
         layout: What was there before the program wrote anything.
     """
-    found = [path for path in folder.glob(pattern) if _is_saved(path)]
+    paths = [path for path in folder.glob(pattern) if _is_saved(path)]
     if (folder / pattern).exists():  # a name with brackets is also a pattern
-        found = [folder / pattern]
+        paths = [folder / pattern]
     written = None if layout is None else set(layout.others_in(folder))
     if written is not None:
-        found = [path for path in found if not written.isdisjoint([path, *path.rglob("*")])]
-    return max(found, key=_age_of, default=None)
+        paths = [path for path in paths if not written.isdisjoint([path, *path.rglob("*")])]
+    return max(paths, key=_age_of, default=None)
 
 
 def _is_saved(path: Path) -> bool:

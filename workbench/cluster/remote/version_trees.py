@@ -251,8 +251,8 @@ def _copy_present(
 
 def _check_out(top: Path, wanted: str, target: Path, field: str) -> str:
     """Write the files of a commit into a folder, and return the hash of the commit."""
-    found = _git(top, "rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}", may_fail=True)
-    if found is None:
+    parsed = _git(top, "rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}", may_fail=True)
+    if parsed is None:
         listed = _git(top, "for-each-ref", "--format=%(refname:short)", "--count=12")
         known = [] if listed is None else listed.stdout.decode().split()
         raise ExperimentError(
@@ -260,7 +260,7 @@ def _check_out(top: Path, wanted: str, target: Path, field: str) -> str:
             field=field,
             allowed=known or "a branch, a tag or a commit",
         )
-    commit = found.stdout.decode().strip()
+    commit = parsed.stdout.decode().strip()
     with tempfile.TemporaryDirectory(prefix="workbench-index-") as name:
         index = {"GIT_INDEX_FILE": str(Path(name, "index"))}
         _git(top, "read-tree", commit, variables=index, field=field)

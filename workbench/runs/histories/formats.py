@@ -46,21 +46,21 @@ def read_old_runs(
         raise ArgumentError(f"{place} does not exist", field="place", allowed=_ALLOWED)
     if tool is not None and tool not in FORMATS:
         raise ArgumentError(f"{tool!r} is not a format", field="format", allowed=FORMATS)
-    found = recognize(place)
+    tools = recognize(place)
     if tool is None:
-        if not found:
+        if not tools:
             raise ArgumentError(
                 f"{place} is not recognized",
                 field="place",
                 allowed=_ALLOWED,
                 next_step=f"If you know what it is, add --format: {', '.join(FORMATS)}.",
             )
-        tool = found[0]
-    elif tool not in found:
+        tool = tools[0]
+    elif tool not in tools:
         raise ArgumentError(
             f"{place} has no runs of {tool}",
             field="format",
-            allowed=found or FORMATS,
+            allowed=tools or FORMATS,
         )
     if tool == "csv":
         return tables.read_tables(place, mapping, metric)
@@ -75,9 +75,9 @@ def recognize(place: Path) -> list[str]:
     """
     if place.is_file():
         return _tools_of_file(place)
-    found = [tool for path in _databases(place) for tool in _tools_of_file(path)]
-    found += [tool for tool, has_runs in _IN_FOLDERS.items() if has_runs(place)]
-    return list(dict.fromkeys(found))
+    tools = [tool for path in _databases(place) for tool in _tools_of_file(path)]
+    tools += [tool for tool, has_runs in _IN_FOLDERS.items() if has_runs(place)]
+    return list(dict.fromkeys(tools))
 
 
 def _tools_of_file(path: Path) -> list[str]:

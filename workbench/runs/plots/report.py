@@ -212,10 +212,10 @@ def _with_contents(body: str) -> str:
     """Return the body with a list of its sections below its header, each with an address."""
     titles: dict[str, str] = {}
 
-    def named(found: re.Match[str]) -> str:
-        place = found["id"] or f"part-{len(titles) + 1}"
-        titles[place] = found["title"]
-        return f'<h2 id="{place}">{found["title"]}</h2>'
+    def named(heading: re.Match[str]) -> str:
+        place = heading["id"] or f"part-{len(titles) + 1}"
+        titles[place] = heading["title"]
+        return f'<h2 id="{place}">{heading["title"]}</h2>'
 
     named_body = _HEADING.sub(named, body)
     entries = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in titles.items())

@@ -458,9 +458,12 @@ class _Drawing:
         other = self.axes.get(axis.layout.get("scaleanchor") or "")
         if other is None:
             return
-        scales = [abs(one.end - one.begin) / abs(one.high - one.low) for one in (axis, other)]
-        for one, scale in zip((axis, other), scales, strict=True):
-            one.end = one.begin + (one.end - one.begin) * min(scales) / scale
+        scales = [
+            abs(scaled.end - scaled.begin) / abs(scaled.high - scaled.low)
+            for scaled in (axis, other)
+        ]
+        for scaled, scale in zip((axis, other), scales, strict=True):
+            scaled.end = scaled.begin + (scaled.end - scaled.begin) * min(scales) / scale
 
     def _partner(self, axis: _Axis) -> _Axis:
         """Return the axis at whose beginning another is drawn."""
