@@ -26,7 +26,9 @@ from workbench.experiment import Component, Experiment, Objective
 from workbench.experiment.training_section import LowRankAdapter
 from workbench.foundation.events import Event, TrialReported
 from workbench.training import assembly, checkpoint
+from workbench.training.attempt_events import AttemptEvents
 from workbench.training.loading import load_trial_data
+from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_language_model, write_weights
 from workbench.training.trial import run_trial
@@ -149,6 +151,18 @@ def test_a_training_follows_a_plain_loop(way, folder, tmp_path):
     stored = checkpoint.read(tmp_path / "checkpoints" / "last.pt")["strategy"]["model"]
     for name, value in model.state_dict().items():
         torch.testing.assert_close(stored[f"inner.{name}"], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_samples_are_conversations_and_not_rows(packing, folder):
+    written = experiment(folder, data={"packing": packing})
+    datasets = load_trial_data("run", written, SEED)
+    task = TrialTask("run", 0, 0, written.model_dump_json())
+    events = AttemptEvents(task, lambda event: False, Worker(), started_s=0.0)
+    plan = assembly.trial_settings(task, torch.device("cpu"), datasets).plan
+    planned = events.planned(plan, datasets, {})
+    assert planned.num_validation == 8
+    assert (len(datasets.validation) < 8) is packing
 
 
 def test_a_model_that_cannot_be_packed_is_trained_in_single_rows_only(tmp_path):

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.cluster.remote.code_dependencies import modules_of
 from workbench.experiment import Experiment, Training
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError, MissingDependencyError
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.optimizers import (
@@ -177,6 +178,61 @@ def test_models_of_the_zoo_are_trained_with_muon(model: str, tmp_path: Path) -> 
     assert len(saved) > 1
     moved = {name: not torch.equal(saved[0][name], saved[-1][name]) for name in saved[0]}
     assert all(moved[name] for name in moved if name.endswith(("weight", "bias")))
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_value"), [("adamw_8bit", 2), ("Lion_8bit", 1), ("ademamix_8bit", 3)]
+)
+def test_optimizers_of_bitsandbytes_have_small_states_and_continue(
+    name: str, bytes_per_value: int
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    torch.manual_seed(0)
+    training, inputs = Training(optimizer=name, weight_decay=0.1), torch.randn(8, 64)
+
+    def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        net(inputs).square().mean().backward()
+        optimizer.step()
+
+    def state_bytes(optimizer: torch.optim.Optimizer, item: torch.Tensor) -> int:
+        values = optimizer.state[item]
+        return sum(value.nbytes for key, value in values.items() if key.startswith("state"))
+
+    model, other = nn.Linear(64, 128), nn.Linear(64, 128)
+    optimizer = optimizer_factory(training, 0.01)(model.parameters())
+    before = model(inputs).square().mean().item()
+    for _ in range(5):
+        step(model, optimizer)
+    assert model(inputs).square().mean().item() < before
+    other.load_state_dict(model.state_dict())
+    resumed = optimizer_factory(training, 0.01)(other.parameters())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    step(model, optimizer)
+    step(other, resumed)
+    assert torch.equal(model.weight, other.weight)
+    assert state_bytes(optimizer, model.weight) == bytes_per_value * model.weight.numel()
+    with FakeTensorMode():
+        fake = nn.Linear(64, 128)
+        pretended = optimizer_factory(training, 0.01)(fake.parameters())
+        fake(torch.randn(8, 64)).square().mean().backward()
+        pretended.step()
+    for item, its_fake in ((model.weight, fake.weight), (model.bias, fake.bias)):
+        assert state_bytes(pretended, its_fake) == state_bytes(optimizer, item)
+
+
+def test_optimizers_of_bitsandbytes_are_refused_where_they_do_not_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training(optimizer="paged_adamw_8bit")
+    check(experiment(optimizer="paged_adamw_8bit"), on_this_machine=False)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "bitsandbytes", None)
+        with pytest.raises(MissingDependencyError, match="pip install bitsandbytes"):
+            optimizer_factory(training, 0.01)
+    pytest.importorskip("bitsandbytes")
+    with pytest.raises(ExperimentError, match="Use adamw_8bit, or an NVIDIA GPU"):
+        optimizer_factory(training, 0.01)(nn.Linear(1, 1).parameters())
 
 
 def test_options_reach_the_optimizer() -> None:

@@ -521,6 +521,11 @@ class ConversationSplit:
         return len(self.row_firsts) - 1
 
     @property
+    def num_samples(self) -> int:
+        """The conversations of all rows. A packed row has several."""
+        return len(self.firsts) - 1
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of all rows that are predicted, without padding and the first of each document."""
         return len(self.tokens) - (len(self.firsts) - 1)
@@ -567,6 +572,11 @@ class ConversationSplit:
 
 class PreferenceSplit(ConversationSplit):
     """Rows of two answers to the same prompt: first the chosen one, then the rejected one."""
+
+    @property
+    def num_samples(self) -> int:
+        """The pairs."""
+        return len(self)
 
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return inputs and targets of pairs, int64 of shape (pairs, 2, length).

@@ -48,6 +48,17 @@ OWN_MODELS_ONLY = {
     "sparseadam": "it requires sparse gradients, and the models of the zoo have dense ones",
 }
 """Optimizers that can only train some custom models, in lower case, with the reason."""
+BITSANDBYTES = {
+    "adam_8bit": "Adam8bit",
+    "adamw_8bit": "AdamW8bit",
+    "ademamix_8bit": "AdEMAMix8bit",
+    "lion_8bit": "Lion8bit",
+    "paged_adamw": "PagedAdamW",
+    "paged_adamw_8bit": "PagedAdamW8bit",
+    "paged_ademamix_8bit": "PagedAdEMAMix8bit",
+    "paged_lion_8bit": "PagedLion8bit",
+}
+"""Optimizers of bitsandbytes, whose state takes less GPU memory, with their classes."""
 PLATEAU = "plateau"
 SCHEDULES = ("constant", "cosine", "linear", "one_cycle", "wsd", PLATEAU)
 
@@ -333,8 +344,9 @@ class Training(Section):
         default="adamw",
         min_length=1,
         description=(
-            "sgd, adamw, the name of a class in torch.optim, or package.module:Class. With muon,"
-            " AdamW updates the parameters that are no hidden matrices."
+            "sgd, adamw, the name of a class in torch.optim, adamw_8bit or another one of"
+            " bitsandbytes, or package.module:Class. With muon, AdamW updates the parameters that"
+            " are no hidden matrices."
         ),
     )
     momentum: float = Field(

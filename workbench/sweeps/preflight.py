@@ -30,7 +30,7 @@ from workbench.experiment.plan import Hardware
 from workbench.experiment.searched_fields import data_option_of, is_setting
 from workbench.experiment.space import Domain
 from workbench.experiment.train_function import check_train_function
-from workbench.experiment.training_section import is_own_schedule, why_unusable
+from workbench.experiment.training_section import BITSANDBYTES, is_own_schedule, why_unusable
 from workbench.experiment.trainings import is_private, uses_adapter, weights_of
 from workbench.foundation.errors import (
     ExperimentError,
@@ -338,8 +338,8 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
     if ":" in optimizer:
         _check_reference(Component(name=optimizer), field)
         return
-    if not _torch_optimizers():
-        return  # without torch: the machine that trains checks it again
+    if optimizer.lower() in BITSANDBYTES or not _torch_optimizers():
+        return  # the machine that trains has the packages, and checks it
     if optimizer.lower() not in _torch_optimizers():
         raise unknown(field, f"unknown optimizer {optimizer!r}", optimizers())
     reason = why_unusable(optimizer, has_own_model=experiment.model.is_reference)
@@ -353,9 +353,10 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
 
 def optimizers() -> list[str]:
     """Return the names of the optimizers that can train any model."""
-    return sorted(
+    of_torch = [
         name for name in _torch_optimizers() if why_unusable(name, has_own_model=False) is None
-    )
+    ]
+    return sorted([*of_torch, *(BITSANDBYTES if find_source("bitsandbytes") is not None else ())])
 
 
 @functools.cache

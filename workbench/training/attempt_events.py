@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from workbench.data import Datasets
+from workbench.data import Datasets, Split
 from workbench.experiment.plan import Plan
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.models.adapters import declared_goals
@@ -69,8 +69,8 @@ class AttemptEvents:
             attempt=self._task.attempt,
             plan=plan.to_json(),
             goals=declared_goals(metrics),
-            num_validation=len(datasets.validation),
-            num_test=0 if datasets.test is None else len(datasets.test),
+            num_validation=_num_samples(datasets.validation),
+            num_test=0 if datasets.test is None else _num_samples(datasets.test),
             rates=rates_of(self._task.experiment, datasets, metrics),
             **more,
         )
@@ -108,3 +108,8 @@ class AttemptEvents:
         return CheckpointSaved(
             trial=task.trial, attempt=task.attempt, step=step, path=path, best=best
         )
+
+
+def _num_samples(split: Split) -> int:
+    """Return the number of samples of a split. A packed row has several conversations."""
+    return getattr(split, "num_samples", len(split))

@@ -22,11 +22,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._guards import detect_fake_mode
 from torch.optim import Optimizer
 
 from workbench.experiment import Experiment, Training
-from workbench.experiment.training_section import UNUSABLE_OPTIMIZERS, ParameterGroup
-from workbench.foundation.errors import ExperimentError, UnknownNameError
+from workbench.experiment.training_section import (
+    BITSANDBYTES,
+    UNUSABLE_OPTIMIZERS,
+    ParameterGroup,
+)
+from workbench.foundation.errors import (
+    ExperimentError,
+    MissingDependencyError,
+    UnknownNameError,
+    first_line_of,
+)
 from workbench.foundation.registry import load_object
 from workbench.models.configurations import configure
 from workbench.training.planning.settings import TrialSettings
@@ -211,29 +221,19 @@ def optimizer_factory(
             field="training.weight_decay",
             next_step="Remove it.",
         )
-    for name, value in training.optimizer_options.items():
-        if name in arguments:
-            raise ExperimentError(
-                "this option has its own setting, which may be searched",
-                field=f"training.optimizer_options.{name}",
-                next_step=f"Set training.{name} instead.",
-            )
-        if name not in known and not takes_more:
-            raise ExperimentError(
-                f"{kind.__name__} has no such argument",
-                field=f"training.optimizer_options.{name}",
-                allowed=known,
-            )
-        arguments[name] = tuple(value) if isinstance(value, list) else value
+    arguments |= _checked_options(training, kind, arguments, None if takes_more else known)
     # These options choose an implementation, or exclude the fused one.
     may_fuse = "fused" in known and not {"foreach", "differentiable", "fused"} & arguments.keys()
 
     def make(parameters: Iterable[Any]) -> Optimizer:
         parameters = list(parameters)
         groups = [item["params"] if isinstance(item, dict) else [item] for item in parameters]
-        if may_fuse and (
-            kind in _FUSED_ON_SHARDS or not any(is_cut(item) for group in groups for item in group)
-        ):
+        given = [item for group in groups for item in group]
+        if is_of_bitsandbytes(training):
+            if detect_fake_mode() is not None:
+                return _StateOfBitsandbytes(parameters, training.optimizer.lower())
+            _check_bitsandbytes(training.optimizer, given)
+        if may_fuse and (kind in _FUSED_ON_SHARDS or not any(is_cut(item) for item in given)):
             arguments["fused"] = True
         try:
             return kind(parameters, **arguments)
@@ -244,6 +244,32 @@ def optimizer_factory(
             ) from error
 
     return make
+
+
+def _checked_options(
+    training: Training, kind: Any, arguments: Mapping[str, Any], known: list[str] | None
+) -> dict[str, Any]:
+    """Return the options of an optimizer.
+
+    Raises:
+        ExperimentError: If it has no such option, or the option has its own setting.
+    """
+    options: dict[str, Any] = {}
+    for name, value in training.optimizer_options.items():
+        if name in arguments:
+            raise ExperimentError(
+                "this option has its own setting, which may be searched",
+                field=f"training.optimizer_options.{name}",
+                next_step=f"Set training.{name} instead.",
+            )
+        if known is not None and name not in known:
+            raise ExperimentError(
+                f"{kind.__name__} has no such argument",
+                field=f"training.optimizer_options.{name}",
+                allowed=known,
+            )
+        options[name] = tuple(value) if isinstance(value, list) else value
+    return options
 
 
 def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
@@ -327,11 +353,10 @@ def groups_of(experiment: Experiment, settings: TrialSettings) -> dict[str, Para
             field="model.base_width",
             next_step="Remove base_width, or what it cannot be combined with.",
         )
-    usual = 0.01 if training.optimizer.lower() == "adamw" else 0.0
-    decay = training.optimizer_options.get("weight_decay", usual)
-    assert isinstance(decay, int | float)
     # AdamW decays by the rate times the decay, which must not fall with the rate.
-    is_decoupled = training.optimizer.lower() == "adamw"
+    is_decoupled = "adamw" in training.optimizer.lower()
+    decay = training.optimizer_options.get("weight_decay", 0.01 if is_decoupled else 0.0)
+    assert isinstance(decay, int | float)
     return {
         pattern: ParameterGroup(
             lr_factor=factor, weight_decay=decay / factor if is_decoupled else None
@@ -414,6 +439,8 @@ def _class_of(name: str, field: str) -> Any:
         UnknownNameError: If torch has no such optimizer.
         ExperimentError: If a reference is not an optimizer.
     """
+    if name.lower() in BITSANDBYTES:
+        return _class_of_bitsandbytes(name.lower(), field)
     if ":" not in name:
         by_name = {known.lower(): known for known in optimizer_names()}
         if name.lower() not in by_name:
@@ -429,6 +456,77 @@ def _class_of(name: str, field: str) -> Any:
             allowed="a subclass of torch.optim.Optimizer",
         )
     return kind
+
+
+def is_of_bitsandbytes(training: Training) -> bool:
+    """Return whether the optimizer is one of bitsandbytes."""
+    return training.optimizer.lower() in BITSANDBYTES
+
+
+class _StateOfBitsandbytes(Optimizer):
+    """Has the state of an optimizer of bitsandbytes, to estimate memory with fake tensors.
+
+    Its kernels read values, which fake tensors do not have.
+    """
+
+    _LEAST_IN_8_BITS = 4096
+    """Smaller parameters have moments in single precision."""
+
+    def __init__(self, params: Iterable[Any], name: str) -> None:
+        super().__init__(params, {"lr": 0.0})
+        moments = {"lion": 1, "ademamix": 3}
+        self._num = next((num for kind, num in moments.items() if kind in name), 2)
+        self._is_short = "8bit" in name
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make the moments of each parameter that has a gradient."""
+        for item in (item for group in self.param_groups for item in group["params"]):
+            if item.grad is not None and not self.state[item]:
+                is_short = self._is_short and item.numel() >= self._LEAST_IN_8_BITS
+                dtype = torch.uint8 if is_short else torch.float32
+                self.state[item] = {
+                    f"state{number}": torch.zeros_like(item, dtype=dtype)
+                    for number in range(self._num)
+                }
+
+
+def _class_of_bitsandbytes(name: str, field: str) -> Any:
+    try:
+        from bitsandbytes import optim  # pyright: ignore[reportMissingImports]
+    except Exception as error:  # it also fails on machines that it does not support
+        raise MissingDependencyError(
+            f"{name} needs bitsandbytes: {first_line_of(error)}",
+            field=field,
+            next_step="Install it: pip install bitsandbytes. Or use adamw.",
+        ) from error
+    return getattr(optim, BITSANDBYTES[name])
+
+
+def _check_bitsandbytes(name: str, parameters: list[nn.Parameter]) -> None:
+    """Check that an optimizer of bitsandbytes can update parameters where they are.
+
+    Raises:
+        ExperimentError: If it cannot.
+    """
+    import bitsandbytes  # pyright: ignore[reportMissingImports]
+
+    devices = {item.device.type for item in parameters}
+    other = f"Use {name.removeprefix('paged_')}, or an NVIDIA GPU."
+    problem, next_step = None, "Use adamw."
+    if "paged" in name.lower() and devices - {"cuda"}:
+        problem, next_step = "paged optimizers keep their state in the memory of NVIDIA GPUs", other
+    elif unsupported := devices - set(bitsandbytes.supported_torch_devices):
+        problem = f"bitsandbytes does not support {', '.join(sorted(unsupported))}"
+    elif any(is_cut(item) for item in parameters):
+        problem = "bitsandbytes cannot update parameters that are cut into shards"
+        next_step = "Use the strategy ddp, or adamw."
+    if problem is not None:
+        raise ExperimentError(
+            f"{name} cannot be used here: {problem}",
+            field="training.optimizer",
+            next_step=next_step,
+        )
 
 
 def _settings_of(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:

@@ -47,7 +47,13 @@ from workbench.training.federated.clients import clients_of
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
 from workbench.training.loss_and_metrics import learned_pairing, loss_of, pairing_of
-from workbench.training.optimizers import grouped, groups_of, optimizer_factory, uses_muon
+from workbench.training.optimizers import (
+    grouped,
+    groups_of,
+    is_of_bitsandbytes,
+    optimizer_factory,
+    uses_muon,
+)
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.strategies.client_steps import ClientSteps
 from workbench.training.strategies.strategy import Worker
@@ -139,7 +145,9 @@ def _check(experiment: Experiment) -> None:
         "training.gradient_hook is code that the devices do not have": (
             training.gradient_hook is not None
         ),
-        "training.optimizer is in a package that the devices lack": ":" in training.optimizer,
+        "training.optimizer is in a package that the devices lack": (
+            ":" in training.optimizer or is_of_bitsandbytes(training)
+        ),
         "training.optimizer: muon has no class of torch for a whole model": uses_muon(training),
         "training.schedule depends on values that are measured during the training": (
             training.schedule == PLATEAU or is_own_schedule(training.schedule)

@@ -43,6 +43,9 @@ _LONGER_S = 2.0
 """For how long the first trial of a program is followed after its first report."""
 _MARGIN_S = 15.0
 """How many seconds after the time limit the child process is killed."""
+_MOST_TIMES = 3.0
+"""By how much the time limit may be exceeded while other processes have the processor."""
+_SOON_S = 0.05
 _SPENT_PART = 1 / 3
 """After this part of the time limit, no further configuration is tried."""
 _USABLE_PART = 0.8
@@ -94,7 +97,8 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
 
     Args:
         experiment: The experiment, which has passed all other checks.
-        limit_s: Time limit in seconds.
+        limit_s: Time limit in seconds. Time in which the step waits for a processor that others
+            use does not count.
 
     Returns:
         The steps that were tried. It may remain unknown whether the last one can start.
@@ -106,13 +110,12 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     """
     question = {"limit_s": limit_s}
     purpose = "the first step of a trial could not be made"
+    timeout_s = _MOST_TIMES * limit_s + _MARGIN_S
     try:
-        answers = query(
-            __name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S
-        )
+        answers = query(__name__, experiment, question, purpose=purpose, timeout_s=timeout_s)
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
-        return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
+        return [FirstStep("out of time", which=which, params=params, elapsed_s=timeout_s)]
     names = ("unreported", "reported", "not_finite", "notes")
     steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in answers]
     _check_that_a_report_is_finite(experiment, [step for step in steps if step.outcome == "fine"])
@@ -157,10 +160,10 @@ class _ReportedError(BaseException):
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
     """Make the steps in this process, which should be a child process."""
-    began_s, limit_s = perf_counter(), question["limit_s"]
+    limit = _Limit(question["limit_s"])
     # The alarm interrupts Python code. If a library blocks, the parent kills this process later.
-    signal.signal(signal.SIGALRM, _raise_out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    signal.signal(signal.SIGALRM, limit.end)
+    signal.setitimer(signal.ITIMER_REAL, limit.limit_s)
     _limit_memory()
     tried: list[FirstStep] = []
     failed: list[FirstStepFailure] = []
@@ -171,7 +174,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
         for which, params in configurations_to_try(experiment):
             started_s = perf_counter()
             num_tried = len(tried) + len(failed)
-            if num_tried and started_s - began_s > _SPENT_PART * limit_s:
+            if num_tried and limit.spent_s > _SPENT_PART * limit.limit_s:
                 break
             try:
                 findings = _try(_task(experiment, params, Path(name), trial=num_tried))
@@ -194,8 +197,33 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
     return [asdict(step) for step in tried]
 
 
-def _raise_out_of_time(*_: Any) -> None:
-    raise _OutOfTimeError
+class _Limit:
+    """A time limit that does not count the time in which this process waits for a processor."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._began_s, self._waited_s = perf_counter(), _waited_s()
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that count."""
+        return perf_counter() - self._began_s - (_waited_s() - self._waited_s)
+
+    def end(self, *_: Any) -> None:
+        """End the current step if the limit has passed, or else set the alarm again."""
+        left_s = self.limit_s - self.spent_s
+        is_last = perf_counter() - self._began_s > _MOST_TIMES * self.limit_s
+        if is_last or left_s <= _SOON_S:
+            raise _OutOfTimeError
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+
+
+def _waited_s() -> float:
+    """Return for how long this process has waited for a processor. 0 if the system does not say."""
+    try:
+        return float(Path("/proc/self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _limit_memory() -> None:
