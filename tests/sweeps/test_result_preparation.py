@@ -40,20 +40,24 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]
     return modules
 
 
-@pytest.mark.parametrize(("time_s", "due_s"), [(60.0, 10.0), (20.0, 4.0)])
+@pytest.mark.parametrize(
+    ("time_s", "has_result", "due_s"),
+    [(60.0, True, 10.0), (20.0, True, 4.0), (60.0, False, 30.0), (20.0, False, 10.0)],
+)
 def test_modules_are_loaded_once_when_they_are_due_by_the_thread_that_proposes(
     now_s: list[float],
     loaded: list[tuple[str, threading.Thread]],
     time_s: float,
+    has_result: bool,
     due_s: float,
 ) -> None:
     preparation = Preparation(experiment(time_s, HELD_OUT))
     now_s.append(100.0 + due_s - 0.1)
-    preparation.tick()
+    preparation.tick(has_result=has_result)
     assert not loaded
     now_s.append(100.0 + due_s)
     for _ in range(3):
-        preparation.tick()
+        preparation.tick(has_result=has_result)
     names, threads = zip(*loaded, strict=True)
     assert names == ("workbench.runs.automl.conclusion", *NEEDED)
     assert set(threads) == {threading.current_thread()}
@@ -65,5 +69,5 @@ def test_nothing_is_loaded_for_a_run_without_a_choice_or_a_limit_on_time(
 ) -> None:
     preparation = Preparation(given)
     now_s.append(1e6)
-    preparation.tick()
+    preparation.tick(has_result=True)
     assert not loaded

@@ -31,6 +31,8 @@ _CONCLUDED_BY = {
 }
 # When the modules for the end are loaded: after at most so many seconds, or this part of the time.
 _LOADED_AFTER = (10.0, 0.2)
+# Without a complete trial, this part of the time.
+_LATEST_PART = 0.5
 
 
 class Preparation:
@@ -47,14 +49,20 @@ class Preparation:
             experiment: What the run does.
         """
         self._named = _concluded_by(experiment)
-        longest_s, part = _LOADED_AFTER
-        self._due_s = math.inf
+        self._due_s = self._latest_s = math.inf
         if experiment.budget.time is not None:
+            longest_s, part = _LOADED_AFTER
             self._due_s = time.monotonic() + min(longest_s, part * experiment.budget.time)
+            self._latest_s = time.monotonic() + _LATEST_PART * experiment.budget.time
 
-    def tick(self) -> None:
-        """Load it once when it is due."""
-        if self._named is None or time.monotonic() < self._due_s:
+    def tick(self, *, has_result: bool) -> None:
+        """Load it once when it is due. A first trial on a single processor should not wait for it.
+
+        Args:
+            has_result: Whether a trial is complete.
+        """
+        due_s = self._due_s if has_result else self._latest_s
+        if self._named is None or time.monotonic() < due_s:
             return
         named, self._named = self._named, None
         _load(named)

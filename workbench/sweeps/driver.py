@@ -351,7 +351,7 @@ class Driver:
             self._loggers.tick()
             self._data_notes.tick()
             if self._preparation is not None:
-                self._preparation.tick()
+                self._preparation.tick(has_result=self.history.best() is not None)
             self._end_at_limits()
         except Exception as error:
             self._fatal = error
