@@ -180,6 +180,11 @@ def test_how_programs_end(tmp_path: Path) -> None:
             ("failed", "error", "an array or another object"),
         ),
         (
+            ["loss=0.9", "loss: <0.001"],
+            ("failed", "error", "the last loss that the program wrote is <0.001"),
+        ),
+        (["loss=0.9", "loss: $0.5"], ("complete", None, "")),
+        (
             ["loss=0.9", '{"loss": true}'],
             ("failed", "error", "the program wrote is True, which is not"),
         ),

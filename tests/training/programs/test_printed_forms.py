@@ -75,3 +75,39 @@ def test_names_in_words_and_in_tuples() -> None:
         "val_loss": 0.75,
     }
     assert read_line(b"loss = 0.25f0 rmse = 1.5f-3") == {"loss": 0.25, "rmse": 0.0015}
+
+
+@pytest.mark.parametrize("sign", ["$", "\u20ac", "\u00a3", "~", "\u2248 "])
+@given(value=losses)
+def test_a_currency_or_a_rounded_value_is_a_number(sign: str, value: float) -> None:
+    assert read_line(f"cost: 1.5 loss: {sign}{value}".encode())["loss"] == value
+
+
+@given(value=losses.filter(bool))
+def test_a_minus_of_a_typographer_is_a_minus(value: float) -> None:
+    assert read_line(f"loss: \u2212{value}".encode()) == {"loss": -value}
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["<0.001", "<= 1e-3", "\u22650.5", "n/a", "N/A", "-", "\u2014", "3/12", "0.5 / 0.6", "1,234"],
+)
+def test_what_is_no_number_is_a_word(word: str) -> None:
+    """The value before it must not be taken for the last one."""
+    values = read_line(f"epoch: 2, loss: {word}".encode(), ["loss"])
+    assert (dict(values), values.words) == ({"epoch": 2.0}, {"loss": word})
+
+
+@given(step=st.integers(10, 10**6), value=losses)
+def test_a_step_between_a_name_and_its_value(step: int, value: float) -> None:
+    line = f"Validation loss {step}:  {value:.4f}"
+    assert read_line(line.encode()) == {"step": step, "Validation_loss": value}
+    line = f"train loss {step}: {value:.4f}, val loss {step}: 0.25"
+    assert read_line(line.encode()) == {"step": step, "train_loss": value, "val_loss": 0.25}
+    line = f"Train loss {step} {value:.4f} Grad Norm 0.8"
+    assert read_line(line.encode()) == {"step": step, "Train_loss": value}
+
+
+def test_numbers_that_say_which_value_it_is_are_no_steps() -> None:
+    assert "step" not in read_line(b"loss 1: 0.5 loss 2: 0.6")
+    assert "step" not in read_line(b"acc 5: 0.9")

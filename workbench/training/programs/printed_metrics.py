@@ -72,6 +72,7 @@ _PAIR = re.compile(
     rf"(?P<number>{WRITTEN})(?P<unit>{UNIT})?{NOT_INSIDE}",
     re.IGNORECASE,
 )
+_OTHER_PART = re.compile(r"\s?/\s?\d")
 _COMPARED = re.compile(r"\s*%?\s+(?:lower|higher|better|worse|less|more|above|below)\b")
 _POSITION = re.compile(r"\s*\[\s*\d+\s*/")
 _NOTED = re.compile(
@@ -664,11 +665,16 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
             continue
         if name == bare and _OF_BEST.search(text, 0, match.start()):
             name = f"best_{name}"
-        value = number_of(match["number"], is_count=is_count(bare))
+        value = None if _is_fraction(match) else number_of(match["number"], is_count=is_count(bare))
         if value is not None:
             value = in_base_unit(value, match["unit"] or "", name)
         spaced = " ".join((name.removesuffix(bare).rstrip("_"), bare)).strip()
         yield _Pair(match.start("name"), match.end(), name, spaced, match["number"], value)
+
+
+def _is_fraction(pair: re.Match[str]) -> bool:
+    """Return whether a metric has two numbers, as in `loss: 3/12`, which may mean anything."""
+    return is_metric(pair["name"]) and _OTHER_PART.match(pair.string, pair.end()) is not None
 
 
 def _with_tag(name: str, tag: str | None) -> str:
@@ -867,7 +873,7 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
     """Return the metrics that have something other than a number, each with its word."""
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
-    text = _PAIR.sub(lambda match: match[0] if number_of(match["number"]) is None else "|", text)
+    text = _PAIR.sub(_if_unread, text)
     words: list[tuple[str, str]] = []
     for match in _word_pattern(metrics).finditer(text):
         name = name_of(text, match.start("name"), match["name"])
@@ -880,11 +886,17 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
     return words
 
 
+def _if_unread(pair: re.Match[str]) -> str:
+    is_unread = number_of(pair["number"]) is None or _is_fraction(pair)
+    return pair[0] if is_unread else "|"
+
+
 @functools.lru_cache(maxsize=8)
 def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
     names = "|".join(re.escape(name).replace("_", "[_ ]") for name in sorted(metrics))
-    unread = (  # such as (0.5+0.1j), or 1,234
-        rf"[\[(]*(?:{WORD}(?!\w)|[-+]?(?:nan|inf|\.?\d)[^\s|;}}]*)"
+    unread = (  # such as (0.5+0.1j), 1,234 or <0.001
+        rf"[\[(]*(?:{WORD}(?!\w)|(?:[<>]=?|[\u2264\u2265])?\s?[-+]?(?:nan|inf|\.?\d)[^\s|;}}]*"
+        r"(?:\s/\s\d\S*)?)"
     )
     return re.compile(
         rf"(?<![\w./-])(['\"]?)(?P<name>{names})\1"

@@ -97,7 +97,8 @@ _FRACTION = re.compile(r"(-?\d+)\s*,\s*(\d+)")
 _MASKED = re.compile(r"\bmask=(?!False|\[False\])")
 _MAX_OPEN = 20
 WORD = (
-    r"(?:None|NULL|null|nil|NA(?:_(?:real|integer|character)_)?|N/A|<NA>|NaT|undefined|missing|masked|"
+    r"(?:None|NULL|null|nil|NA(?:_(?:real|integer|character)_)?|[nN]/[aA]|n\.a\.|<NA>|NaT|undefined|missing|"
+    r"masked|[-\u2013\u2014](?=\s*(?:$|[,;|)\]}]))|"
     rf"(?:np\.)?(?:True|False)_?|TRUE|FALSE|true|false|--(?=\s|$|[,;|)\]}}])|{NOT_READ})"
 )
 """The pattern of a word instead of a number."""
@@ -150,6 +151,15 @@ _TUPLES = re.compile(
     rf"\((?P<values>{NUMBER}(?:,\s*{NUMBER})+),?\)",
     re.IGNORECASE,
 )
+_WITH_CURRENCY = re.compile(r"(?<=[=:(\s])[$\u20ac\u00a3\u00a5~\u2248]\s?(?=[-+]?\.?\d)")
+"""A sign of a currency, or for a rounded value, in front of a number."""
+_MINUS = re.compile(r"\u2212(?=\.?\d)")
+_STEP_BEFORE_SIGN = re.compile(
+    rf"(?<![\w./-])(?P<name>(?:{_PART}[ _])?[^\W\d][\w./@-]*) (?P<place>\d+)"
+    rf"(?:\s*:\s+(?={NUMBER})|\s(?=[-+]?\d*\.\d))",
+    re.IGNORECASE,
+)
+"""A metric with the step where it was measured, such as `Validation loss 1000: 0.5`."""
 _AT_STEP = re.compile(
     rf"(?<![\w./-])(?P<name>(?:[^\W\d][\w./-]* )?[^\W\d][\w./@-]*) (?:@|at|after|in) "
     rf"(?P<place>(?:{'|'.join(COUNTED)})s?\s*\d+)\s*[:=]\s*(?={NUMBER})",
@@ -375,8 +385,10 @@ def with_pairs(text: str) -> str:
         'val_loss: 0.4'
         >>> with_pairs("loss (train/val): 0.5/0.6")
         ' | train_loss: 0.5 ; val_loss: 0.6 ; '
+        >>> with_pairs("Validation loss 1000: $0.5"), with_pairs("loss: \u22120.5")
+        ('step 1000 | Validation loss: 0.5', 'loss: -0.5')
     """
-    text = _AT_STEP.sub(_at_step, _with_plain_signs(text))
+    text = _with_steps(_AT_STEP.sub(_at_step, _with_plain_signs(text)))
     if "f" in text:
         text = _JULIA.sub(r"\1e\2", text)
     text = _with_present_values(text)
@@ -390,6 +402,29 @@ def with_pairs(text: str) -> str:
     if "alue" in text:
         text = _IN_WORDS.sub(r"\g<name>: ", text)
     return text
+
+
+def _with_steps(text: str) -> str:
+    """Return a line with the step before its metrics if it is between name and colon.
+
+    Several metrics may have the same one. Different numbers, as in `loss 1: 0.5 loss 2: 0.6`, say
+    which value each one is. Without a part of the data, a single digit does so as well: `acc 5`.
+    """
+    matches = [m for m in _STEP_BEFORE_SIGN.finditer(text) if is_metric(m["name"])]
+    names, places = {m["name"] for m in matches}, {m["place"] for m in matches}
+    if len(places) != 1 or len(names) != len(matches):
+        return text
+    (place,) = places
+    has_part = any(" " in name or "_" in name for name in names)
+    if not has_part and len(place) < _FEWEST_DIGITS:
+        return text
+    for match in reversed(matches):
+        text = f"{text[: match.start()]}{match['name']}: {text[match.end() :]}"
+    start = matches[0].start()
+    return f"{text[:start]}step {place} | {text[start:]}"
+
+
+_FEWEST_DIGITS = 2
 
 
 def _with_present_values(text: str) -> str:
@@ -407,7 +442,9 @@ def _with_plain_signs(text: str) -> str:
     """Return a line with bars instead of bullets, and colons instead of arrows between words."""
     is_ascii = text.isascii()
     if not is_ascii:
-        text = _BULLETS.sub(" | ", text)
+        text = _MINUS.sub("-", _BULLETS.sub(" | ", text))
+    if not is_ascii or "$" in text or "~" in text:
+        text = _WITH_CURRENCY.sub("", text)
     if ">" in text or not is_ascii:
         text = _ARROW.sub(": ", text)
     return text
