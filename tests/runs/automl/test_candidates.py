@@ -84,6 +84,24 @@ def test_first_configurations_take_turns_and_are_in_the_search_space(
             assert made.search.root[name].contains(value), (name, value)
 
 
+def test_deep_trees_of_catboost_come_first_if_there_are_many_samples(
+    learning: LearningData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, *LIBRARIES)
+    made = experiment(learning)
+    few, many = (
+        [
+            params["catboost_depth"]
+            for params in first_configurations(made, num_train)
+            if params["family"] == "catboost"
+        ]
+        for num_train in (1_000, 10_000)
+    )
+    assert few == sorted(few)
+    assert many == few[::-1]
+    assert few[0] < few[-1]
+
+
 def test_families_are_chosen_or_left_out_by_name(
     learning: LearningData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,10 @@ _SIZED: dict[Family, str] = {
 # The part of the time of a run that training one set of trees on all folds may take.
 _FIT_PART = 0.08
 _MIN_TREES, _MAX_TREES = 60, 1000
+# With fewer samples in a fold, shallow trees of CatBoost are tried before deep ones. On eight
+# tables of 3,000 to 13,000, deep ones lost 1.6 % less on average. On two of less than 2,000, they
+# lost 1.6 % more.
+_FEWEST_FOR_DEEP = 2_500
 # Shrinkage times trees: with less, boosting has not converged.
 _MIN_SHRINKAGE_SUM = 8.0
 _MIN_EPOCHS = 10
@@ -618,15 +622,18 @@ def experiment_for(
     )
 
 
-def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
+def first_configurations(experiment: Experiment, num_train: int = 0) -> list[dict[str, Any]]:
     """Return the configurations that are tried before the sampler proposes any.
 
     Args:
         experiment: As `experiment_for` returns it.
+        num_train: Number of samples to learn from in a fold. With many, deep trees come first.
     """
     families: Any = experiment.search.root["family"].values()
     listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
     for family, configurations in zip(families, listed, strict=True):
+        if family == "catboost" and num_train >= _FEWEST_FOR_DEEP:
+            configurations.reverse()
         if family == "foundation":
             (path,) = cast("Any", experiment.search.root[FOUNDATION_WEIGHTS]).values()
             configurations[0][FOUNDATION_WEIGHTS] = path

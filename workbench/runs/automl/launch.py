@@ -298,7 +298,8 @@ def create(
     earlier = _earlier_runs(opened, experiment, sha256)
     run = create_run(experiment, store=opened, launcher=launcher, address=address)
     write_objects(opened.artifacts_of(run.run_id), {sha256: payload})
-    for params in first_configurations(experiment):
+    num_train = len(learning.folds[0].train_targets)
+    for params in first_configurations(experiment, num_train):
         opened.command(run.run_id, "enqueue", {"params": params})
     for run_id in earlier:
         opened.command(run.run_id, "warm_start", {"run_id": run_id})
