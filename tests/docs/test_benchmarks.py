@@ -144,6 +144,26 @@ ROWS = [
         [("scores/t-test/accepted", ".1%"), ("scores/t-test/missed", ".1%")],
     ),
     (
+        "AutoML on tables",
+        "wage",
+        "automl_tables",
+        [
+            ("cells/wage, ours, 60 s/loss", ".2f"),
+            ("cells/wage, AutoGluon good, 60 s/loss", ".2f"),
+            ("cells/wage, CatBoost, 0 s/loss", ".2f"),
+        ],
+    ),
+    (
+        "AutoML on tables",
+        "restaurants",
+        "automl_tables",
+        [
+            ("cells/restaurants, ours, 60 s/loss", ".3f"),
+            ("cells/restaurants, AutoGluon good, 60 s/loss", ".3f"),
+            ("cells/restaurants, LightGBM, 0 s/loss", ".3f"),
+        ],
+    ),
+    (
         "Federated learning",
         "FedAvg, 5 local epochs",
         "federated_rounds",
