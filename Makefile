@@ -68,9 +68,9 @@ slow: env  ## Run the tests that the suite leaves out because of their time (an 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
-bridges: env .flower  ## Install the frameworks that have a bridge, peft, OpenVINO, Ray Serve, Flower and the libraries for tables, and test these.
+bridges: env .flower  ## Install the frameworks that have a bridge, peft, OpenVINO, ExecuTorch, Ray Serve, Flower and the libraries for tables, and test these.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--editable '.[development,bridges,foundation,lora,openvino,serve-on-ray,tables]'
+		--editable '.[development,bridges,executorch,foundation,lora,openvino,serve-on-ray,tables]'
 	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py
 	$(BIN)/python -m pytest -rs tests/models/test_library_trees.py tests/models/test_growth.py tests/models/test_foundation_models.py
 	$(BIN)/python -m pytest -rs -m "slow or not slow" tests/deploy/test_formats.py tests/deploy/serving/test_on_ray.py

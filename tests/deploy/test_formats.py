@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.deploy.trained import exported
 from workbench.deploy.formats import FORMATS, format_names
@@ -76,7 +77,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_format_of_another_package_is_offered_written_and_verified(
     tmp_path: Path, package: None
 ) -> None:
-    assert format_names()[:2] == ["onnx", "openvino"]
+    assert format_names()[:3] == ["onnx", "openvino", "executorch"]
     check_format("mine", has_weights=True)
     folder = tmp_path / "bundle"
     exported(folder, "mlp", "digits", format="mine", hidden_width=8)
@@ -126,7 +127,7 @@ def test_a_format_is_notified_where_there_is_no_program_of_torch(
 def test_an_unknown_format_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ArgumentError, match="'tflite' is not a format") as refused:
         check_format("tflite", has_weights=True)
-    assert refused.value.allowed == "onnx, openvino, flower"
+    assert refused.value.allowed == "onnx, openvino, executorch, flower"
 
 
 MODELS: list[tuple[str, Any, dict[str, Any]]] = [
@@ -165,6 +166,37 @@ def test_models_of_the_zoo_answer_the_same_in_openvino(
     found, wanted = compiled(predictor.shaped(given))[0], predictor.run(given)
     assert found.shape == wanted.shape
     assert (found.argmax(axis=-1) == wanted.argmax(axis=-1)).mean() > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["convnet", "transformer", "lstm"])
+def test_models_of_the_zoo_answer_the_same_in_executorch(tmp_path: Path, model: str) -> None:
+    runtime = pytest.importorskip("executorch.runtime")
+    data, values = next((data, values) for name, data, values in MODELS if name == model)
+    folder = tmp_path / "bundle"
+    _, _, card = exported(folder, model, data, format="executorch", **values)
+    assert "executorch.pte" in card.files
+    method = runtime.Runtime.get().load_program(folder / "executorch.pte").load_method("forward")
+    draws = np.random.default_rng(0)
+    predictor = Predictor.open(folder, threads=1)
+    for size in (1, 5, 64):
+        given = {
+            item.name: draws.integers(0, 5, (size, *item.shape)).astype(item.dtype)
+            for item in card.inputs
+        }
+        tensors = [torch.from_numpy(values) for values in predictor.shaped(given).values()]
+        np.testing.assert_allclose(
+            method.execute(tensors)[0].numpy(), predictor.run(given), rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.slow
+def test_what_executorch_cannot_lower_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="ExecuTorch takes models of torch whose inputs are arrays"):
+        exported(
+            tmp_path / "bundle", "boosted_trees", "breast_cancer", format="executorch", num_trees=3
+        )
+    assert not (tmp_path / "bundle/executorch.pte").exists()
 
 
 @pytest.mark.slow

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 ONNX = "onnx"
 FORMATS = Registry(
     "format",
-    {"openvino": "workbench.deploy.openvino_format:write"},
+    {
+        "openvino": "workbench.deploy.engine_formats:write_openvino",
+        "executorch": "workbench.deploy.engine_formats:write_executorch",
+    },
     group="workbench.export_formats",
 )
 """Each is a function `write(folder, program) -> Written`.

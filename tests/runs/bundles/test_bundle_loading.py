@@ -211,7 +211,8 @@ def test_what_cannot_be_exported_leaves_no_folder(tmp_path: Path) -> None:
     ):
         recorded.export(tmp_path / "best", format="onnx")
     with pytest.raises(
-        wb.WorkbenchError, match="'tflite' is not a format; allowed: onnx, openvino, flower"
+        wb.WorkbenchError,
+        match="'tflite' is not a format; allowed: onnx, openvino, executorch, flower",
     ):
         recorded.export(tmp_path / "best", format="tflite")
     assert not (tmp_path / "best").exists()
