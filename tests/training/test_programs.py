@@ -19,7 +19,7 @@ import pytest
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
-from workbench.training.program import newest_file
+from workbench.training.program import has_saved, newest_file
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -252,6 +252,13 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     assert "such as metrics: {pattern: 'loss (?P<loss>\\S+)'}" in (unread.message or "")
     silent = Trial("", tmp_path / "silent", command=["true"]).ended
     assert (silent.message or "").endswith("it wrote no metric at all. It printed nothing.")
+    rows = "import sys; f = sys.argv[1]; open(f + '/rows.csv', 'w').write('loss\\n1')"
+    rows += "; open(f + '/log.csv', 'w').write('epoch,acc\\n1,0.5'); open(f + '/m.pt', 'w')"
+    written = Trial("", tmp_path / "rows", command=["python", "-c", rows, "{folder}"]).ended
+    assert (
+        "no metric at all. In its folder, log.csv has epoch, acc; rows.csv has no numbers by name"
+        " in rows that say their step or epoch; 1 more are of other kinds"
+    ) in (written.message or "")
     write = "import sys; open(sys.argv[1] + '/log.csv', 'w').write('loss\\n1')"
     misnamed = Trial(
         "",
@@ -504,3 +511,39 @@ def test_a_table_without_steps_and_a_best_value_settle_nothing(tmp_path: Path) -
     trial = Trial("", tmp_path / "trial", command=["python", str(script), "{folder}"])
     assert trial.ended.values["loss"] == 0.5
     assert not any("which counts" in note for note in trial.notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "values"),
+    [("best", [0.5, 0.2, 0.4]), ({"mean_last": 2}, [0.5, 0.2, 0.4]), ("last", [0.4])],
+)
+def test_the_course_of_a_metric_that_only_a_file_has(
+    value: object, values: list[float], tmp_path: Path
+) -> None:
+    rows = "epoch,val_loss\\n1,0.5\\n2,0.2\\n3,0.4\\n"
+    code = f"import sys; open(sys.argv[1] + '/log.csv', 'w').write('{rows}'); print('done: 1')"
+    trial = Trial(
+        "",
+        tmp_path,
+        command=["python", "-c", code, "{folder}"],
+        objectives=[{"metric": "val_loss", "goal": "minimize", "value": value}],
+    )
+    reports = [report.values for report in trial.reports]
+    reported = [known["val_loss"] for known in reports if "val_loss" in known]
+    assert (trial.ended.state, reported) == ("complete", values), trial.ended.message
+
+
+@pytest.mark.parametrize(
+    ("written", "is_saved"),
+    [
+        ([("last.pt", 19.9)], True),  # saved before the report
+        ([("last.pt", 10.5), ("log.csv", 19.9)], False),  # saved after the report before it
+        ([("last.pt", 20.2)], True),  # saved after the report
+        ([("last.pt", 20.95)], False),  # perhaps not complete
+        ([], False),
+    ],
+)
+def test_a_turn_ends_when_its_last_step_is_saved(
+    written: list[tuple[str, float]], is_saved: bool
+) -> None:
+    assert has_saved(written, (10.0, 20.0), 21.0) == is_saved

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from workbench.experiment.command import (
     reads_earlier_files,
 )
 from workbench.experiment.goals import describe_other_metric, trained_metrics
-from workbench.experiment.trial_value import find_divergence
+from workbench.experiment.trial_value import find_divergence, mode_of
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.outside_text import storable_name
@@ -44,10 +44,8 @@ from workbench.training.mirror import Mirror, read_layout, take_over, write_layo
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
 from workbench.training.programs.documents import Values
 from workbench.training.programs.following import (
-    FinalValues,
     FollowedProgram,
     KeptOutput,
-    LoggedValues,
     MetricReaders,
     ProgramEnd,
 )
@@ -56,8 +54,14 @@ from workbench.training.programs.kept_scripts import Layout, kept_scripts, lay_o
 from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.printed_metrics import Source
 from workbench.training.programs.script_report import Attached, read_attached
-from workbench.training.programs.wandb_files import wandb_configuration
-from workbench.training.programs.written_metrics import is_rounded, is_same_number
+from workbench.training.programs.wandb_files import WandbFolder, wandb_configuration
+from workbench.training.programs.written_metrics import (
+    EventFolder,
+    FinalValues,
+    LoggedValues,
+    is_rounded,
+    is_same_number,
+)
 from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 
@@ -73,6 +77,10 @@ NOT_SERVED = (
 _SEEN_NAME = "kept-code-seen"
 SAVED_S = 0.3
 """For how long a file in the folder must not have changed to count as a complete checkpoint."""
+_GROWS = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|log|wandb)$|tfevents")
+"""Names of files that get another row in each step, and are no checkpoint."""
+SAVED_SHARE = 0.2
+"""The largest part of a step between its checkpoint and its report, if it is saved before."""
 NO_STEP = "the program writes no"
 """How a note about a step that is never written begins."""
 _CERTAINLY_WITHOUT = 2
@@ -172,7 +180,9 @@ class _Attempt:
         self._metric_readers = self._readers()
         self._final_values: FinalValues | None = None
         if task.rank == 0 and experiment.metric_source.kind in ("auto", "stdout"):
-            self._final_values = FinalValues(self._path)  # skips files of earlier attempts
+            # Files of earlier attempts are skipped.
+            tracked = EventFolder(self._path), WandbFolder(self._path)
+            self._final_values = FinalValues(self._path, tracked)
         self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
         self._ends_turn = False
@@ -246,6 +256,7 @@ class _Attempt:
         """
         if self._final_values is None:
             return
+        self._reports.unread = self._final_values.describe_unread
         logged, documents = self._final_values.read()
         for name in sorted(self._experiment.decisive_metrics):
             printed = self._reports.latest(name)
@@ -262,8 +273,19 @@ class _Attempt:
                     f"the program printed {name} {printed:g} at last, but its log files end with"
                     f" {value:g}, which counts",
                 )
+            step = self._reports.step or None
+            if printed is None and self._needs_course(name):
+                for earlier in log.course[:-1]:
+                    self._reports.take(Values({name: earlier}), step)
             if value != printed:
-                self._reports.take(Values({name: value}), self._reports.step or None)
+                self._reports.take(Values({name: value}), step)
+
+    def _needs_course(self, name: str) -> bool:
+        """Return whether the value of a trial does not only come from the last report."""
+        return any(
+            item.metric == name and mode_of(self._experiment, item) not in ("last", "returned")
+            for item in self._experiment.objectives
+        )
 
     def _note_unused_log(self, name: str, log: LoggedValues, printed: float | None) -> None:
         """Say why the last value of a log does not count, unless it is the printed one."""
@@ -297,16 +319,18 @@ class _Attempt:
     def _has_ended_turn(self) -> bool:
         """Return whether the turn is over and the checkpoint of its last step is complete.
 
-        Some programs save before they report, others afterwards. The next report shows that nothing
-        will be saved for this one any more.
+        Some programs save before they report, others afterwards. A file that was written shortly
+        before the report, compared with the time since the last one, is the checkpoint of its step.
+        The next report shows that nothing will be saved for this one any more.
         """
-        if self._reports.turn_unix_s is None:
+        reported_unix_s = self._reports.turn_unix_s
+        if reported_unix_s is None:
             return False
         if self._reports.is_past_turn:
             return True
-        saved_unix_s = [path.stat().st_mtime for path in self._path.rglob("*") if path.is_file()]
-        newest_unix_s = max(saved_unix_s, default=0.0)
-        return self._reports.turn_unix_s <= newest_unix_s < time.time() - SAVED_S
+        files = [path for path in self._path.rglob("*") if path.is_file()]
+        written = [(path.name, path.stat().st_mtime) for path in files]
+        return has_saved(written, (self._reports.before_turn_unix_s, reported_unix_s), time.time())
 
     def _refuse_shared_names(self) -> None:
         """Fail the trial if one metric is surely two different numbers."""
@@ -411,6 +435,32 @@ class _Attempt:
         )
 
 
+def has_saved(
+    written: Iterable[tuple[str, float]], reported_unix_s: tuple[float, float], unix_s: float
+) -> bool:
+    """Return whether a program has saved its checkpoint of the step that it reported at last.
+
+    Args:
+        written: The names of its files, and when each was written, as Unix time.
+        reported_unix_s: When it made the report before the last one, and the last one.
+        unix_s: The time now.
+
+    Example:
+        >>> has_saved([("last.pt", 19.9)], (10.0, 20.0), 20.1)
+        True
+        >>> has_saved([("last.pt", 10.5)], (10.0, 20.0), 20.1)
+        False
+    """
+    before_unix_s, last_unix_s = reported_unix_s
+    files = list(written)
+    newest_unix_s = max((time_unix_s for _, time_unix_s in files), default=0.0)
+    if newest_unix_s >= last_unix_s:
+        return newest_unix_s < unix_s - SAVED_S
+    kept = [time_unix_s for name, time_unix_s in files if not _GROWS.search(name)]
+    after_s = last_unix_s - max(kept, default=0.0)
+    return after_s < SAVED_SHARE * (last_unix_s - before_unix_s)
+
+
 def describe_shared_name(name: str, source: Source) -> str:
     """Return why a printed metric may be two different numbers, and what to do.
 
@@ -487,8 +537,13 @@ class ProgramReports:
         self._num_objectives = 0
         self.stop = False
         self.failed: Outcome | None = None
+        self.unread: Callable[[], str] = str
+        """Says in which files of the program no metric was read, and why."""
         self._has_objective = False
         self._turn_step: int | None = None
+        self._reported_unix_s = time.time()
+        self.before_turn_unix_s = 0.0
+        """When it made the report before that, or started."""
         self.turn_unix_s: float | None = None
         """When the program reported the end of its turn."""
         self.is_past_turn = False
@@ -641,6 +696,8 @@ class ProgramReports:
             self.is_past_turn = self.step > self._turn_step
         elif turn.is_over(self.step):
             self._turn_step, self.turn_unix_s = self.step, time.time()
+            self.before_turn_unix_s = self._reported_unix_s
+        self._reported_unix_s = time.time()
 
     def _follow_words(self, values: Mapping[str, float]) -> None:
         """Remember a word that replaced the number of a decisive metric."""
@@ -734,6 +791,8 @@ def _describe_missing(
             seen += f"; {wrote}"
     else:
         seen = wrote or _describe_silence(missing, last_lines)
+        if unread := reports.unread():
+            seen += f". In its folder, {unread}"
     printed = f"\nIts last lines:\n{last_lines}" if last_lines else ". It printed nothing."
     return f"the program ended without writing {missing!r}; {seen}{printed}"
 

@@ -7,25 +7,21 @@ Ending the program with all of its processes is left to `supervisor`, and the me
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import selectors
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import le
 from pathlib import Path
 
 from workbench.experiment.metric_source import MetricSource
 from workbench.foundation.formatting import format_bytes
 from workbench.training.programs import supervisor
-from workbench.training.programs.documents import Rows, Values, read_history, read_json
-from workbench.training.programs.metric_names import is_count
+from workbench.training.programs.documents import Values
 from workbench.training.programs.printed_metrics import (
     Lines,
     PrintedMetrics,
@@ -34,20 +30,14 @@ from workbench.training.programs.printed_metrics import (
     may_have_metrics,
     pattern_reader,
 )
-from workbench.training.programs.printed_numbers import number_of_text
 from workbench.training.programs.wandb_files import WandbFolder
 from workbench.training.programs.written_metrics import (
     EventFolder,
     MetricFile,
     csv_rows,
-    is_rounded,
-    is_same_number,
     json_lines,
 )
 
-_LOGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".log", ".txt")
-_MAX_LOG_BYTES = 2**26
-_MAX_FILES = 20_000
 POLL_S = 0.05
 READ_BYTES = 2**20
 TAIL_BYTES = 65536
@@ -108,165 +98,6 @@ class MetricReaders:
     def sources(self) -> list[tuple[str, Source]]:
         """The printed metrics of the experiment, and the lines that they were read from."""
         return [item for reader in self._of_lines for item in reader.sources.items()]
-
-
-@dataclass
-class LoggedValues:
-    """What the logs of a program say about a metric.
-
-    Attributes:
-        values: Its values in the first of these logs, the last one at the end.
-        is_tracked: Whether a tool that tracks experiments wrote them, such as TensorBoard.
-        is_contradicted: Whether another log ends with another value, such as the log of each fold.
-    """
-
-    values: list[float]
-    is_tracked: bool = False
-    is_contradicted: bool = False
-
-    def result(self, printed: float | None) -> float | None:
-        """Return the last value, or None if the printed one counts.
-
-        A table or a file of JSON is a log of the printed metric if it has the printed number, as
-        its last or as an earlier value. Otherwise it may be about something else, such as one
-        batch, or have another unit.
-
-        Args:
-            printed: What the program printed at last, or None if it was not printed.
-        """
-        if self.is_contradicted:
-            return None
-        *_, last = self.values
-        if printed is None or is_rounded(last, printed):
-            return last
-        if is_rounded(printed, last):
-            return None
-        is_log = self.is_tracked or any(is_same_number(value, printed) for value in self.values)
-        return last if is_log else None
-
-
-class FinalValues:
-    """The last values in the logs that a program leaves in its folder, at any depth.
-
-    These are event files of TensorBoard, runs of wandb and MLflow, CSV files and JSON. A row of CSV
-    and a line of JSON count if they say when they were written, such as in a column `epoch`: other
-    tables hold predictions or configurations.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """Remember what is there before the program starts. It does not count.
-
-        Args:
-            folder: The folder of the trial.
-        """
-        self._folder = folder
-        self._logs: tuple[MetricFile, ...] = (EventFolder(folder), WandbFolder(folder))
-        self._before = {path: _version(path) for path in self._files()}
-
-    def read(self) -> tuple[dict[str, LoggedValues], dict[str, LoggedValues]]:
-        """Return what was written, by the name of the metric, after the program has ended.
-
-        Returns:
-            The values of logs, and those of JSON documents, which may be a best value instead.
-        """
-        logged: dict[str, LoggedValues] = {}
-        documents: dict[str, LoggedValues] = {}
-        for log in self._logs:
-            written = _by_name(values for values, _ in log.poll(at_end=True))
-            _add(logged, written, is_tracked=True)
-        changed = [path for path in self._files() if _version(path) != self._before.get(path)]
-        for path in sorted(changed, key=lambda path: path.stat().st_mtime):
-            with contextlib.suppress(OSError):
-                if "mlruns" in path.parts:
-                    _add(logged, _of_mlflow_file(path), is_tracked=True)
-                elif path.name == "mlflow.db":
-                    _add(logged, _of_mlflow_database(path), is_tracked=True)
-                elif path.suffix == ".json" and (held := read_history(path.read_bytes())):
-                    _add(documents, _by_name([held]))
-                else:
-                    _add(logged, _of_rows(path))
-        return logged, documents
-
-    def _files(self) -> list[Path]:
-        """Return the files that may be logs. A log that is too long to be read is none."""
-        files = []
-        for path in itertools.islice(self._folder.rglob("*"), _MAX_FILES):
-            is_log = path.suffix in _LOGS or path.name == "mlflow.db" or "mlruns" in path.parts
-            if is_log and path.is_file() and path.stat().st_size <= _MAX_LOG_BYTES:
-                files.append(path)
-        return files
-
-
-def _version(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def _by_name(rows: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
-    by_name: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            by_name.setdefault(name, []).append(value)
-    return by_name
-
-
-def _add(
-    logged: dict[str, LoggedValues],
-    of_one_log: Mapping[str, list[float]],
-    *,
-    is_tracked: bool = False,
-) -> None:
-    """Add the values of one log, the last one at the end."""
-    for name, values in of_one_log.items():
-        known = logged.get(name)
-        if known is None:
-            logged[name] = LoggedValues(values, is_tracked)
-        elif not is_same_number(known.values[-1], values[-1]):
-            known.is_contradicted = True
-
-
-def _of_rows(path: Path) -> dict[str, list[float]]:
-    """Return the values of rows of CSV or lines of JSON that say when they were written.
-
-    The last one is that of the newest row. A table may be sorted by its result.
-    """
-    read = Rows().read if path.suffix in (".csv", ".tsv") else read_json
-    rows: list[Values] = []
-    newest: list[float] = []
-    with path.open("rb") as file:
-        for line in file:
-            values = read(line)
-            counts = [value for name, value in values.items() if is_count(name)]
-            if not counts:
-                continue
-            is_older = len(counts) == len(newest) and all(map(le, counts, newest))
-            if is_older and counts != newest:
-                rows.insert(-1, values)
-            else:
-                rows.append(values)
-                newest = counts
-    return _by_name(rows)
-
-
-def _of_mlflow_file(path: Path) -> dict[str, list[float]]:
-    """Return the values of a metric of MLflow. Its lines are a time, a value and a step."""
-    _, _, name = path.as_posix().rpartition("/metrics/")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    cells = [line.split() for line in lines]
-    numbers = [number_of_text(line[1]) if len(line) == 3 else None for line in cells]
-    if not name or not numbers or None in numbers:
-        return {}
-    return {name: [number for number in numbers if number is not None]}
-
-
-def _of_mlflow_database(path: Path) -> dict[str, list[float]]:
-    """Return the values of all metrics in a database of MLflow."""
-    query = "SELECT key, value FROM metrics WHERE NOT is_nan ORDER BY timestamp, step"
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        try:
-            return _by_name({name: value} for name, value in database.execute(query))
-        except sqlite3.DatabaseError:  # it is another database
-            return {}
 
 
 class FollowedProgram:
