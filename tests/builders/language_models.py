@@ -124,6 +124,17 @@ def preferences(num: int = 60) -> list[dict[str, Any]]:
     return made
 
 
+def write_pairs(path: Path, num: int = 60) -> Path:
+    """Write a table of texts and the same words in another order."""
+    draw = random.Random(0)
+    rows = ["anchor,positive"]
+    for number in range(num):
+        said = [draw.choice(WORDS) for _ in range(draw.randint(2, 6))]
+        rows.append(f"say {number} {' '.join(said)},{' '.join(reversed(said))} {number}")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
 def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
     """Write records as JSON, one on each line."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.builders.language_models import write_tokenizer
 from workbench.data import load
+from workbench.data.chat_tokens import load_tokenizer
+from workbench.data.labelled_text import TextPairsOptions
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
 from workbench.foundation.errors import DataError, ExperimentError
 
@@ -115,3 +120,37 @@ def test_a_tokenizer_leaves_no_vocabulary_to_learn(tmp_path):
     options = {"path": "texts.csv", "tokenizer": str(tmp_path), "vocabulary": 100}
     with pytest.raises(ExperimentError, match="own vocabulary"):
         load("labelled_text", options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_with_a_text_in_common_are_held_out_together(seed: int, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    rows = [(f"q{number // 2}", f"a{number}") for number in range(30)]
+    rows += [("x", "a0"), ("q0", "a0"), ("q20", "b")]  # one more, a copy, and a group of its own
+    lines = [f"{first},{second}" for first, second in rows]
+    path = tmp_path / "pairs.csv"
+    path.write_text("\n".join(["anchor,positive", *lines]) + "\n")
+    made = TextPairsOptions(
+        path=path, tokenizer=tmp_path, validation_fraction=0.2, test_fraction=0.2
+    )
+    datasets: Any = made.load(seed=seed, cache=tmp_path / "cache")
+    tokenizer = load_tokenizer(tmp_path)
+    texts: list[set[str]] = []
+    sizes = []
+    for split in (datasets.train, datasets.validation, datasets.test):
+        inputs, _ = split.batch(np.arange(len(split)))
+        decoded = [
+            tokenizer.decode(ids[mask == 1])
+            for ids, mask in zip(
+                inputs["input_ids"].reshape(2 * len(split), -1),
+                inputs["attention_mask"].reshape(2 * len(split), -1),
+                strict=True,
+            )
+        ]
+        texts.append(set(decoded))
+        sizes.append(len(split))
+    assert sum(sizes) == len(set(rows))
+    assert min(sizes) >= 4
+    assert not texts[0] & texts[1]
+    assert not texts[0] & texts[2]
+    assert not texts[1] & texts[2]

@@ -25,7 +25,7 @@ from workbench.foundation.events import DriverStarted, TrialPlanned, TrialPropos
 from workbench.foundation.registry import load_object
 from workbench.models import METRICS as REGISTRY
 from workbench.models.adapters import declared_goals, load_metrics
-from workbench.models.calls import AnswerRewards
+from workbench.models.calls import AnswerRewards, EmbeddedPairs
 from workbench.models.metrics import WholeMetric
 from workbench.store.history import History
 from workbench.sweeps.run_notes import notes_of_limits
@@ -80,6 +80,10 @@ def test_a_right_prediction_is_better_than_a_wrong_one_in_the_declared_direction
     if declared.tasks == ("regression",):
         targets = torch.arange(6.0).unsqueeze(1)
         right, wrong = targets, targets + 1
+    elif declared.tasks == ("text_pairs",):
+        targets, vectors = torch.arange(3), torch.eye(3)
+        right = EmbeddedPairs(vectors, vectors, torch.tensor(1.0))
+        wrong = right._replace(second=vectors.roll(1, dims=0))
     elif declared.tasks == ("preferences",):
         targets = torch.zeros(3)
         rewards = torch.tensor([2.0, 0.5, 3.0]), torch.tensor([1.0, -0.5, 2.5])

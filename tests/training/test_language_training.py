@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.builders.language_models import (
     write_encoder,
     write_lines,
     write_model,
+    write_pairs,
 )
 from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
@@ -406,6 +408,82 @@ def test_preferences_follow_a_plain_loop_with_peft(plan, beta, folder, tmp_path)
 def test_preferences_need_weights_that_stay(training, step, folder, tmp_path):
     with pytest.raises(AssertionError, match=step):
         train(preference_experiment(folder, **training), tmp_path)
+
+
+def plain_vectors(model: Any, split: Any, rows: Any) -> list[torch.Tensor]:
+    """Return the vectors of both texts of each pair, one text after the other."""
+    vectors = []
+    for side in range(2):
+        means = [
+            model(torch.tensor(split.inputs[row, side, : split.lengths[row, side]])[None].long())[0]
+            .mean(dim=1)
+            .squeeze(0)
+            for row in rows
+        ]
+        vectors.append(torch.stack([mean / mean.norm() for mean in means]))
+    return vectors
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_embeddings_follow_a_plain_loop(kind, tmp_path):
+    from transformers import AutoModel
+
+    folder = tmp_path / "base"
+    if kind == "encoder":
+        write_encoder(folder)
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        (folder / "config.json").write_text(json.dumps(config))
+    else:
+        write_model(folder, initializer_range=0.3)
+    path = write_pairs(tmp_path / "pairs.csv")
+    written = experiment(folder, epochs=4, plan={"micro_batch": BATCH}).replace(
+        data={"name": "text_pairs", "path": str(path), "context": 48}
+    )
+    values = train(written, tmp_path, params={"temperature": 0.1})
+    datasets: Any = load_trial_data("run", written, SEED)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    model.eval()
+    trained = [item for name, item in model.named_parameters() if "pooler" not in name]
+    optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=0.0)
+
+    def loss_of(split: Any, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        first, second = plain_vectors(model, split, rows)
+        scores = first @ second.T / 0.1
+        return -(scores.diag() - scores.logsumexp(dim=1)).mean(), scores
+
+    losses = []
+    for epoch in range(4):
+        for rows in global_batches(
+            len(datasets.train), global_batch=BATCH, epoch=epoch, seed=SEED, shuffle=True
+        ):
+            loss, _ = loss_of(datasets.train, rows)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+    with torch.no_grad():
+        loss, scores = loss_of(datasets.validation, np.arange(len(datasets.validation)))
+    assert values["val_loss"] == pytest.approx(float(loss), abs=1e-3)
+    is_right = scores.argmax(dim=1) == torch.arange(len(scores))
+    assert values["val_recall_at_1"] == pytest.approx(float(is_right.float().mean()))
+    weights = tmp_path / "weights.safetensors"
+    write_weights(tmp_path / "checkpoints" / "last.pt", weights)
+    write_language_model(written, {"temperature": 0.1}, weights, tmp_path)
+    exported = AutoModel.from_pretrained(tmp_path / "model").eval()
+    tokens = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(exported(tokens)[0], model(tokens)[0], rtol=1e-2, atol=1e-2)
+
+
+def test_a_contrastive_loss_is_not_divided(tmp_path):
+    folder = tmp_path / "base"
+    write_encoder(folder)
+    data = {"name": "text_pairs", "path": str(write_pairs(tmp_path / "pairs.csv"))}
+    written = experiment(folder, epochs=1, plan={"micro_batch": 4}).replace(data=data)
+    with pytest.raises(AssertionError, match="the whole batch on one worker"):
+        train(written, tmp_path)
 
 
 def test_an_adapter_on_weights_in_half_precision_follows_peft(folder, tmp_path):

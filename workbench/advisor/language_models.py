@@ -112,7 +112,7 @@ def predict_memory(
     data = experiment.data
     if model is None or model.name != "hf" or not model.options.get("path"):
         return None
-    if data is None or data.name == "labelled_text":  # a classifier has no scores of tokens
+    if data is None or data.name in ("labelled_text", "text_pairs"):  # no scores of tokens
         return None
     try:
         folder = Path(str(model.options["path"])).expanduser()

@@ -49,6 +49,7 @@ DATASETS = Registry(
         "table": "workbench.data.tables:TableOptions",
         "series": "workbench.data.series:SeriesOptions",
         "labelled_text": "workbench.data.labelled_text:LabelledTextOptions",
+        "text_pairs": "workbench.data.labelled_text:TextPairsOptions",
         "tagged_text": "workbench.data.tagged_text:TaggedTextOptions",
         "masks": "workbench.data.masks:MasksOptions",
         "boxes": "workbench.data.boxes:BoxesOptions",

@@ -1,4 +1,4 @@
-"""Texts with a class each.
+"""Texts with a class each, and pairs of texts that belong together.
 
 Columns of a table, or functions of Python's standard library by package.
 """
@@ -230,6 +230,201 @@ class LabelledTextOptions(DatasetOptions):
                 next_step="Remove these rows from the file, or write such a class as another word.",
             )
         return [str(text) for text in texts], *number_classes(targets)
+
+
+class TextPairsOptions(DatasetOptions):
+    """A table with two texts in each row that belong together, to learn embeddings of texts.
+
+    A question and its answer, a search and the page that was opened, or two ways to say the same.
+    Rows with a text in common stay together when a share is held out. The tokenizer comes from the
+    folder of the model.
+    """
+
+    path: Path = Field(description="A .csv, .tsv or .parquet file.")
+    first: str = Field(
+        "anchor",
+        min_length=1,
+        description="The column of the first texts, such as questions.",
+        json_schema_extra={"column_of": "path"},
+    )
+    second: str = Field(
+        "positive",
+        min_length=1,
+        description="The column of the texts that belong to them.",
+        json_schema_extra={"column_of": "path"},
+    )
+    context: int = Field(128, ge=1, le=65_536, description="Tokens of a text that are read.")
+    tokenizer: Path | None = Field(
+        None, description="The folder of a tokenizer. By default, the folder of the model."
+    )
+    validation_fraction: float = Field(
+        0.1, gt=0.0, lt=1.0, description="Share of the pairs that is held out."
+    )
+    test_fraction: float = held_out_field()
+
+    def find_task(self) -> Task:
+        """Return the task, as DatasetOptions.find_task does."""
+        return "text_pairs"
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read, split and encode the pairs, as DatasetOptions.load does."""
+        if self.tokenizer is None:
+            raise DataError(
+                "text_pairs need the tokenizer of the model",
+                field="data.tokenizer",
+                allowed="the folder of a tokenizer",
+                next_step="Or train a model by its folder: model: {name: hf, path: FOLDER}.",
+            )
+        folder = self.tokenizer.expanduser()
+        tokenizer = load_tokenizer(folder)
+        path = existing_path(self.path)
+        made = cached(
+            "text_pairs",
+            {
+                "file": file_stamp(path),
+                "seed": seed,
+                "tokenizer": [file_stamp(file) for file in tokenizer_files(folder)],
+                "options": self.model_dump(mode="json", exclude={"path", "tokenizer"}),
+            },
+            lambda: self._encode(path, seed, tokenizer),
+            code=[__file__],
+            folder=cache,
+        )
+        parts = {
+            part: TextPairs.of(made.arrays, part)
+            for part in ("train", "validation", "test")
+            if f"{part}_inputs" in made.arrays
+        }
+        return Datasets(
+            name="text_pairs",
+            task="text_pairs",
+            train=parts["train"],
+            validation=parts["validation"],
+            test=parts.get("test"),
+            input_shape=(self.context,),
+            num_outputs=0,
+            vocabulary_size=len(tokenizer),
+        )
+
+    def _encode(self, path: Path, seed: int, tokenizer: Any) -> Cached:
+        columns = _texts_of(read_table(path), {"first": self.first, "second": self.second})
+        pairs = list(dict.fromkeys(zip(*columns, strict=True)))  # each once
+        groups = _connected(pairs)
+        if len(set(groups)) < 2:
+            raise DataError(
+                "all pairs are connected by texts in common, so none can be held out",
+                field="data.path",
+                allowed="at least two pairs without a text in common",
+            )
+        places = _divided_by_group(groups, (self.validation_fraction, self.test_fraction), seed)
+        inputs, lengths = _tokenized(
+            [text for pair in pairs for text in pair], tokenizer, self.context
+        )
+        encoded = {
+            "inputs": inputs.reshape(len(pairs), 2, -1),
+            "lengths": lengths.reshape(len(pairs), 2),
+        }
+        arrays = {
+            f"{part}_{name}": values[chosen]
+            for part, chosen in places.items()
+            for name, values in encoded.items()
+            if len(chosen)
+        }
+        return Cached(arrays, {})
+
+
+def _connected(pairs: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the group of each pair. Pairs with a text in common are in one group."""
+    owner: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        while owner.setdefault(text, text) != text:
+            owner[text] = owner[owner[text]]
+            text = owner[text]
+        return text
+
+    for first, second in pairs:
+        owner[root(first)] = root(second)
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(root(first), len(numbers)) for first, _ in pairs]
+
+
+def _divided_by_group(
+    groups: Sequence[int], shares: tuple[float, float], seed: int
+) -> dict[str, np.ndarray]:
+    """Return the places of train, validation and test. A group is in one of them."""
+    of_group = np.asarray(groups)
+    order = np.random.default_rng(seed).permutation(int(of_group.max()) + 1)
+    sizes = np.bincount(of_group)[order]
+    before = np.cumsum(sizes) - sizes
+    ends = np.cumsum(np.asarray(shares) * len(of_group))
+    part_of_group = np.zeros(len(order), dtype=np.int64)
+    # The first groups in random order are held out: at least one, and never all.
+    part_of_group[order[:-1]] = np.select(
+        [(before < max(ends[0], 1))[:-1], (before < ends[1])[:-1]], [1, 2], 0
+    )
+    parts = part_of_group[of_group]
+    return {
+        part: np.flatnonzero(parts == number)
+        for number, part in enumerate(("train", "validation", "test"))
+    }
+
+
+def _texts_of(table: Any, columns: Mapping[str, str]) -> list[list[str]]:
+    """Return the texts of some columns of a table, by the options that name them."""
+    names = [str(name) for name in table.columns]
+    for option, name in columns.items():
+        if name not in names:
+            raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=names)
+    table = table.rename(columns=str)
+    texts = [column_of(table, name) for name in columns.values()]
+    missing = np.flatnonzero(np.any([item.isna().to_numpy() for item in texts], axis=0))
+    if len(missing) or len(table) < 2:
+        first = f", the first of them row {missing[0]} (from 0)" if len(missing) else ""
+        raise DataError(
+            f"{len(missing)} of {len(table)} rows lack a text{first}",
+            field="data.path",
+            allowed="at least two rows, each with both texts",
+            next_step="Remove these rows from the file.",
+        )
+    return [[str(text) for text in item] for item in texts]
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """Pairs of texts as tokens of a tokenizer.
+
+    Attributes:
+        inputs: Token ids of (pairs, 2, context), int32, of which each text ends with padding.
+        lengths: How many ids of each text are its tokens, (pairs, 2).
+    """
+
+    inputs: np.ndarray = field(repr=False)
+    lengths: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], part: str) -> TextPairs:
+        """Return a part of cached arrays: train, validation or test."""
+        return cls(*(arrays[f"{part}_{name}"] for name in ("inputs", "lengths")))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all texts, without padding."""
+        return int(self.lengths.sum())
+
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return `input_ids` and `attention_mask` of (pairs, 2, length), and numbers of pairs."""
+        lengths = self.lengths[indices]
+        width = int(lengths.max(initial=1))
+        mask = np.arange(width) < lengths[..., None]
+        named = {
+            "input_ids": self.inputs[indices, :, :width].astype(np.int64),
+            "attention_mask": mask.astype(np.int64),
+        }
+        return named, np.asarray(indices, dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -736,7 +736,7 @@ def _with_tokenizer(data: Component | None, model: Component | None) -> Componen
     """Return data that is read with the tokenizer of the model, if it needs one and names none."""
     if data is None or model is None or model.name != "hf":
         return data
-    if data.name not in ("conversations", "preferences", "labelled_text"):
+    if data.name not in ("conversations", "preferences", "labelled_text", "text_pairs"):
         return data
     folder = model.options.get("path")
     if folder is None or data.options.get("tokenizer") is not None:

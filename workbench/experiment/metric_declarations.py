@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from workbench.experiment.experiment import Experiment
 
 Task = Literal[
-    "classification", "regression", "language_model", "preferences", "detection", "other"
+    "classification",
+    "regression",
+    "language_model",
+    "preferences",
+    "text_pairs",
+    "detection",
+    "other",
 ]
 Unit = Literal[
     "",
@@ -83,6 +89,7 @@ class Metric:
 _CLASSES: tuple[Task, ...] = ("classification", "language_model")
 _BOXES: tuple[Task, ...] = ("detection",)
 _NUMBERS: tuple[Task, ...] = ("regression",)
+_TEXT_PAIRS: tuple[Task, ...] = ("text_pairs",)
 _PREFERENCES: tuple[Task, ...] = ("preferences",)
 _POWERS_OF_TARGET: dict[Unit, int] = {"of target": 1, "of target squared": 2}
 
@@ -124,6 +131,8 @@ METRICS = (
         "mean_average_precision", "maximize", "share", _BOXES, "detector:MEAN_AVERAGE_PRECISION"
     ),
     Metric("detection", "minimize", "", _BOXES, loss="detector:detection_loss"),
+    Metric("contrastive", "minimize", "", _TEXT_PAIRS, loss="losses:contrastive"),
+    Metric("recall_at_1", "maximize", "share", _TEXT_PAIRS, "metrics:RECALL_AT_1", is_rate=True),
     Metric("dpo", "minimize", "", _PREFERENCES, loss="losses:dpo"),
     Metric(
         "reward_accuracy",
@@ -178,6 +187,7 @@ TASKS: dict[Task, TaskDefaults] = {
         "language modelling", "cross_entropy", ("accuracy", "perplexity")
     ),
     "preferences": TaskDefaults("preferences", "dpo", ("reward_accuracy", "reward_margin")),
+    "text_pairs": TaskDefaults("pairs of texts", "contrastive", ("recall_at_1",)),
     "detection": TaskDefaults("detection", "detection", ("mean_average_precision",)),
     "other": TaskDefaults("other", "model", ()),
 }

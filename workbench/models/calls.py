@@ -62,6 +62,20 @@ class AnswerRewards(NamedTuple):
     rejected: Tensor
 
 
+class EmbeddedPairs(NamedTuple):
+    """Pairs of texts that belong together, as vectors of length 1.
+
+    Attributes:
+        first: The first text of each pair, (pairs, width).
+        second: The second text of each pair, (pairs, width).
+        temperature: What cosines are divided by to get scores, a scalar.
+    """
+
+    first: Tensor
+    second: Tensor
+    temperature: Tensor
+
+
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
     """Call a model with a batch.
 

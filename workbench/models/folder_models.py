@@ -1,8 +1,9 @@
-"""Models of transformers from a local folder: language models with their own loss, and classifiers.
+"""Models of transformers from a local folder: language models with their own loss, and others.
 
 Nothing is downloaded, weights are read from safetensors only, and code in the folder runs only if
 the user asks for it. The scores of a large vocabulary are the largest tensor of a step, so the loss
-is computed for some tokens at a time, and they never exist as a whole. Low-rank additions are left
+is computed for some tokens at a time, and they never exist as a whole. Others classify or embed
+texts. Low-rank additions are left
 to `low_rank`.
 """
 
@@ -28,7 +29,7 @@ from workbench.foundation.errors import (
     install_command,
 )
 from workbench.hardware.performance.memory import SCORES_AT_ONCE
-from workbench.models.calls import AnswerRewards, TokenLosses
+from workbench.models.calls import AnswerRewards, EmbeddedPairs, TokenLosses
 from workbench.models.low_rank import (
     can_write_adapter,
     merge_adapter,
@@ -463,6 +464,45 @@ class TextClassifier(FolderModel):
         return self.inner(input_ids=tokens, attention_mask=attention_mask).logits.float()
 
 
+class TextEncoder(FolderModel):
+    """A model of transformers that turns a text into a vector: the mean of its last hidden states.
+
+    Libraries such as sentence-transformers do the same with a folder of transformers.
+    """
+
+    _KIND = "AutoModel"
+    _PEFT_TASK = "FEATURE_EXTRACTION"
+
+    def __init__(self, folder: Path, temperature: float, **how: Any) -> None:
+        """Build the model without its weights. See FolderModel."""
+        super().__init__(folder, **how)
+        self._config.use_cache = False
+        self._temperature = temperature
+
+    def load(self, stored: StoredWeights = "fp32", *, is_pretrained: bool = True) -> str:
+        """Give the model its weights. See FolderModel.load."""
+        note = super().load(stored, is_pretrained=is_pretrained)
+        for name, item in self.inner.named_parameters():
+            if "pooler" in name:  # another summary of a text, which is not used here
+                item.requires_grad_(False)
+        return note
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> EmbeddedPairs:
+        """Return pairs of texts as vectors of length 1.
+
+        Args:
+            input_ids: Token ids of (pairs, 2, length).
+            attention_mask: 1 for tokens and 0 for padding, of the same shape.
+        """
+        tokens, mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
+        hidden = self.inner(input_ids=tokens, attention_mask=mask)[0].float()
+        weights = mask[..., None].to(hidden)
+        mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+        vectors = functional.normalize(mean, dim=1).view(len(input_ids), 2, -1)
+        temperature = torch.tensor(self._temperature, device=vectors.device)
+        return EmbeddedPairs(vectors[:, 0], vectors[:, 1], temperature)
+
+
 def _token_losses(scores: Tensor, labels: Tensor) -> Tensor:
     """Return the negative log-likelihood of each label, and 0 for those that do not count."""
     return functional.cross_entropy(scores, labels, reduction="none", ignore_index=IGNORED)
@@ -560,7 +600,9 @@ def _pretrained(
     missing = sorted(loading["missing_keys"])
     if kind == TextClassifier._KIND:  # its last layer is new
         below = f"{model.base_model_prefix}."
-        missing = [name for name in missing if name.startswith(below) and "pooler" not in name]
+        missing = [name for name in missing if name.startswith(below)]
+    if kind != LanguageModel._KIND:
+        missing = [name for name in missing if "pooler" not in name]
     if missing:
         raise ExperimentError(
             f"{folder} lacks weights of the model: {', '.join(missing[:3])}"

@@ -10,11 +10,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.calls import AnswerRewards, TokenLosses, loss_in
+from workbench.models.calls import AnswerRewards, EmbeddedPairs, TokenLosses, loss_in
 from workbench.models.pairing import UNKNOWN, Pairing, is_readable, num_predictions, reads
 
 
@@ -79,6 +80,21 @@ def dpo(outputs: AnswerRewards, targets: Any) -> Tensor:
         targets: Not used: the model has read which tokens count.
     """
     return -functional.logsigmoid(outputs.chosen - outputs.rejected).mean()
+
+
+def contrastive(outputs: EmbeddedPairs, targets: Any) -> Tensor:
+    """Return how badly each first text tells its second text from those of the other pairs.
+
+    It is the cross entropy of the cosines, divided by the temperature, over the batch.
+
+    Source: Henderson et al., Efficient Natural Language Response Suggestion (2017), section 4.
+
+    Args:
+        outputs: The embedded pairs of a batch.
+        targets: Not used: row number i belongs to column number i.
+    """
+    scores = outputs.first @ outputs.second.T / outputs.temperature
+    return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
 def of_model(outputs: Any, targets: Any) -> Tensor:

@@ -22,7 +22,7 @@ from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.reported_values import result_of, side_value_of, why_no_result
 from workbench.models import class_scores
-from workbench.models.calls import AnswerRewards, TokenLosses, num_samples
+from workbench.models.calls import AnswerRewards, EmbeddedPairs, TokenLosses, num_samples
 from workbench.models.class_scores import macro_roc_auc
 from workbench.models.pairing import (
     IGNORED,
@@ -35,6 +35,10 @@ from workbench.models.pairing import (
 )
 
 Loss = Callable[[Any, Any], Tensor]
+_AT_ONCE = 1024
+"""Texts whose distances from all others are computed at once."""
+_ROUNDING = 1e-5
+"""Cosines with at most this difference count as equal."""
 
 
 def _same(mean: float) -> float:
@@ -322,6 +326,17 @@ class RocAuc:
         )
 
 
+def _recall_at_1(outputs: EmbeddedPairs, targets: Any) -> tuple[Tensor, int]:
+    """Return for how many first texts no second text is nearer than their own.
+
+    Equal texts are equally near, so what is nearer by less than rounding does not count.
+    """
+    first, second = outputs.first.float(), outputs.second.float()
+    own = (first * second).sum(dim=1)
+    best = torch.cat([(some @ second.T).amax(dim=1) for some in first.split(_AT_ONCE)])
+    return (own >= best - _ROUNDING).sum(), len(own)
+
+
 def _of_classes(score: class_scores.ClassScore) -> WholeMetric:
     return WholeMetric(functools.partial(ClassCounts, score), reads_classes=True, reads="classes")
 
@@ -378,3 +393,4 @@ BITS_PER_BYTE = BatchMetric(_negative_log_likelihood, finish=lambda mean: mean /
 """Bits for each target. `load_metrics` divides them by the bytes of a target."""
 REWARD_ACCURACY = BatchMetric(_preferred)
 REWARD_MARGIN = BatchMetric(_margin)
+RECALL_AT_1 = BatchMetric(_recall_at_1, adds_up=False)

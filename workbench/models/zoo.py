@@ -660,9 +660,9 @@ class FoundationConfiguration(FittedConfiguration):
 
 
 class FolderConfiguration(ModelConfiguration):
-    """A model of transformers in a local folder, for the next token or the class of a text.
+    """A model of transformers in a local folder, for the next token, classes or embeddings.
 
-    The data decides which of the two it learns. Nothing is downloaded.
+    The data decides what it learns. Nothing is downloaded.
     """
 
     name = "hf"
@@ -685,6 +685,9 @@ class FolderConfiguration(ModelConfiguration):
         le=100.0,
         description="How closely DPO keeps to the weights without the adapter, for preferences.",
     )
+    temperature: float = Field(
+        0.05, gt=0.0, le=10.0, description="What cosines are divided by in a loss, for text_pairs."
+    )
 
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
@@ -695,17 +698,19 @@ class FolderConfiguration(ModelConfiguration):
                 "missing", field="model.path", next_step="Write the folder of the model."
             )
         if vocabulary_size is None or len(input_shape) != 1:
-            needed = "token ids: data: {name: conversations}, preferences or labelled_text"
+            needed = "token ids: data: {name: conversations}, or another one for folders"
             self.refuse(input_shape, vocabulary_size, needed)
-        from workbench.models.folder_models import LanguageModel, TextClassifier
+        from workbench.models.folder_models import LanguageModel, TextClassifier, TextEncoder
 
         folder = Path(self.path).expanduser()
         how: dict[str, Any] = {"runs_code": self.runs_code, "attention": self.attention}
-        model = (
-            LanguageModel(folder, beta=self.beta, **how)
-            if vocabulary_size == num_outputs
-            else TextClassifier(folder, num_outputs, **how)
-        )
+        model: Any
+        if vocabulary_size == num_outputs:
+            model = LanguageModel(folder, beta=self.beta, **how)
+        elif num_outputs:
+            model = TextClassifier(folder, num_outputs, **how)
+        else:  # pairs of texts have no scores
+            model = TextEncoder(folder, self.temperature, **how)
         model.check_data(input_shape[0], vocabulary_size)
         return model
 
