@@ -12,11 +12,17 @@ from typing import Any
 import pytest
 
 from tests.services.clusters import ROOT, Cluster
-from tests.services.fake_nvml import H100, FakeNvml
+from tests.services.fake_nvml import GIB, H100, FakeNvml
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ResourcesError
-from workbench.foundation.events import EnergyMetered, TrialProposed, TrialStarted, steady_unix_s
+from workbench.foundation.events import (
+    AttemptEnded,
+    EnergyMetered,
+    TrialProposed,
+    TrialStarted,
+    steady_unix_s,
+)
 from workbench.hardware.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup
 from workbench.hardware.resources.rollups import LEVELS
 from workbench.runs import attach
@@ -43,7 +49,8 @@ def train(config, report):
         time.sleep(0.05)
     report(step=1, loss=config["x"])
 """
-CARDS = [{**H100, "energy_mj": 0}, {**H100, "energy_mj": 0, "slowed_bits": 4}]
+FREE = {**H100, "energy_mj": 0, "memory_used_bytes": GIB}
+CARDS = [FREE, {**FREE, "slowed_bits": 4}]
 
 
 @pytest.fixture
@@ -68,6 +75,43 @@ def run(cluster: Cluster, *arguments: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_gpu_whose_memory_others_hold_gets_no_trial(
+    cluster: Cluster, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = 2**22 + 1  # no process has this number
+    held = {**FREE, "memory_used_bytes": 40 * GIB, "processes": f"{foreign} {39 * GIB}"}
+    fake_nvml_library.play(held, FREE)
+    with monkeypatch.context() as patch:
+        for name, value in fake_nvml_library.environment.items():
+            patch.setitem(cluster.environment, name, value)
+        cluster.add(2)
+    (cluster.folder / "enough").touch()
+    (cluster.folder / "kept.yaml").write_text(
+        "{name: kept, train: 'counted:train', objectives: [{metric: loss, goal: minimize}],\n"
+        " search: {x: {low: 0.0, high: 1.0}}, budget: {trials: 3},\n"
+        " resources: {gpus_per_worker: 1, concurrency: 2, max_retries: 0}}"
+    )
+    run(cluster, "sweep", "kept.yaml", "--detach", "--address", cluster.address)
+    with Store.open(str(cluster.folder / "store.sqlite")) as store:
+        run_id = store.run("last").run_id
+        wait_until(lambda: store.run(run_id).state == "complete")
+        stored = [item.event for item in store.events(run_id)]
+    used: dict[int, list[str]] = {}
+    for event in stored:
+        if isinstance(event, TrialStarted):
+            used.setdefault(event.trial, []).append(event.gpus[0][0])
+    # Each trial ended on the free GPU, and the other one was tried once.
+    assert [gpus[-1] for _, gpus in sorted(used.items())] == ["1", "1", "1"]
+    assert sum(gpus.count("0") for gpus in used.values()) == 1
+    (ended,) = [event for event in stored if isinstance(event, AttemptEnded)]
+    assert f"others hold 40 GiB of GPU GPU-00000000-fake (process {foreign}: 39 GiB)" in (
+        ended.message
+    )
+    assert (ended.reason, ended.is_retry) == ("lost", False)
 
 
 @pytest.mark.slow

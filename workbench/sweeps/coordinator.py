@@ -338,7 +338,7 @@ class Coordinator:
             events.append(self._after_loss(progress.lost, progress))
             self._release()
         elif progress.ended is not None:
-            events.append(self._after_end(progress.ended))
+            events.append(self._after_end(progress.ended, has_begun=progress.occupied is None))
             if not (is_over(events[-1]) and gang.can_continue):
                 self._release()
         else:
@@ -362,8 +362,15 @@ class Coordinator:
         signal = crash_in(folder / log_name(0), time.time() - self._attempt_s())
         return "" if signal is None else f" by {signal}"
 
-    def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
-        """Retry after running out of memory, with a plan that takes the same steps."""
+    def _after_end(self, ended: TrialEnded, *, has_begun: bool = True) -> AttemptEnded | TrialEnded:
+        """Retry after running out of memory, with a plan that takes the same steps.
+
+        Args:
+            ended: How the attempt ended.
+            has_begun: Whether it began. Otherwise others held its GPU, and it costs no retry.
+        """
+        if not has_begun:
+            return self._next_attempt(ended).model_copy(update={"is_retry": False})
         if ended.ends_turn:
             return self._end_turn(ended)
         ended, changes = self._ways.after(ended)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 import torch
 
 from workbench.experiment import Experiment
 from workbench.hardware.resources import EnergyCounter, gpu_counter, processor_counters
 from workbench.hardware.resources.inventory import CONTEXT_BYTES, allowed_bytes
+from workbench.hardware.resources.nvml import FOREIGN_PART, occupation_of
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
-
-FOREIGN_PART = 0.02
-"""Part of a GPU that others may hold without a note. A desktop takes about as much."""
 
 
 def choose_device(experiment: Experiment) -> torch.device:
@@ -30,13 +31,17 @@ def join_trial(task: TrialTask) -> Worker:
     return Worker(task.rank, task.num_workers, device, group)
 
 
-def foreign_bytes() -> int:
-    """Return how much of this process's GPU others hold, or 0 if it is too little to matter.
+def foreign_bytes(gpus: Sequence[str] = ()) -> int:
+    """Return how much of this process's GPUs others hold, or 0 if it is too little to matter.
 
-    Use it only in a process that has a whole GPU to itself.
+    Use it only in a process that has whole GPUs to itself.
+
+    Args:
+        gpus: The GPUs, by index or UUID. NVML is asked about them if torch sees no GPU.
     """
     if not torch.cuda.is_available():
-        return 0
+        occupied = filter(None, (occupation_of(gpu, [os.getpid()]) for gpu in gpus))
+        return sum(occupation.held_bytes for occupation in occupied)
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved() - CONTEXT_BYTES
     if held_bytes <= FOREIGN_PART * total_bytes:

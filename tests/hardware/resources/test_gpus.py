@@ -27,7 +27,7 @@ LOST, NEEDS_RESET, NO_DRIVER, WRONG_DRIVER, NO_PERMISSION = 15, 16, 9, 18, 4
 PROGRAM = """
 import base64, pickle, sys
 from workbench.hardware.resources import GpuMeter, Sampler, gpu_counter, inventory
-from workbench.hardware.resources.nvml import list_gpus
+from workbench.hardware.resources.nvml import list_gpus, occupation_of
 meter = GpuMeter(())
 def find():
     global meter
@@ -235,3 +235,31 @@ def test_a_real_gpu_tells_what_it_is_doing() -> None:
     assert 0 < usage.temperature_c < 120
     assert usage.clock_mhz
     sampler.close()
+
+
+def test_who_holds_memory_of_a_gpu_is_told_with_evidence(machine: Machine) -> None:
+    own, other = os.getpid(), 2**22 + 1  # no process has this number
+    held = {**H100, "memory_used_bytes": 30 * GIB}
+    machine.play({**held, "processes": f"{own} {20 * GIB} {other} {10 * GIB}"}, T4)
+    told = machine.ask("occupation_of('0', [])")
+    assert told.uuid == "GPU-00000000-fake"
+    assert told.held_bytes == 30 * GIB
+    assert [(holder.pid, holder.used_bytes) for holder in told.holders] == [
+        (own, 20 * GIB),
+        (other, 10 * GIB),
+    ]
+    assert "python" in told.holders[0].name or "pytest" in told.holders[0].name
+    assert told.holders[0].user
+    assert str(told.holders[1]) == f"process {other}: 10 GiB"
+    assert str(told).startswith("others hold 30 GiB of GPU GPU-00000000-fake (process ")
+
+    # Its own memory does not count, and others may hold a little, as a desktop does.
+    assert machine.ask(f"occupation_of('GPU-00000000-fake', [{own}])").held_bytes == 10 * GIB
+    assert machine.ask(f"occupation_of('0', [{own}, {other}])") is None
+    machine.play({**H100, "memory_used_bytes": GIB})
+    assert machine.ask("occupation_of('0', [])") is None
+    # A driver that does not list processes, and a GPU that is off the bus.
+    machine.play(held)
+    assert machine.ask("occupation_of('0', [])").holders == ()
+    machine.play({**held, "error": LOST})
+    assert machine.ask("occupation_of('0', [])") is None

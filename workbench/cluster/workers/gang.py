@@ -81,6 +81,7 @@ class Gang:
         self._num_memory_kills = 0
         self._unfit: list[str] = []
         self._unhealthy: set[int] = set()
+        self._occupied: dict[int, str] = {}
         self._stop_sent = False
 
     @classmethod
@@ -232,7 +233,8 @@ class Gang:
     @property
     def can_continue(self) -> bool:
         """Whether another trial may run on the same workers without a turn of other runs."""
-        is_idle = self._lease is not None and not self._running and not self._unhealthy
+        is_idle = self._lease is not None and not self._running
+        is_idle = is_idle and not self._unhealthy and not self._occupied
         return is_idle and not self._request.fresh and time.monotonic() - self._granted_s < KEPT_S
 
     def continue_with(self, request: Request) -> bool:
@@ -268,7 +270,11 @@ class Gang:
             return
         unhealthy = tuple(sorted(self._unhealthy))
         _pool().release.remote(
-            self._lease.lease_id, unhealthy, bool(self._running), self._num_trials
+            self._lease.lease_id,
+            unhealthy,
+            bool(self._running),
+            self._num_trials,
+            occupied=self._occupied,
         )
         self._lease, self._running = None, []
 
@@ -314,6 +320,8 @@ class Gang:
             self._unfit.append(
                 f"worker {self.workers[rank].pid} on {self.workers[rank].host} {progress.unfit}"
             )
+        if progress.occupied is not None:
+            self._occupied[rank] = progress.occupied
         if progress.ended is not None:
             self._endings[rank] = progress.ended
             if progress.ended.state == "failed" and self._failed_s is None:
@@ -349,8 +357,9 @@ class Gang:
         )
         self._running = []
         unfit = "; ".join(self._unfit) or None
-        self._ended = Progress(ended=ended, unfit=unfit)
-        return Progress(events, ended, unfit=unfit)
+        occupied = "; ".join(self._occupied.values()) or None
+        self._ended = Progress(ended=ended, unfit=unfit, occupied=occupied)
+        return Progress(events, ended, unfit=unfit, occupied=occupied)
 
     def _end_lost(self, rank: int, error: RayError) -> Progress:
         """End the trial because a worker died. The others can be used again if they notice."""

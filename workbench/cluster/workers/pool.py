@@ -23,6 +23,7 @@ import logging
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +65,8 @@ NODE_GONE_S = 60.0
 """How long a lease waits for workers on other nodes where its own is gone."""
 TICK_S = 0.1
 OWNER_CHECK_S = 0.5
+QUARANTINE_POLL_S = 5.0
+"""How long a worker may take to say whether its GPU is free."""
 UNUSED_S = 60.0
 """How long a pool must have been unused before it makes way for another installation's pool."""
 
@@ -116,6 +119,8 @@ class Pool:
         self._nodes = Nodes()
         self._idle = IdleWorkers(self._nodes, self._leased_workers, worker_idle_s)
         self._demand = ResourceDemand()
+        self._quarantine: dict[WorkerHandle, str] = {}
+        """Workers that keep their GPUs from others, with who holds memory there."""
         self._owners: set[Owner] = set()
         """Who has leased workers before."""
         self._ticking: asyncio.Task[None] | None = None
@@ -198,6 +203,8 @@ class Pool:
         unhealthy: tuple[int, ...] = (),
         training: bool = False,
         num_trials: int = 1,
+        *,
+        occupied: Mapping[int, str] | None = None,
     ) -> None:
         """End a lease. One that has ended already is ignored.
 
@@ -207,6 +214,8 @@ class Pool:
             training: Whether they may still train. They are then stopped first, or killed if they
                 do not.
             num_trials: How many trials they have run.
+            occupied: Who holds memory of the GPU of a worker, by rank. The worker keeps the GPU in
+                quarantine, so that nobody gets it, until it is free.
         """
         leased = self._leased.pop(lease_id, None)
         if leased is None:
@@ -224,7 +233,9 @@ class Pool:
             is_used_up = worker.num_trials >= (
                 1 if leased.request.fresh else self._trials_per_worker
             )
-            if rank in unhealthy or worker.info is None or is_used_up:
+            if occupied and rank in occupied and rank not in unhealthy:
+                self._quarantine[worker] = occupied[rank]
+            elif rank in unhealthy or worker.info is None or is_used_up:
                 ray.kill(worker.actor)
             else:
                 self._idle.add(worker)
@@ -277,11 +288,13 @@ class Pool:
         foreign_cpus = sum(node.foreign_cpus for node in self._idle.usable_nodes(Shape()))
         waiting = [pending.request for pending in self._waiting if not pending.admitted.done()]
         queue = tuple(serving_order(waiting, self._held_cpus()))
-        missing = (*self._nodes.missing(), *self._demand.describe())
+        kept = (f"in quarantine is {occupied}" for occupied in self._quarantine.values())
+        missing = (*self._nodes.missing(), *self._demand.describe(), *kept)
         return PoolStatus(dict(leased), queue, self._idle.pids, round(foreign_cpus, 2), missing)
 
     def _leased_workers(self) -> list[WorkerHandle]:
-        return [worker for leased in self._leased.values() for worker in leased.workers]
+        leased = [worker for leased in self._leased.values() for worker in leased.workers]
+        return [*leased, *self._quarantine]
 
     def _held_cpus(self) -> Counter[str]:
         """Return the CPUs that the leased workers of each run use."""
@@ -330,7 +343,7 @@ class Pool:
     async def _tick(self) -> None:
         """Do what no call triggers: end leases of dead owners and idle workers, admit requests."""
         checked_s = time.monotonic()
-        while self._leased or self._waiting or self._idle:
+        while self._leased or self._waiting or self._idle or self._quarantine:
             await asyncio.sleep(TICK_S if self._waiting else OWNER_CHECK_S)
             try:
                 if time.monotonic() - checked_s >= OWNER_CHECK_S:
@@ -341,6 +354,7 @@ class Pool:
                         ask_to_give_way()
                     await self._end_leases_of_dead_owners()
                     self._idle.end_overdue()
+                    await self._end_quarantine()
                     self._demand.update(
                         [held.request for held in (*self._leased.values(), *self._waiting)]
                     )
@@ -366,6 +380,32 @@ class Pool:
         for owner in {held.owner for held in (*self._leased.values(), *self._waiting)}:
             if owner is not None and owner.node_id in silent and owner.handle is not None:
                 ray.kill(owner.handle, no_restart=False)  # it restarts where its node comes back
+
+    async def _end_quarantine(self) -> None:
+        """Let workers serve again whose GPUs are free. End all if the pool is no longer used."""
+        is_in_use = bool(self._leased or self._waiting)
+        if not is_in_use and time.monotonic() - self._used_s > UNUSED_S:
+            for worker in self._quarantine:
+                ray.kill(worker.actor)
+            self._quarantine.clear()
+            return
+        workers = list(self._quarantine)
+        answers = (
+            asyncio.wait_for(result_of(worker.actor.occupied.remote()), QUARANTINE_POLL_S)
+            for worker in workers
+        )
+        answered = await asyncio.gather(*answers, return_exceptions=True)
+        for worker, occupied in zip(workers, answered, strict=True):
+            if isinstance(occupied, asyncio.TimeoutError):
+                continue
+            if isinstance(occupied, str):
+                self._quarantine[worker] = occupied
+                continue
+            del self._quarantine[worker]
+            if occupied is None:
+                self._idle.add(worker)
+            else:
+                ray.kill(worker.actor)
 
     def _refuse_infeasible(self) -> None:
         """Refuse requests that wait for a node that was lost long ago."""

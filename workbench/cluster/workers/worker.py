@@ -40,9 +40,9 @@ from workbench.cluster.workers.trial_log import LogWatch, TrialLog, log_name
 from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import RunError, WorkbenchError
-from workbench.foundation.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
-from workbench.foundation.events.runs import write_waiting_note
+from workbench.foundation.events import Event, LogMatched, Reason, TrialEnded, TrialReported
 from workbench.foundation.formatting import format_bytes
+from workbench.hardware.resources.nvml import occupation_of
 
 if TYPE_CHECKING:
     from workbench.training.task import TrialTask
@@ -73,6 +73,8 @@ COLLECT_EVERY_S = 5.0
 COLLECT_ALL_SHARE = 0.005
 """The share of the time for looking for garbage among everything that was ever imported."""
 DEVICE_POLL_S = 1.0
+QUARANTINE_S = 10.0
+"""How long others may hold memory of a GPU until it is put into quarantine."""
 MEETING_TIMEOUT_S = 300.0
 """How long the others wait while rank 0 loads. If it is lost, the trial ends at once."""
 
@@ -233,6 +235,8 @@ class Progress:
     message: str | None = None
     unfit: str | None = None
     """Why the worker must not be used again after the trial, although it is alive."""
+    occupied: str | None = None
+    """Who holds memory of its GPU, so that the trial did not start. Others may not get it."""
 
 
 class Worker:
@@ -276,6 +280,7 @@ class Worker:
         self._collected_s = self._collected_all_s = time.monotonic()
         self._collecting_all_s = 0.0
         self._unfit: str | None = None
+        self._occupied: str | None = None
         self._meeting_point: str | None = None
         self._cleanup: TrialCleanup | None = None
         self._log = TrialLog()
@@ -321,6 +326,7 @@ class Worker:
         with self._condition:
             self._condition.wait_for(lambda: not self._is_training)
             self._pending, self._ended, self._unfit, self._thinning = [], None, None, None
+            self._occupied = None
             self._stop = self._is_held = self._was_delivered = self._is_tidying = False
             self._objectives = _objectives(task) if blocking else frozenset()
             self._sends_events = task.rank == 0
@@ -376,7 +382,7 @@ class Worker:
                 self._condition.wait_for(lambda: self._ended is not None, TIDY_S)
             events, self._pending = [*self._pending, *self._scan_log()], []
             self._was_delivered = self._is_held
-            return Progress(events, self._ended, unfit=self._unfit)
+            return Progress(events, self._ended, unfit=self._unfit, occupied=self._occupied)
 
     def _show_log(self) -> None:
         """Let users follow the log, even if the trial reports all the time."""
@@ -428,6 +434,8 @@ class Worker:
             from workbench.training.trial import reason_of
 
             reason, message = reason_of(error, task)
+            if self._occupied is not None:
+                reason = "lost"
             ended = TrialEnded(
                 trial=task.trial,
                 attempt=task.attempt,
@@ -490,19 +498,31 @@ class Worker:
             self._condition.notify_all()
         return address
 
-    def _wait_for_device(self, task: TrialTask) -> None:
-        """Wait while other processes occupy the GPU that is reserved for this worker."""
-        if self._gpus < 1:
-            return
+    def occupied(self) -> str | None:
+        """Return who else holds memory of this worker's GPU, or None if it is free."""
         from workbench.training.device import foreign_bytes
 
-        was_reported = False
-        while not self._stop and (held_bytes := foreign_bytes()):
-            if not was_reported:
-                reason = f"other processes hold {format_bytes(held_bytes)} of its memory"
-                message = write_waiting_note(f"a GPU of {socket.gethostname()}", reason)
-                self._report(Noted(level="warning", message=message, trial=task.trial))
-                was_reported = True
+        gpus = self.info().gpus
+        held_bytes = foreign_bytes(gpus) if self._gpus >= 1 else 0
+        if not held_bytes:
+            return None
+        seen = [
+            str(occupation) for gpu in gpus if (occupation := occupation_of(gpu, [os.getpid()]))
+        ]
+        told = f"others hold {format_bytes(held_bytes)} of its memory"
+        return f"a GPU of {socket.gethostname()}: {'; '.join(seen) or told}"
+
+    def _wait_for_device(self, task: TrialTask) -> None:
+        """Wait a moment for a GPU whose memory others hold.
+
+        Raises:
+            RunError: If they keep it. The pool puts the GPU into quarantine.
+        """
+        until_s = time.monotonic() + QUARANTINE_S
+        while not self._stop and (occupied := self.occupied()):
+            if time.monotonic() > until_s:
+                self._occupied = occupied
+                raise RunError(f"the trial did not start on {occupied}")
             time.sleep(DEVICE_POLL_S)
 
     def _limit_threads(self) -> None:

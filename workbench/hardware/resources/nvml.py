@@ -7,9 +7,13 @@ one. `gpu_meter` reads their usage through this module.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+import psutil
+
+from workbench.foundation.formatting import format_bytes
 
 GpusState = Literal["ok", "no library", "no driver", "wrong driver", "no gpu", "failed"]
 """Whether this machine has GPUs, or what is missing.
@@ -94,6 +98,83 @@ def gpu_energy_j(uuid: str) -> float | None:
             )
         except nvml.NVMLError:  # before Volta
             return None
+
+
+FOREIGN_PART = 0.02
+"""Part of a GPU that others may hold without a note. A desktop takes about as much."""
+
+
+class Holder(NamedTuple):
+    """A process that holds memory of a GPU.
+
+    Attributes:
+        pid: Its number. In a container, it may be that of the host.
+        used_bytes: The memory that it holds, or None if the driver does not tell.
+        name: Its program, or "" if it cannot be seen from here.
+        user: Its user, or "".
+    """
+
+    pid: int
+    used_bytes: int | None
+    name: str
+    user: str
+
+    def __str__(self) -> str:
+        known = " of ".join(filter(None, [self.name, self.user]))
+        text = f"process {self.pid}" + (f" ({known})" if known else "")
+        return text if self.used_bytes is None else f"{text}: {format_bytes(self.used_bytes)}"
+
+
+class Occupation(NamedTuple):
+    """The memory of a GPU that others hold, and who they are as far as that is known."""
+
+    uuid: str
+    held_bytes: int
+    holders: tuple[Holder, ...]
+
+    def __str__(self) -> str:
+        who = f" ({', '.join(map(str, self.holders))})" if self.holders else ""
+        return f"others hold {format_bytes(self.held_bytes)} of GPU {self.uuid}{who}"
+
+
+def occupation_of(gpu: str, own_pids: Collection[int] = ()) -> Occupation | None:
+    """Return who else holds memory of a GPU, or None if that is too little to matter or unknown.
+
+    Args:
+        gpu: Its UUID, or its index.
+        own_pids: Processes that do not count.
+    """
+    with session() as (nvml, _, _):
+        if nvml is None:
+            return None
+        try:
+            handle = (
+                nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+                if gpu.isdecimal()
+                else nvml.nvmlDeviceGetHandleByUUID(gpu)
+            )
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            uuid = text_of(nvml.nvmlDeviceGetUUID(handle))
+        except nvml.NVMLError:
+            return None
+        try:
+            processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        except nvml.NVMLError:  # the driver of a container or of Windows
+            processes = []
+    own_bytes = sum(item.usedGpuMemory or 0 for item in processes if item.pid in own_pids)
+    held_bytes = int(memory.used) - own_bytes
+    if held_bytes <= FOREIGN_PART * memory.total:
+        return None
+    others = [_holder(item) for item in processes if item.pid not in own_pids]
+    return Occupation(uuid, held_bytes, tuple(others))
+
+
+def _holder(process: Any) -> Holder:
+    name = user = ""
+    with contextlib.suppress(psutil.Error):
+        seen = psutil.Process(process.pid)
+        name, user = seen.name(), seen.username()
+    return Holder(process.pid, process.usedGpuMemory, name, user)
 
 
 def open_library() -> tuple[Any, GpusState, str | None]:
