@@ -220,7 +220,8 @@ class Pool:
         leased = self._leased.pop(lease_id, None)
         if leased is None:
             return
-        self._between_trials.on_lease_ended(leased.request, time.monotonic())
+        self._used_s = time.monotonic()
+        self._between_trials.on_lease_ended(leased.request, self._used_s)
         if training:
             self._stopping.append(leased.request.of_trial)
             grace_s = leased.request.stop_grace_s
