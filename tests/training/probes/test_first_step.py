@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +313,29 @@ def test_a_printed_name_with_two_meanings_is_refused_with_its_lines() -> None:
         try_first_steps(Experiment(**FUNCTION, command=["sh", "-c", prints]))
 
 
-def test_a_step_that_is_never_written_is_noted() -> None:
+def test_files_that_other_trials_would_overwrite_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "old.txt").write_text("x")
+    os.utime(tmp_path / "old.txt", (1.0, 1.0))
+    writes = "echo 1 > runs/model.pt; echo 1 > {folder}/mine.pt; echo loss=0.5"
+    experiment = Experiment(**FUNCTION, command=["sh", "-c", writes])
+    (found,) = try_first_steps(experiment)
+    (note,) = found.notes
+    assert note.startswith("a trial has written runs/model.pt in the working folder"), note
+    assert "workdir: fresh" in note
+    (found,) = try_first_steps(
+        experiment.replace(workdir="fresh", command=["sh", "-c", "echo loss=1"])
+    )
+    assert found.notes == ()
+
+
+def test_a_step_that_is_never_written_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     prints = "for n in 0 1 2; do echo round $n loss $n.5; done"
     without = Experiment(**FUNCTION, command=["sh", "-c", prints], step="epoch")
     (found,) = try_first_steps(without)

@@ -8,6 +8,7 @@ report. Nothing is stored. Settings have been checked before.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import signal
@@ -16,7 +17,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psutil
@@ -35,10 +36,12 @@ from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.experiment.plan import Plan
+    from workbench.training.outcome import Outcome as TrialOutcome
     from workbench.training.planning.settings import TrialSettings
 
 
 LIMIT_S = 30.0
+_MAX_FOLDERS, _MAX_WRITTEN = 500, 3
 _LONGER_S = 2.0
 """For how long the first trial of a program is followed after its first report."""
 _MARGIN_S = 15.0
@@ -348,25 +351,55 @@ def _start_program(task: TrialTask) -> Outcome:
         if isinstance(event, TrialReported) and metrics & event.values.keys() and not first:
             first.append(event)
             # The next lines may give the metric of the first trial another value.
-            ends_s.append(perf_counter() + (0.0 if task.trial else _LONGER_S))
+            ends_s.append(perf_counter() + _LONGER_S * (task.trial == 0))
         return end_in_time()
+
+    def reported() -> _ReportedError:
+        said = (*notes, *_note_on_shared_files(task.experiment, started_unix_s))
+        return _ReportedError(first[0], is_partial=True, notes=said)
 
     def end_in_time() -> bool:
         if ends_s and perf_counter() >= ends_s[0]:
-            raise _ReportedError(first[0], is_partial=True, notes=tuple(notes))
+            raise reported()
         return False
 
+    started_unix_s = time()
     with _without_output():
         ended = run_program(task, take, end_in_time)
         if ended.state == "failed" and (ended.message or "").startswith(SHARED_NAME):
             raise _SharedNameError(str(ended.message), field="objectives")
         if first:
-            raise _ReportedError(first[0], is_partial=True, notes=tuple(notes))
-        if ended.reason == "oom":
-            return "out of memory"
-        if ended.state == "failed":
-            raise ExperimentError(f"the first trial fails: {ended.message}", field="command")
+            raise reported()
+    return _outcome_of(ended)
+
+
+def _outcome_of(ended: TrialOutcome) -> Outcome:
+    """Return how a program ended that has written no objective, or raise an error."""
+    if ended.reason == "oom":
+        return "out of memory"
+    if ended.state == "failed":
+        raise ExperimentError(f"the first trial fails: {ended.message}", field="command")
     return "fine"
+
+
+def _note_on_shared_files(experiment: Experiment, since_unix_s: float) -> tuple[str, ...]:
+    """Return a note if a program has written files in the working folder, which trials share."""
+    if experiment.links is not None:
+        return ()
+    written: list[str] = []
+    for folder, inner, names in itertools.islice(os.walk("."), _MAX_FOLDERS):
+        inner[:] = sorted(name for name in inner if not name.startswith((".", "__")))
+        for path in (Path(folder, name) for name in sorted(names)):
+            with contextlib.suppress(OSError):
+                if path.suffix != ".pyc" and path.stat().st_mtime >= since_unix_s:
+                    written.append(path.as_posix())
+    if not written:
+        return ()
+    more = f" and {len(written) - _MAX_WRITTEN} more" if len(written) > _MAX_WRITTEN else ""
+    return (
+        f"a trial has written {', '.join(written[:_MAX_WRITTEN])}{more} in the working folder,"
+        " where other trials overwrite it. Write workdir: fresh, or let it write below {folder}",
+    )
 
 
 @contextlib.contextmanager
