@@ -487,3 +487,26 @@ def test_a_timeline_of_very_many_trials_says_how_many_it_shows():
     assert {data.bars[0].trial, data.bars[-1].trial} == {0, 2499}
     (note,) = draw_timeline(data, lambda trial: "").layout.annotations
     assert note.text == "1,000 of 2,500 trials"
+
+
+def test_trials_that_report_once_are_drawn_over_the_run_time():
+    each = (trial_events(n, {"rate": 0.1}, [0.1 * n], "complete", at_s=9 * n) for n in range(3))
+    started = DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1)
+    run = RunData.of(EXPERIMENT, [started, *itertools.chain.from_iterable(each)])
+    data = prepare_convergence(run)
+    assert data.axis == "time"
+    assert sorted(line.x for line in data.lines) == [(11.0,), (20.0,), (29.0,)]
+
+
+def test_the_target_of_a_federation_is_a_line_in_the_chart_of_its_metric():
+    target = {"metric": "accuracy", "at_least": 0.85}
+    experiment = EXPERIMENT.model_copy(
+        update={
+            "objectives": (Objective(metric="rounds_to_target", goal="minimize"),),
+            "federated": Federated(clients=2, target=target),  # pyright: ignore
+        }
+    )
+    started = DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1)
+    events = trial_events(0, {"rate": 0.1}, [0.2, 0.9])
+    data = prepare_convergence(RunData.of(experiment, [started, *events]))
+    assert (data.y_title, data.target, data.best_x) == ("accuracy", 0.85, ())

@@ -147,6 +147,11 @@ def prepare_convergence(
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
     goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
     targets = {item.metric: item.target for item in run.experiment.objectives}
+    federated = run.experiment.federated
+    if federated is not None and federated.target is not None:
+        # Its rounds are the objective, and this is where they end.
+        end = federated.target
+        targets.setdefault(end.metric, end.at_most if end.at_least is None else end.at_least)
     titles = {item.metric: title_of(run.experiment, item) for item in run.experiment.objectives}
     curves = _among(run.series.curves(metric), trials)
     data = _curves_data(
@@ -173,7 +178,7 @@ def prepare_convergence(
             name = "a fold of the best candidate"
         data = dataclasses.replace(data, best_name=name, best_x=(), best_y=())
     if metric not in goals:
-        return _without_best(data)
+        return dataclasses.replace(_without_best(data), target=targets.get(metric))
     return data
 
 
@@ -256,10 +261,16 @@ def prepare_throughput(
 
 
 def default_axis(curves: Sequence[Curve]) -> Axis:
-    """Return "epoch" if most reports contain the epoch, else "step"."""
+    """Return "epoch" if most reports contain the epoch, else "step".
+
+    "time" if each of several trials reported once: all of them lie at the same step.
+    """
     if not curves:
         return "step"
-    epochs = np.concatenate([curve.x("epoch") for curve in curves])
+    each = [curve.x("epoch") for curve in curves]
+    if len(each) > 1 and all(len(epochs) <= 1 for epochs in each):
+        return "time"
+    epochs = np.concatenate(each)
     if len(epochs) and np.isfinite(epochs).mean() > 0.5:
         return "epoch"
     return "step"

@@ -97,14 +97,17 @@ class ReportFigures:
                     axis=axis,
                     close_up=True,
                 ),
-                self._figure(
-                    "convergence",
-                    "The same over the run time.",
-                    name="by-time",
-                    axis="time",
-                    close_up=True,
-                ),
             ]
+            if axis != "time":
+                parts.append(
+                    self._figure(
+                        "convergence",
+                        "The same over the run time.",
+                        name="by-time",
+                        axis="time",
+                        close_up=True,
+                    )
+                )
         if any(trial.segment is not None for trial in run.history.trials.values()):
             parts += [
                 "<h2>Who continued from whom</h2>",
