@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +67,18 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
+def data_of(
+    run: StoredRun,
+    trials: Collection[int] | None = None,
+    *,
+    listener: Callable[[Event], object] | None = None,
+) -> RunData:
     """Return the data of a run for its plots.
 
-    If `trials` are given, only those.
+    Args:
+        run: The run.
+        trials: Only these trials, or None for all.
+        listener: Receives each event of the whole run that is no report of a trial.
     """
     from workbench.runs.plots.run_data import RunData, read_chunks
 
@@ -78,7 +86,9 @@ def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
     data.history.chosen_trial = run.row.chosen_trial
     if trials is None:
         for chunk in read_chunks(run.store, run.run_id):
-            data.add_read(chunk.rows)
+            for _, event in data.add_read(chunk.rows):
+                if listener is not None:
+                    listener(event)
         return data
     for rows in run.store.event_rows(run.run_id):
         data.add_rows([row for row in rows if row[2] is None or row[2] in trials])
@@ -100,33 +110,34 @@ def write_report(run: StoredRun, path: Path) -> Path:
         ArgumentError: If its folder does not exist. Only the run's own folder is created.
         RunError: If it cannot be written there.
     """
-    from workbench.runs.plots.report import report_html
+    from workbench.runs.plots.report import NotesOfEvents, report_page
     from workbench.runs.result import compare_with_default
 
     check_folder_of(path, run.folder)
+    # Of a long run the reports are read in columns, once. Only the importance needs each of them.
+    notes = NotesOfEvents()
+    data = data_of(run, listener=notes.take)
+    history, state = data.history, run.row.state
     baseline = None
-    if run.history.best() is not None and len(run.history.objectives) == 1:
-        baseline = compare_with_default(run.history, run.run_id, run.row.state)["words"]
-    events = run.events()
-    importance = importance_of(run, events)
+    if history.best() is not None and len(history.objectives) == 1:
+        baseline = compare_with_default(history, run.run_id, state)["words"]
+    importance = importance_of(run, run.events())
     energy = run.energy
     decisions: list[str] = []
     if run.experiment.search.code_versions:
         decisions = _DECIDERS.load("versions")(run.store, run.run_id)
-    text = report_html(
-        run.experiment,
-        events,
+    text = report_page(
+        data,
+        notes=[*decisions, *notes.texts],
         importance=importance or None,
         run_id=run.run_id,
-        how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
-        how_to_widen=how_to_widen(run.run_id, run.history),
-        next_steps=next_steps(run.run_id, run.row.state, run.history),
+        how_to_freeze=how_to_freeze(run.run_id, history, importance),
+        how_to_widen=how_to_widen(run.run_id, history),
+        next_steps=next_steps(run.run_id, state, history),
         baseline=baseline,
         energy_wh=energy.total_wh,
         energy_of_trials=energy.watt_hours,
         read=run.read_attachment,
-        chosen_trial=run.row.chosen_trial,
-        decisions=decisions,
     )
     return _write(run, path, text)
 

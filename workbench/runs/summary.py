@@ -158,14 +158,11 @@ def _chance_of_span(span: int, num_chosen: int, num_all: int) -> float:
         num_chosen: How many ranks are chosen at random, at least 2.
         num_all: Of how many.
 
-    Source: Counting: a choice that spans exactly s ranks has its ends fixed, and the others lie on
-    the s - 2 ranks between them.
+    Source: Counting by the lowest rank: the others lie on the span - 1 ranks above it, or on all
+    that are left there, whose sum is a binomial coefficient as well.
     """
-    ways = sum(
-        (num_all - width + 1) * math.comb(width - 2, num_chosen - 2)
-        for width in range(num_chosen, span + 1)
-    )
-    return ways / math.comb(num_all, num_chosen)
+    lowest = (num_all - span + 1) * math.comb(span - 1, num_chosen - 1)
+    return (lowest + math.comb(span - 1, num_chosen)) / math.comb(num_all, num_chosen)
 
 
 def _time(history: History, took_s: float, energy: str | None) -> str:

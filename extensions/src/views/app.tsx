@@ -10,7 +10,7 @@ import { Chart } from "./chart";
 import { Result } from "./chosen_model";
 import { Comparison } from "./comparison";
 import { Dialogs } from "./dialogs";
-import { Head } from "./run_header";
+import { Head, LOW } from "./run_header";
 import { Log } from "./log";
 import { Empty } from "./components";
 import { Resources } from "./resources";
@@ -85,8 +85,6 @@ function CurvesOrAdvice({ controller }: ViewProps) {
     </>
   );
 }
-
-const LOW = "(max-height: 520px)";
 
 function Wide({ controller }: ViewProps) {
   const { run, runsTable } = controller.state.view;

@@ -28,6 +28,9 @@ const REASONS: Record<string, string> = {
   failures: "its trials failed",
 };
 
+/** In a window that is so low curves come first. */
+export const LOW = "(max-height: 520px)";
+
 export function Head({ controller }: { controller: Controller }) {
   const { run, problem, view } = controller.state;
   if (!run) {
@@ -42,6 +45,7 @@ export function Head({ controller }: { controller: Controller }) {
   }
   // In a notebook each line that the head takes is one that curves and trials lack.
   const isOutput = controller.form === "output";
+  const isLow = matchMedia(LOW).matches;
   const short = run.reason ? (REASONS[run.reason] ?? run.reason) : isStarting(run) ? "starting" : null;
   // How a run ended well, or on request, needs no notice of its own.
   const isWell = run.state === "complete";
@@ -89,7 +93,7 @@ export function Head({ controller }: { controller: Controller }) {
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
       {run.summary ? (
-        <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput} />
+        <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput || isLow} />
       ) : run.best?.certainty?.length ? (
         <Notice name={`${run.run_id} certainty`}>{run.best.certainty.map((sentence) => `${sentence}. `)}</Notice>
       ) : null}
@@ -113,7 +117,7 @@ interface SummaryProps {
   isBrief: boolean;
 }
 
-/** The run in sentences, as Python wrote them. In a notebook the first one stands for all until it is clicked. */
+/** The run in sentences, as Python wrote them. In a notebook, or where there is little room, the first one stands for all. */
 function Summary({ controller, run, summary, isBrief }: SummaryProps) {
   const { sentences, next_kind, next_lead } = summary;
   const offer = run.offers.find((one) => one.kind === next_kind);

@@ -150,7 +150,7 @@ function Groups({ controller, groups, group, onChoose }: GroupsProps) {
                     <bdi>{best.name}</bdi>
                   </button>
                 ) : (
-                  "no result"
+                  "–"
                 )}
               </td>
             </tr>

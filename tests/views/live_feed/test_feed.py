@@ -203,6 +203,32 @@ def test_runs_are_sorted_by_result_time_and_cost_below_the_pinned_ones(
     assert run_list(feed, RunsQuery(sort="time", offset=1, limit=1)).items[0].name == "empty"
 
 
+def test_a_table_of_runs_has_parameters_as_columns_and_groups_with_their_best(
+    tmp_path: Path, feed: Feed
+) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        for name, accuracy, width in (("one", 0.9, 8), ("one", 0.5, 16), ("two", 0.7, 16)):
+            run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": name}))
+            trial = trial_events(0, at_s=0, accuracy=accuracy, width=width)
+            append(store, run_id, [*begin(), *trial, *finish(5)])
+
+    def listed(**query: Any) -> Any:
+        feed.check()
+        return run_list(feed, RunsQuery(is_table=True, **query))
+
+    wait_until(lambda: all(item.value is not None for item in listed().items))
+    runs = listed(params=("width",), group="params.width")
+    assert set(runs.params) == {"lr", "width"}
+    assert [item.params for item in runs.items] == [{"width": 16}, {"width": 16}, {"width": 8}]
+    groups = [(item.member, item.num_runs, item.best and item.best.value) for item in runs.groups]
+    assert groups == [("16", 2, 0.7), ("8", 1, 0.9)]
+    assert [item.member for item in listed(group="name").groups] == ["one", "two"]
+    assert [item.member for item in listed(group="tag").groups] == [""]
+    within = listed(group="name", member="one")
+    assert ([item.name for item in within.items], within.total) == (["one", "one"], 2)
+    assert run_list(feed, RunsQuery()).items[0].params == {}
+
+
 def test_a_run_that_nobody_looks_at_is_let_go(
     tmp_path: Path, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,9 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
+from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.experiment.automl import is_automl, shown_metric
@@ -76,10 +77,57 @@ _POLICY = (
 _HEADING = re.compile(r'<h2(?: id="(?P<id>[^"]+)")?>(?P<title>.*?)</h2>')
 
 
+class NotesOfEvents:
+    """What events say that a reader of the report should know."""
+
+    def __init__(self) -> None:
+        """Start without a note."""
+        self.texts: list[str] = []
+
+    def take(self, event: Event) -> None:
+        """Add the note of an event, if it has one."""
+        if isinstance(event, Noted | AlertRaised) and event.level != "info":
+            self.texts.append(event.message)
+        elif isinstance(event, TrialEnqueued) and event.advice_run_id is not None:
+            self.texts.append(f"The first configuration: {describe_advised(event)}.")
+        elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
+            attempt = (
+                f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
+            )
+            self.texts.append(f"{attempt}: {event.message}. It continued with the next attempt.")
+
+
 def report_html(
     experiment: Experiment,
     events: Iterable[Event],
     *,
+    chosen_trial: int | None = None,
+    **options: Any,
+) -> str:
+    """Write a run as one self-contained HTML page.
+
+    Args:
+        experiment: What the run tunes.
+        events: Everything that happened in the run, oldest first.
+        chosen_trial: The trial that was chosen by hand.
+        **options: As of `report_page`.
+
+    Returns:
+        An HTML document without references to anything outside itself.
+    """
+    notes = NotesOfEvents()
+    run = RunData(experiment)
+    run.history.chosen_trial = chosen_trial
+    for event in events:
+        notes.take(event)
+        run.add(event)
+    return report_page(run, notes=notes.texts, **options)
+
+
+def report_page(
+    run: RunData,
+    *,
+    notes: Sequence[str] = (),
     importance: Mapping[str, tuple[float, float, float]] | None = None,
     run_id: str | None = None,
     baseline: str | None = None,
@@ -89,14 +137,12 @@ def report_html(
     how_to_widen: Suggestion | None = None,
     next_steps: Sequence[Suggestion] = (),
     read: Callable[[AttachmentSaved], bytes] | None = None,
-    chosen_trial: int | None = None,
-    decisions: Sequence[str] = (),
 ) -> str:
     """Write a run as one self-contained HTML page.
 
     Args:
-        experiment: What the run tunes.
-        events: Everything that happened in the run, oldest first.
+        run: The run.
+        notes: What its reader should know, such as what `NotesOfEvents` has collected.
         importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
         run_id: The run id, for the commands that the page shows.
         baseline: How the best compares with the default configuration, in words without the full
@@ -106,17 +152,13 @@ def report_html(
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are
             any.
-        decisions: Whether each version of the code is better than the first one, in words.
         next_steps: Commands by which the run continues. They are shown if it has no result.
         read: Returns the content of an attachment, or None to omit it.
-        chosen_trial: The trial that was chosen by hand.
 
     Returns:
         An HTML document without references to anything outside itself.
     """
-    notes: list[str] = list(decisions)
-    run = RunData.of(experiment, _noting(events, notes))
-    run.history.chosen_trial = chosen_trial
+    experiment = run.experiment
     run.history.energy_of_trials = energy_of_trials or {}
     figures = ReportFigures(run, importance, how_to_freeze)
     parts = [
@@ -159,20 +201,6 @@ def report_html(
             f"<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n",
         ]
     )
-
-
-def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
-    for event in events:
-        if isinstance(event, Noted | AlertRaised) and event.level != "info":
-            notes.append(event.message)
-        elif isinstance(event, TrialEnqueued) and event.advice_run_id is not None:
-            notes.append(f"The first configuration: {describe_advised(event)}.")
-        elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
-            attempt = (
-                f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
-            )
-            notes.append(f"{attempt}: {event.message}. It continued with the next attempt.")
-        yield event
 
 
 def _header(run: RunData, run_id: str | None) -> str:
