@@ -832,10 +832,10 @@ def _file_of_lines(node: ast.AST) -> str | None:
 
 def _averaged(tree: ast.Module, splits: frozenset[str]) -> Iterator[str]:
     """Yield what functions for some data give to an object that averages metrics."""
-    for name, body in _parts(tree):
+    for name, part in _parts(tree):
         if not set(name_words(name)) & splits:
             continue
-        for node in walk(ast.Module(body, [])):
+        for node in walk(part):
             if not isinstance(node, ast.Call) or called_name(node) != "update":
                 continue
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
