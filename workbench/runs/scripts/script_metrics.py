@@ -163,17 +163,25 @@ def _texts(
             yield " ".join(_text(part, several, words) for part in parts)
 
 
-def texts_of_dicts(tree: ast.Module) -> dict[str, str]:
+def texts_of_dicts(
+    tree: ast.Module, whole: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Return how the dicts of a source are printed, with a mark for each value.
 
     They are by the variables that hold them, and by the functions that return them: `stats()`.
     A text that is joined of the items of a dict has those items.
 
     Args:
-        tree: The script.
+        tree: The script, or a part of it.
+        whole: The texts of the whole script, whose functions a part calls.
     """
     several = set(_names_of_several(tree))
-    dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL)
+    returned = {
+        name.removesuffix("()"): re.findall(r"'([^']+)': \{\}", text)
+        for name, text in whole.items()
+        if name.endswith("()")
+    }
+    dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL, returned)
     texts = {f"{name}()": _dict_text(keys) for name, keys in dicts.returned.items()}
     for node in walk(tree):
         match node:
@@ -438,10 +446,15 @@ def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) 
 class _Dicts:
     """The keys of the dicts of a script, by variables and by functions that return them."""
 
-    def __init__(self, tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> None:
+    def __init__(
+        self,
+        tree: ast.Module,
+        holds_several: Callable[[ast.expr], bool],
+        returned: Mapping[str, list[str]] = MappingProxyType({}),
+    ) -> None:
         self._holds_several = holds_several
         self._of_variables: dict[str, list[str]] = {}
-        self._of_functions: dict[str, list[str]] = {}
+        self._of_functions: dict[str, list[str]] = dict(returned)
         self._assigned: dict[str, dict[ast.AST, frozenset[str]]] = {}
         self._functions: dict[ast.AST, ast.FunctionDef] = {
             node: function

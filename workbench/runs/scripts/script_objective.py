@@ -600,7 +600,7 @@ def _in_module(
         for node in walk(part):
             if isinstance(node, ast.FunctionDef):
                 words |= given.get(node.name, {})
-        own = {**dicts, **texts_of_dicts(part)}  # other functions may use the same names
+        own = {**dicts, **texts_of_dicts(part, dicts)}  # other functions may use the same names
         printed = printed_names(part, words, own)
         printed |= dict.fromkeys(_meters(part), True)
         of_best = _only_improved(body)
