@@ -86,14 +86,15 @@ def write_executorch(folder: Path, program: Program | None) -> Written:
         from executorch.runtime import Runtime  # pyright: ignore[reportMissingImports]
     import torch
 
+    # Traced with fewer than 16 samples, a convolution would only be planned for fewer than 16.
+    full = tuple(given.repeat_interleave(_MAX_BATCH, 0)[:_MAX_BATCH] for given in program.example)
     batch = {0: torch.export.Dim("batch", min=1, max=_MAX_BATCH)}
     try:
-        exported = torch.export.export(
-            program.module, program.example, dynamic_shapes=((batch,) * len(program.example),)
-        )
+        exported = torch.export.export(program.module, full, dynamic_shapes=((batch,) * len(full),))
         lowered: Any = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
         (folder / _PROGRAM).write_bytes(lowered.to_executorch().buffer)
         method: Any = Runtime.get().load_program(folder / _PROGRAM).load_method("forward")
+        method.execute(full)
     except Exception as error:  # ExecuTorch has no common base class for its errors
         (folder / _PROGRAM).unlink(missing_ok=True)
         raise RunError(
