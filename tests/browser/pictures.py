@@ -146,11 +146,7 @@ def draw_report(browser: Any, path: Path) -> None:
     """Draw the top of the report of the run."""
     page = sharp_page(browser, 1100, 900)
     page.goto(path.as_uri())
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.plot')].every((plot) =>"
-        " plot.querySelector('.plot-container'))"
-    )
-    page.wait_for_timeout(1000)
+    page.wait_for_selector("svg")
     save(screenshot(page), "report")
     page.context.close()
 

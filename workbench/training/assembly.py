@@ -301,8 +301,9 @@ def for_model(steps: StepSettings, settings: TrialSettings, model: nn.Module) ->
     """
     if not uses_muon(settings.training) or steps.group is None:
         return steps
+    divide: Callable[..., Any] = steps.group  # `grouped`, of which the model gives the rest
     hidden = hidden_matrices(model)
-    return dataclasses.replace(steps, group=functools.partial(steps.group, hidden=hidden))
+    return dataclasses.replace(steps, group=functools.partial(divide, hidden=hidden))
 
 
 def _token_counts(

@@ -107,7 +107,7 @@ def _first_value(domain: Domain) -> JsonValue:
 def _validated(datasets: Datasets) -> tuple[int, str]:
     """Return the number of validation samples, and a hash of their targets if these are known."""
     targets = known_targets(datasets.validation)
-    digest = "" if targets is None else hashlib.sha256(np.ascontiguousarray(targets)).hexdigest()
+    digest = "" if targets is None else hashlib.sha256(targets.tobytes()).hexdigest()
     return len(datasets.validation), digest
 
 

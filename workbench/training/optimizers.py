@@ -100,12 +100,18 @@ class MuonWithAdamW(Optimizer):
         given = list(params)
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
         divided = [part for group in groups for part in _with_kind(group)]
-        options = {"lr": lr, "weight_decay": weight_decay}
-        muon = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps}
+        options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         makers: dict[bool, Callable[[Any], Optimizer]] = {
-            True: lambda some: torch.optim.Muon(some, adjust_lr_fn=adjust_lr_fn, **muon, **options),
-            False: lambda some: torch.optim.AdamW(
-                some, betas=betas, eps=eps, fused=True, **options
+            True: functools.partial(
+                torch.optim.Muon,
+                momentum=momentum,
+                nesterov=nesterov,
+                ns_steps=ns_steps,
+                adjust_lr_fn=adjust_lr_fn,
+                **options,
+            ),
+            False: functools.partial(
+                torch.optim.AdamW, betas=betas, eps=eps, fused=True, **options
             ),
         }
         self._parts: dict[bool, Optimizer] = {}

@@ -1,5 +1,5 @@
 // The form: one part, or all of them as tabs, with the text beside it and a bar for files, undo and identity.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { AdvicePart } from "./advice_part";
 import { FirstContact } from "./first_contact";
@@ -49,8 +49,8 @@ export function App(props: AppProps) {
   const runId = form.answer("start")?.result?.run_id ?? around.runId;
   const [chosen, setChosen] = useState<PartName>(parts[0]);
   const [hasText, setHasText] = useState(true);
-  // A run that was there before is not brought into view.
-  const [firstRun] = useState(runId);
+  // A run comes into view once: not if it was there before, and not again when its part is opened.
+  const seenRun = useRef(runId);
   const part = parts.includes(chosen) ? chosen : parts[0];
   const modelCheck = useModelCheck(form, parts, part === "model");
   usePreflight(form, parts, part === "run");
@@ -98,7 +98,7 @@ export function App(props: AppProps) {
           model={props.model}
           runId={runId}
           snapshot={form.answer("start")?.result?.snapshot ?? ""}
-          isNews={runId !== firstRun}
+          seenRun={seenRun}
         />
       ) : null}
     </>

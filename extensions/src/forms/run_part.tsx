@@ -1,5 +1,5 @@
 // The run: the start button of the bar, the preflight report, goal, budget and hardware, and the run itself.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState, type MutableRef } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { showRun } from "../run_in_cell";
 import { Code } from "../views/components";
@@ -230,17 +230,18 @@ interface LiveRunProps {
   model: KernelModel;
   runId: string;
   snapshot: string;
-  /** Whether it was started since the form was opened: then it comes into view. */
-  isNews: boolean;
+  /** The run that was in view before. Another one comes into view. */
+  seenRun: MutableRef<string>;
 }
 
 /** The live view of a run: from the server, or from the kernel where there is none. */
-export function LiveRun({ model, runId, snapshot, isNews }: LiveRunProps) {
+export function LiveRun({ model, runId, snapshot, seenRun }: LiveRunProps) {
   const element = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (!element.current) return;
     // The settings fill the screen: the run would appear below it, where nobody looks.
-    if (isNews) element.current.scrollIntoView({ block: "nearest" });
+    if (seenRun.current !== runId) element.current.scrollIntoView({ block: "nearest" });
+    seenRun.current = runId;
     return showRun(element.current, model, { run: runId, snapshot, height: HEIGHT_PX });
   }, []);
   return <div class="workbench-form-live" style={{ minBlockSize: `${HEIGHT_PX}px` }} ref={element} />;

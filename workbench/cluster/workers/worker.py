@@ -500,10 +500,13 @@ class Worker:
 
     def occupied(self) -> str | None:
         """Return who else holds memory of this worker's GPU, or None if it is free."""
+        if self._gpus < 1:
+            return None
+        # It loads torch, which trials of functions do without.
         from workbench.training.device import foreign_bytes
 
         gpus = self.info().gpus
-        held_bytes = foreign_bytes(gpus) if self._gpus >= 1 else 0
+        held_bytes = foreign_bytes(gpus)
         if not held_bytes:
             return None
         seen = [
