@@ -180,6 +180,13 @@ def test_only_answers_that_differ_are_learned(tmp_path):
         ({"chosen": "b", "rejected": "c"}, "line 1 has answers without a prompt"),
         ({"prompt": "a", "chosen": "b", "rejected": ""}, "line 1 has an empty chosen"),
         ({"prompt": "a", "chosen": "b", "rejected": [ANSWER]}, "not both texts or both messages"),
+        (
+            {
+                "chosen": [{"role": "user", "content": "hi"}, ANSWER],
+                "rejected": [{"role": "user", "content": "bye"}, OTHER_ANSWER],
+            },
+            "line 1 has answers to different prompts",
+        ),
     ],
 )
 def test_a_record_that_is_no_pair_is_refused_with_its_line(record, problem, tmp_path):

@@ -127,13 +127,37 @@ def test_forecasts_of_parts_never_share_a_row(lookback, horizon, stride, validat
         ({"time": "shop"}, "the column 'shop' is not a time in every row"),
         ({"lookback": 41}, "too few for a forecast of 3"),
         ({"horizon": 20}, "too few for a forecast of 20"),
+        ({"known": ["sold"]}, "what is to be forecast is not known in advance"),
+        ({"targets": ["sold", "sold"]}, "a column is named twice"),
     ],
 )
 def test_what_cannot_be_forecast_is_refused_in_words(tmp_path, change, message):
     write(tmp_path / "sales.csv")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises((DataError, ExperimentError)) as caught:
         load("series", {**options(tmp_path / "sales.csv"), **change})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [("", ""), (";x", ";0,5")])
+def test_numbers_are_read_as_in_tables(tmp_path, others):
+    sold = [950 + 37 * day for day in range(60)]
+    lines = [f"{day};{number:,}".replace(",", ".") for day, number in enumerate(sold)]
+    path = tmp_path / "sales.csv"
+    path.write_text("\n".join([f"day;sold{others[0]}", *(f"{line}{others[1]}" for line in lines)]))
+    made = SeriesOptions(path=path, time="day", targets=("sold",), lookback=5, horizon=2)
+    np.testing.assert_array_equal(made._read().targets[:, 0], sold)
+    assert "mean absolute error of 55.5 units of sold" in made.notes()[0]  # of 37 and 74
+
+
+def test_a_marker_among_numbers_is_a_gap_and_other_texts_are_named(tmp_path):
+    frame = write(tmp_path / "sales.csv").astype({"rain": str})
+    frame.loc[7, "rain"] = "?"
+    frame.to_csv(tmp_path / "sales.csv", index=False)
+    made = SeriesOptions(**options(tmp_path / "sales.csv"))
+    series = made._read()
+    assert series.names == ("sold", "rain")
+    assert series.values[6:9, 1].tolist() == [1006.0, 1006.0, 1008.0]
+    assert "Not used, because they are not numbers: shop." in made.notes()[1]
 
 
 def test_several_rows_of_one_time_are_refused(tmp_path):

@@ -85,6 +85,10 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
         ("50%", "high", "low"),
         ("%", "$"),
         ("$a", "$b"),
+        ("2.8k", "3.1k", "950"),
+        ("1,2 Mio", "3,4 Mio", "900"),
+        ("1.2万", "5.1万", "8000"),
+        ("3 M", "2 M", "5"),
     ],
 )
 def test_texts_without_a_common_unit_are_no_numbers(values):

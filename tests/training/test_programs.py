@@ -190,6 +190,10 @@ def test_how_programs_end(tmp_path: Path) -> None:
         ),
         (["loss=None"], ("failed", "error", "it wrote None instead, which is not a number")),
         (["loss=None", "loss=0.5", "loss=None"], ("complete", None, "")),
+        (
+            ["loss=1,500", "loss=0.5", "loss=1,050"],
+            ("failed", "error", "the last loss that the program wrote is 1,050, which is not"),
+        ),
         (["loss=0.5 val_loss=nan train_loss=inf acc=None"], ("complete", None, "")),
         (["loss: np.float64(0.5) n=np.int64(3)"], ("complete", None, "")),
         (["loss=0.5 size=nan"], ("failed", "diverged", "size is nan at step 1")),

@@ -162,6 +162,8 @@ def _preference(record: Any, place: str, field: str) -> Preference:
     }
     pair = [_with_answer(around, values[name], place, field) for name in (chosen, rejected)]
     shared = _num_shared(*(conversation.messages for conversation in pair))
+    if not shared:
+        _refuse(place, "has answers to different prompts", field, _ALLOWED_PAIRS)
     # Answers that both conversations contain are part of the prompt.
     return Preference(
         *(replace(item, is_counted=(False,) * shared + item.is_counted[shared:]) for item in pair)

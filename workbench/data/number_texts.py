@@ -469,6 +469,13 @@ def _have_decimal_commas(texts: Sequence[str]) -> bool:
     return 2 * num_others < len(with_comma) and all(map(_WITH_DECIMAL_COMMA.fullmatch, texts))
 
 
+_SHORT_MULTIPLIERS = ("k", "K", "T", "M", "G", "B", "mn", "bn", "tn", "千", "万", "萬", "億", "亿")
+_MULTIPLIERS = frozenset(
+    (*_SHORT_MULTIPLIERS, "Tsd", "Tsd.", "Mio", "Mio.", "Mrd", "Mrd.", "thousand", "million")
+)
+"""Words that multiply the number before them."""
+
+
 def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """Return texts without the common unit of the numbers among them, and that unit.
 
@@ -480,8 +487,10 @@ def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """
     units = units_of(counts)
     unit = max(units, key=lambda name: (units[name], name), default="")
-    # 54 and 54 m2 are the same quantity, but 0.5 and 50% may mean the same share.
-    is_common = len(units) == 1 or (len(units) == 2 and "" in units and unit not in UNITS)
+    # 54 and 54 m2 are the same quantity, but 0.5 and 50% may mean the same share, and 950 and 2.8k
+    # differ by a factor.
+    changes_value = unit in UNITS or unit in _MULTIPLIERS
+    is_common = len(units) == 1 or (len(units) == 2 and "" in units and not changes_value)
     if not is_common:
         unit = ""
     return {text: _without_unit(text, unit) for text in counts}, unit

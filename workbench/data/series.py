@@ -7,7 +7,7 @@ may hold several series, one for each group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.data.dates import ISO, as_times, date_format_of
+from workbench.data.number_texts import NEARLY_NUMBERS, number_text_of
 from workbench.data.options import DatasetOptions, existing_path, normalisation_field
 from workbench.data.plain_frames import column_of
 from workbench.data.reading import Reading, some_of
@@ -114,6 +115,16 @@ class SeriesOptions(DatasetOptions):
                 raise ExperimentError(
                     "needs a table", field=option, next_step="Set path to a file."
                 )
+        for option in ("targets", "columns", "known"):
+            names = getattr(self, option)
+            if len(set(names)) < len(names):
+                raise ExperimentError("a column is named twice", field=option)
+        if both := [name for name in self.known if name in self.targets]:
+            raise ExperimentError(
+                f"{both[0]!r} is a target, and what is to be forecast is not known in advance",
+                field="known",
+                next_step="Leave it out there.",
+            )
         if self.known and self.lookback < self.horizon:
             raise ExperimentError(
                 "the values that are known in advance are read with the rows of lookback",
@@ -181,7 +192,10 @@ class SeriesOptions(DatasetOptions):
         if errors:
             season, error = min(errors.items(), key=lambda item: item[1])
             note += f", and repeating the last {season} values one of {format_number(error)}"
-        return (f"{note}. A model should be better on the same validation rows.",)
+        notes = [f"{note}. A model should be better on the same validation rows."]
+        if made.left_out:
+            notes.append(f"Not used, because they are not numbers: {', '.join(made.left_out)}.")
+        return tuple(notes)
 
     def check_source(self) -> None:
         """Reject a table without the columns in the options."""
@@ -190,8 +204,11 @@ class SeriesOptions(DatasetOptions):
 
     def _read(self) -> _Series:
         table = _simulate() if self.path is None else read_table(existing_path(self.path))
-        table = table.rename(columns=str)
+        if not len(table):
+            raise DataError(f"{self.path} has no rows", field="data.path")
+        table = self._with_numbers(table.rename(columns=str))
         targets, names = self._names(table)
+        left_out = () if self.columns else tuple(self._others(table, names))
         parts: list[np.ndarray] = []
         starts: dict[str, list[np.ndarray]] = {}
         known: list[np.ndarray] = []
@@ -224,7 +241,27 @@ class SeriesOptions(DatasetOptions):
             target_mean,
             target_scale,
             {part: np.concatenate(of_groups) for part, of_groups in starts.items()},
+            left_out,
         )
+
+    def _with_numbers(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table with numbers that are written as text, such as 1.024,5, as numbers."""
+        import pandas as pd
+
+        changed: dict[str, pd.Series] = {}
+        for name in self._others(table):
+            column = column_of(table, name)
+            # Every value of a target must be a number.
+            form = number_text_of(column, min_share=1.0 if name in self.targets else NEARLY_NUMBERS)
+            if form is not None:
+                changed[name] = pd.Series(form.parse_all(column), index=table.index)
+        return table.assign(**changed)
+
+    def _others(self, table: pd.DataFrame, used: Collection[str] = ()) -> Iterator[str]:
+        """Yield the columns that are neither the time, nor the group, nor used."""
+        for name in map(str, table.columns):
+            if name not in (self.time, self.group) and name not in used:
+                yield name
 
     def _groups(self, table: pd.DataFrame) -> Iterator[tuple[str | None, pd.DataFrame]]:
         """Yield the rows of each series with its name, in the order of the table."""
@@ -273,10 +310,7 @@ class SeriesOptions(DatasetOptions):
         names = [str(name) for name in table.columns]
         check_columns(names, self._named_columns)
         used = list(self.columns) or [
-            name
-            for name in names
-            if name not in (self.time, self.group)
-            and types.is_numeric_dtype(column_of(table, name))
+            name for name in self._others(table) if types.is_numeric_dtype(column_of(table, name))
         ]
         used += [name for name in self.known if name not in used]
         targets = self.targets or tuple(name for name in used if name not in self.known)
@@ -325,6 +359,7 @@ class _Series:
         target_mean: The mean of each target in train.
         target_scale: Its standard deviation.
         starts: The first row of each forecast, by part.
+        left_out: Columns that are not numbers.
     """
 
     names: tuple[str, ...]
@@ -335,6 +370,7 @@ class _Series:
     target_mean: np.ndarray
     target_scale: np.ndarray
     starts: dict[str, np.ndarray]
+    left_out: tuple[str, ...] = ()
 
     @property
     def unit_scale(self) -> float:
@@ -403,7 +439,7 @@ def _numbers(table: pd.DataFrame, name: str) -> np.ndarray:
         raise DataError(
             f"the column {name!r} is not numeric: {error}",
             field="data.columns",
-            next_step="Leave it out.",
+            next_step="Correct or empty these cells in the file, or leave the column out.",
         ) from error
     if np.isinf(values).any():
         raise DataError(f"{name!r} holds infinite values", field="data.path")

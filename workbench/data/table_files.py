@@ -160,15 +160,15 @@ def _read_text(
     if layout.may_have_codes:
         rows, of_codes = _with_leading_zeros(rows, read_again)
         notes += of_codes
-    if shown:
-        rows, of_points = _with_points_between_thousands(rows, read_again)
+    # Excel writes semicolons between columns if its decimals have commas.
+    has_decimal_commas = bool(shown or (shown is None and layout.separator == ";"))
+    if has_decimal_commas:
+        rows, of_points = _with_points_between_thousands(rows, read_again, is_shown=bool(shown))
         notes += of_points
     if known := [name for name in rows.columns if name in decimal_commas]:
         texts = read_again(columns=known)
         if not has_decimal_points(texts.fillna("").to_numpy().ravel(), layout.separator):
             rows = rows.assign(**{name: texts[name] for name in known})
-    # Excel writes semicolons between columns if its decimals have commas.
-    has_decimal_commas = bool(shown or (shown is None and layout.separator == ";"))
     if has_decimal_commas:
         rows.attrs[DECIMAL_COMMA] = True
     rows, of_units = without_units_below_header(rows, path.name)
@@ -306,13 +306,14 @@ def _unknown_ending(path: Path) -> DataError:
 
 
 def _with_points_between_thousands(
-    read: pd.DataFrame, read_again: Callable[..., pd.DataFrame]
+    read: pd.DataFrame, read_again: Callable[..., pd.DataFrame], *, is_shown: bool
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Return a table with decimal commas in which 1.200 is text if other cells are like 950.
 
     Args:
         read: The table, in which pandas took these points for decimal points.
         read_again: Reads the columns `columns` as text.
+        is_shown: Whether another column shows that the file has decimal commas.
 
     Returns:
         The table, and notes on such columns.
@@ -328,11 +329,15 @@ def _with_points_between_thousands(
     texts = read_again(columns=list(map(str, may_be)))
     written = {name: column_of(texts, str(name)) for name in may_be}
     thousands = {
-        str(name): column for name, column in written.items() if may_be_thousands(column.dropna())
+        str(name): column
+        for name, column in written.items()
+        if may_be_thousands(known := column.dropna())
+        # Else 1.125 and 2 might be decimals, and 1.125 alone is written with three of them.
+        and (is_shown or known.str.fullmatch(r"\d{3}").any())
     }
+    why = "other columns have decimal commas" if is_shown else "the file has semicolons"
     return read.assign(**thousands), tuple(
-        f"{name} has points between thousands, because other columns have decimal commas"
-        for name in thousands
+        f"{name} has points between thousands, because {why}" for name in thousands
     )
 
 

@@ -51,8 +51,8 @@ def _is_total(values: pd.Series) -> bool:
     above = above[np.isfinite(above)]
     if not np.isfinite(last) or not above.any():
         return False
-    # A mean is often rounded to few digits.
-    is_sum = np.isclose(last, above.sum(), rtol=1e-3, atol=1e-9)
+    # A sum also has the cells that are missing above, and a mean is often rounded to few digits.
+    is_sum = np.isclose(last, above.sum(), rtol=0.1, atol=1e-9)
     return bool(is_sum or np.isclose(last, above.mean(), rtol=1e-2, atol=1e-9))
 
 

@@ -166,9 +166,11 @@ class RayLauncher(_StoreCommands):
                 raise failure
             time.sleep(POLL_S)  # leaves the processor to the driver, which is loading
         driver_actor.end(actor)
+        log = self._store.folder(run_id) / "driver.log"
+        busy = "The machine may be busy. Try again with `workbench resume`."
         raise RunError(
             f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",
-            next_step=f"Read {self._store.folder(run_id) / 'driver.log'}.",
+            next_step=f"Read {log}." if log.exists() else busy,
         )
 
     def _prepare_first_trial(self, run_id: str) -> None:

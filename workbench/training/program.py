@@ -89,6 +89,7 @@ OTHERS_EVERY_S = 0.5
 MAX_NAMES = 200
 NUM_LAST_LINES = 10
 _MAX_LINE_CHARS = 200
+_DIGIT = re.compile(r"\d")
 _MAX_NEIGHBOURS = 5
 """How many files next to a missing one a message names."""
 _MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
@@ -558,13 +559,14 @@ class ProgramReports:
     def unmeasured(self) -> tuple[str, str] | None:
         """A metric of the experiment that ended with a word instead of a number, and the word.
 
-        A word does not count if numbers follow it. Some programs do not measure at every step.
+        A word does not count if numbers follow it. Some programs do not measure at every step. A
+        word with digits, such as 1,050, is a value that could not be read.
         """
         return next(
             (
                 (name, word)
                 for name, word in self.words.items()
-                if name not in self._often_unmeasured
+                if name not in self._often_unmeasured or _DIGIT.search(word)
             ),
             None,
         )

@@ -23,6 +23,7 @@ import pytest
 from workbench.data.columns import learn_column
 from workbench.data.dates import as_times
 from workbench.data.number_texts import NumberText
+from workbench.data.total_rows import without_total
 from workbench.foundation.errors import WorkbenchError
 from workbench.runs.automl.task_detection import Problem, read_problem
 
@@ -605,3 +606,17 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, case: str) -> None:
         read(tmp_path, *given)
     assert ".." not in str(error.value)
     assert error.value.next_step or error.value.allowed
+
+
+def test_a_total_also_counts_what_is_missing_above() -> None:
+    values = np.arange(100.0, 160.0)
+    cells = [str(value) for value in values]
+    cells[7] = "-"
+    table = pd.DataFrame({"town": ["Bern"] * 60 + ["Total"], "x": [*cells, str(values.sum())]})
+    rows, notes = without_total(table)
+    assert (len(rows), notes) == (
+        60,
+        ["the last row is not used, because it sums up the others ('Total')"],
+    )
+    far = table.assign(x=[*cells, "130.5"]).replace({"town": {"Total": "Summerton"}})
+    assert without_total(far)[1] == []

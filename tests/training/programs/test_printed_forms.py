@@ -90,7 +90,11 @@ def test_a_minus_of_a_typographer_is_a_minus(value: float) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["<0.001", "<= 1e-3", "\u22650.5", "n/a", "N/A", "-", "\u2014", "3/12", "0.5 / 0.6", "1,234"],
+    [
+        *("<0.001", "<= 1e-3", "\u22650.5", "n/a", "N/A", "-", "\u2014", "1,234"),
+        *("3/12", "0.5 / 0.6", "7 of 10", "1.5 * 1000", "1.5e+01*1e3", "1.5 e-3", "1.50 k"),
+        "1.2 million",
+    ],
 )
 def test_what_is_no_number_is_a_word(word: str) -> None:
     """The value before it must not be taken for the last one."""

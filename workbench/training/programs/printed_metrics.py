@@ -72,7 +72,12 @@ _PAIR = re.compile(
     rf"(?P<number>{WRITTEN})(?P<unit>{UNIT})?{NOT_INSIDE}",
     re.IGNORECASE,
 )
-_OTHER_PART = re.compile(r"\s?/\s?\d")
+_OTHER_PART = (
+    r"\s?[/*\u00d7]\s?\d\S*|\sof\s\d\S*|\s[eE][-+]?\d+\b"
+    r"|\s(?:[kKMGB]|thousand|million|billion)(?=\s*(?:[,;|)\]]|$))"
+)
+"""What changes the number before it, as in 3/12, 7 of 10, 1.5 * 1000, 1.5 e-3 and 1.50 k."""
+_WITH_OTHER_PART = re.compile(_OTHER_PART)
 _COMPARED = re.compile(r"\s*%?\s+(?:lower|higher|better|worse|less|more|above|below)\b")
 _POSITION = re.compile(r"\s*\[\s*\d+\s*/")
 _NOTED = re.compile(
@@ -665,16 +670,16 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
             continue
         if name == bare and _OF_BEST.search(text, 0, match.start()):
             name = f"best_{name}"
-        value = None if _is_fraction(match) else number_of(match["number"], is_count=is_count(bare))
+        value = None if _goes_on(match) else number_of(match["number"], is_count=is_count(bare))
         if value is not None:
             value = in_base_unit(value, match["unit"] or "", name)
         spaced = " ".join((name.removesuffix(bare).rstrip("_"), bare)).strip()
         yield _Pair(match.start("name"), match.end(), name, spaced, match["number"], value)
 
 
-def _is_fraction(pair: re.Match[str]) -> bool:
-    """Return whether a metric has two numbers, as in `loss: 3/12`, which may mean anything."""
-    return is_metric(pair["name"]) and _OTHER_PART.match(pair.string, pair.end()) is not None
+def _goes_on(pair: re.Match[str]) -> bool:
+    """Return whether the number of a metric is only a part of what is written."""
+    return is_metric(pair["name"]) and _WITH_OTHER_PART.match(pair.string, pair.end()) is not None
 
 
 def _with_tag(name: str, tag: str | None) -> str:
@@ -887,7 +892,7 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def _if_unread(pair: re.Match[str]) -> str:
-    is_unread = number_of(pair["number"]) is None or _is_fraction(pair)
+    is_unread = number_of(pair["number"]) is None or _goes_on(pair)
     return pair[0] if is_unread else "|"
 
 
@@ -896,7 +901,7 @@ def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
     names = "|".join(re.escape(name).replace("_", "[_ ]") for name in sorted(metrics))
     unread = (  # such as (0.5+0.1j), 1,234 or <0.001
         rf"[\[(]*(?:{WORD}(?!\w)|(?:[<>]=?|[\u2264\u2265])?\s?[-+]?(?:nan|inf|\.?\d)[^\s|;}}]*"
-        r"(?:\s/\s\d\S*)?)"
+        rf"(?:{_OTHER_PART})?)"
     )
     return re.compile(
         rf"(?<![\w./-])(['\"]?)(?P<name>{names})\1"
