@@ -257,6 +257,9 @@ def test_a_rule_of_the_user_meets_failures_and_loses_no_work(cluster, drawn, see
         ((0, []), RunError, "no machine for a request"),
         ((0, ["node-0"] * 3), RunError, "3 workers on node-0, where 2 fit"),
         ((0, ["node-9"]), RunError, "1 workers on node-9, where 0 fit"),
+        ((0.0, ["node-0"]), RunError, r"returned \(0.0, \['node-0'\]\)"),
+        ((0, "node-0"), RunError, r"returned \(0, 'node-0'\)"),
+        ("node-0", RunError, "returned 'node-0'"),
     ],
 )
 def test_a_rule_that_chooses_what_is_not_there_is_refused_in_words(answer, error, message):

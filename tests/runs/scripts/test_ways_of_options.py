@@ -40,6 +40,16 @@ CASES = [
         ["--lr=0.5", "--width=16"],
     ),
     Case(
+        "subcommands that are passed on",
+        "import argparse\np = argparse.ArgumentParser()\ncommands = p.add_subparsers()\n"
+        "def common(parser):\n"
+        "    parser.add_argument('--lr', type=float, default=0.1)\n    return parser\n"
+        "evaluate = commands.add_parser('evaluate')\ncommon(evaluate)\n"
+        "common(commands.add_parser('train'))\n",
+        {"lr": 0.5},
+        ["train", "--lr=0.5"],
+    ),
+    Case(
         "the short add of configargparse in another module",
         "from opts import add_options\nimport configargparse\n"
         "add_options(configargparse.ArgumentParser())\n",

@@ -12,12 +12,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import operator
 import random
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import thread_time_ns
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from workbench.cluster.workers.admission import (
     Node,
@@ -358,7 +359,7 @@ class _Simulation:
         answer = policy(tuple(self._requests), nodes, dict(self._held))
         if answer is None:
             return 0, None
-        index, chosen = answer
+        index, chosen = _choice_in(answer, policy)
         free = {node.node_id: node.fits(_SHAPE) for node in nodes}
         problem = None
         if not 0 <= index < len(self._requests):
@@ -493,6 +494,21 @@ class _Simulation:
 
     def _expect(self, at_s: float, what: str, subject: object) -> None:
         heapq.heappush(self._events, (at_s, next(self._tie), what, subject))
+
+
+def _choice_in(answer: Any, policy: OwnPolicy) -> tuple[int, list[str]]:
+    """Return the request and the machines that a rule of the user's returned."""
+    try:
+        index, nodes = operator.index(answer[0]), list(answer[1])
+    except (TypeError, IndexError, KeyError):
+        index, nodes = 0, None
+    if nodes is None or isinstance(answer[1], str):
+        raise RunError(
+            f"the rule {_name_of(policy)} returned {answer!r}",
+            field="--policy",
+            next_step="Return a place in waiting and a list with the node_id of each worker.",
+        )
+    return index, nodes
 
 
 def _name_of(policy: OwnPolicy) -> str:

@@ -221,6 +221,7 @@ class _Calls:
 
     def _find_subcommands(self) -> None:
         """Choose the subcommand that trains, where a program has several."""
+        passed_on: list[str] = []
         for node in walk(self._module.tree):
             match node:
                 case ast.Assign(
@@ -228,11 +229,17 @@ class _Calls:
                     value=ast.Call(func=ast.Attribute(attr="add_parser"), args=[word, *_]),
                 ) if isinstance(literal := literal_of(word), str):
                     self._parsers[name] = literal
+                # As in `add_options(commands.add_parser("train"))`.
+                case ast.Call(func=ast.Attribute(attr="add_parser"), args=[word, *_]) if isinstance(
+                    literal := literal_of(word), str
+                ):
+                    passed_on.append(literal)
                 case ast.FunctionDef(name=name, decorator_list=decorators):
                     for decorator in decorators:
                         if _is_command_of_group(decorator):
                             self._commands[name] = _command_name(decorator, name)
-        words = list(dict.fromkeys([*self._parsers.values(), *self._commands.values()]))
+        words = [*self._parsers.values(), *passed_on, *self._commands.values()]
+        words = list(dict.fromkeys(words))
         groups = [
             node
             for node in walk(self._module.tree)
@@ -240,7 +247,7 @@ class _Calls:
             and any(called_or_named(decorator) == "group" for decorator in node.decorator_list)
         ]
         # A parser that another program passes is no subcommand of this one.
-        has_parsers = self._parsers and "add_subparsers" in self._text
+        has_parsers = (self._parsers or passed_on) and "add_subparsers" in self._text
         if has_parsers or (groups and self._commands):
             self.subcommand = [chosen_command(words)]
         else:
