@@ -32,6 +32,8 @@ interface Near {
 }
 
 const UPRIGHTS_TOP_PX = 34;
+/** Room for the names at the ends of lines. */
+const NAMES_PX = 38;
 
 export class LinesPlot {
   private plot: uPlot | null = null;
@@ -59,6 +61,7 @@ export class LinesPlot {
   }
 
   draw(drawing: Drawing, theme: Theme): void {
+    const hadNames = this.hasNames;
     this.drawing = { ...drawing, lines: withStripes(drawing.lines) };
     this.extent = extentOf(drawing);
     const shape = JSON.stringify([
@@ -79,7 +82,12 @@ export class LinesPlot {
       this.build();
     } else {
       this.refresh();
+      if (hadNames !== this.hasNames) this.plot?.redraw(false, true);
     }
+  }
+
+  private get hasNames(): boolean {
+    return this.drawing?.lines.some(({ name }) => name) ?? false;
   }
 
   unzoom(): void {
@@ -155,7 +163,8 @@ export class LinesPlot {
     return {
       width,
       height,
-      padding: isUpright ? [UPRIGHTS_TOP_PX, 12, 10, 0] : [10, drawing.lines.some(({ name }) => name) ? 38 : 14, 0, 0],
+      // Lines get names while a run is under way.
+      padding: isUpright ? [UPRIGHTS_TOP_PX, 12, 10, 0] : [10, () => (this.hasNames ? NAMES_PX : 14), 0, 0],
       legend: { show: false },
       scales: {
         x: { time: false, distr: drawing.xLogarithmic ? 3 : 1, range: () => (this.zoom ?? this.extent).x },
