@@ -320,7 +320,8 @@ def test_a_model_that_squeezes_one_sample_is_understood() -> None:
 
 
 def test_every_named_loss_and_metric_of_classes_and_numbers_is_compared_here() -> None:
-    others = {"detection", "model", "mean_average_precision"}
+    others = {"detection", "model", "mean_average_precision", "bits_per_byte"}
+    others |= {"dpo", "reward_accuracy", "reward_margin", "contrastive", "recall_at_1"}  # of pairs
     known = {*CLASS_METRICS, *TORCH_LOSSES, "cross_entropy", "root_mean_squared_error"}
     assert {*LOSSES.names(), *METRICS.names()} == known | others
 

@@ -382,7 +382,7 @@ def test_a_function_says_itself_on_how_many_samples_it_measures() -> None:
 
 def test_only_a_share_of_samples_has_the_interval_of_a_rate() -> None:
     rates = {item.name for item in METRICS if item.is_rate}
-    assert rates == {"accuracy", "top5_accuracy"}
+    assert rates == {"accuracy", "top5_accuracy", "reward_accuracy", "recall_at_1"}
     assert all(item.unit == "share" for item in METRICS if item.is_rate)
     area = declaration_of("val_roc_auc")
     assert area is not None

@@ -206,13 +206,15 @@ class Interpreter:
         Args:
             samples: Samples as they were given.
         """
+        if self.kind != "table" or not hasattr(samples, "assign"):
+            return None
         columns = [
             column
             for reader in self.readers[:1]
             for column in getattr(reader.encoder, "columns", ())
             if column.kind in ("number", "time") and is_text(column_of(samples, column.name))
         ]
-        if self.kind != "table" or not columns:
+        if not columns:
             return None
         read = {column.name: column.numbers(samples[column.name]) for column in columns}
         return samples.assign(
