@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from workbench.data import load
+from workbench.data import Split, load
+from workbench.data.reading import Reading
 from workbench.data.series import SeriesOptions
 from workbench.foundation.errors import DataError, ExperimentError
 
@@ -39,6 +40,17 @@ def options(path: Path, **more: object) -> dict[str, object]:
     }
 
 
+def forecast_rows(split: Split, reading: Reading, *, atol: float) -> set[int]:
+    """Return the rows that are forecast, after a check that each window is of successive rows."""
+    inputs, targets = split.batch(np.arange(len(split)))
+    sold = inputs[:, :, 0] * reading.scale[0] + reading.mean[0]
+    wanted = targets * reading.target_scale + reading.target_mean
+    np.testing.assert_allclose(
+        np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=atol
+    )
+    return {round(float(value)) for value in wanted.ravel()}
+
+
 def test_a_window_is_followed_by_its_targets_and_no_forecast_of_train_reaches_validation(tmp_path):
     write(tmp_path / "sales.csv")
     data = load("series", options(tmp_path / "sales.csv"))
@@ -51,13 +63,7 @@ def test_a_window_is_followed_by_its_targets_and_no_forecast_of_train_reaches_va
         ("validation", data.validation),
         ("test", data.test),
     ):
-        inputs, targets = split.batch(np.arange(len(split)))
-        sold = inputs[:, :, 0] * reading.scale[0] + reading.mean[0]
-        wanted = targets * reading.target_scale + reading.target_mean
-        np.testing.assert_allclose(
-            np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=1e-4
-        )
-        rows[part] = {round(float(value)) for value in wanted.ravel()}
+        rows[part] = forecast_rows(split, reading, atol=1e-4)
     assert rows == {
         "train": set(range(5, 42)),
         "validation": set(range(42, 54)),
@@ -199,14 +205,7 @@ def test_windows_never_mix_groups_and_each_group_is_divided_by_time(tmp_path):
     data, reading = load("series", given), SeriesOptions(**given).reading(seed=0)
     rows = {}
     for part, split in (("train", data.train), ("validation", data.validation)):
-        inputs, targets = split.batch(np.arange(len(split)))
-        sold = inputs[:, :, 0] * reading.scale[0] + reading.mean[0]
-        wanted = targets * reading.target_scale + reading.target_mean
-        # Successive rows differ by 1, and the groups by 500.
-        np.testing.assert_allclose(
-            np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=1e-3
-        )
-        rows[part] = {round(float(value)) for value in wanted.ravel()}
+        rows[part] = forecast_rows(split, reading, atol=1e-3)  # groups differ by 500
     assert rows["train"] == {*range(5, 42), *range(505, 542)}
     assert rows["validation"] == {*range(42, 54), *range(542, 554)}
 

@@ -3,8 +3,7 @@
 Nothing is downloaded, weights are read from safetensors only, and code in the folder runs only if
 the user asks for it. The scores of a large vocabulary are the largest tensor of a step, so the loss
 is computed for some tokens at a time, and they never exist as a whole. Others classify or embed
-texts. Low-rank additions are left
-to `low_rank`.
+texts. Low-rank additions are left to `low_rank`.
 """
 
 from __future__ import annotations

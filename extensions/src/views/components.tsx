@@ -264,3 +264,13 @@ export function StateFilter<S extends string>(props: {
     </select>
   );
 }
+
+/** Takes the place of rows of a table that are not on the screen. */
+export function Spacer({ px, columns }: { px: number; columns: number }) {
+  if (!px) return null;
+  return (
+    <tr aria-hidden="true" class="workbench-spacer">
+      <td colSpan={columns} style={{ blockSize: `${px}px` }} />
+    </tr>
+  );
+}

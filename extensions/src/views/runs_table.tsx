@@ -5,7 +5,7 @@ import { formatAge, formatCount, formatDuration, formatNumber, formatValue } fro
 import type { RunsTable as Settings } from "../state";
 import type { RunGroup, RunItem, RunList } from "../types";
 import { Menu } from "./menu";
-import { StateMark } from "./components";
+import { Spacer, StateMark } from "./components";
 import { windowAround } from "./window";
 
 /** Height of a row, as in the style sheet: rows that are not on the screen are only space. */
@@ -215,7 +215,7 @@ function Rows({ controller, runs }: TableProps) {
           </tr>
         </thead>
         <tbody>
-          <Space px={offset * ROW_PX} columns={columns} />
+          <Spacer px={offset * ROW_PX} columns={columns} />
           {runs.items.map((item) => (
             <tr key={item.run_id} class={item.run_id === view.run ? "workbench-chosen" : undefined}>
               <th scope="row">
@@ -257,17 +257,9 @@ function Rows({ controller, runs }: TableProps) {
               ))}
             </tr>
           ))}
-          <Space px={below * ROW_PX} columns={columns} />
+          <Spacer px={below * ROW_PX} columns={columns} />
         </tbody>
       </table>
     </div>
   );
-}
-
-function Space({ px, columns }: { px: number; columns: number }) {
-  return px ? (
-    <tr class="workbench-spacer" aria-hidden="true">
-      <td colSpan={columns} style={{ blockSize: `${px}px` }} />
-    </tr>
-  ) : null;
 }

@@ -6,7 +6,7 @@ import { type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../types";
 import { saveAs } from "./actions";
 import { ColumnMenu, shownKeys } from "./column_menu";
-import { Empty, ProblemNotice, Search, StateFilter, StateMark } from "./components";
+import { Empty, ProblemNotice, Search, Spacer, StateFilter, StateMark } from "./components";
 import { windowAround } from "./window";
 
 const TRIAL_STATES: readonly TrialState[] = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
@@ -111,11 +111,11 @@ function Table({ controller, table }: { controller: Controller; table: TrialTabl
           </tbody>
         ) : null}
         <tbody>
-          <Spacer rows={table.offset} columns={columns.length + 2} />
+          <Spacer px={table.offset * ROW_PX} columns={columns.length + 2} />
           {rows.map((row, index) => (
             <Row key={row.number} row={row} columns={columns} controller={controller} index={table.offset + index} />
           ))}
-          <Spacer rows={below} columns={columns.length + 2} />
+          <Spacer px={below * ROW_PX} columns={columns.length + 2} />
         </tbody>
       </table>
     </div>
@@ -144,16 +144,6 @@ function columnsOf(table: TrialTable, chosen: readonly string[]): ShownColumn[] 
 function isNumeric(table: TrialTable, column: TableColumn, index: number): boolean {
   if (column.kind === "value" || column.kind === "progress") return true;
   return table.rows.some(({ cells }) => typeof cells[index] === "number");
-}
-
-/** Takes the place of rows that are not on the screen. */
-function Spacer({ rows, columns }: { rows: number; columns: number }) {
-  if (!rows) return null;
-  return (
-    <tr aria-hidden="true" class="workbench-spacer">
-      <td colSpan={columns} style={{ blockSize: `${rows * ROW_PX}px` }} />
-    </tr>
-  );
 }
 
 function scrolled(controller: Controller, box: HTMLElement): void {
