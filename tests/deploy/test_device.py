@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import _thread
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,8 +52,13 @@ def test_a_measurement_tells_its_progress_and_ends_its_process_when_interrupted(
         steps.append(step)
         _thread.interrupt_main()
 
-    with pytest.raises(KeyboardInterrupt):
-        run_parcel(tmp_path, HERE, on_progress=interrupt)
+    # Libraries of other tests leave handlers of their own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_parcel(tmp_path, HERE, on_progress=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
     (pid,) = steps
     assert not psutil.pid_exists(int(pid))
 

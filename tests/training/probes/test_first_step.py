@@ -16,6 +16,7 @@ from workbench.training.probes.first_step import FirstStep, try_first_steps
 
 OWN = """
 import os
+import sys
 import torch
 from torch import nn
 
@@ -94,6 +95,14 @@ def endless(config, report):
 
 def dies(config, report):
     os._exit(7)
+
+def imports_late(config, report):
+    # A library that hides whatever ends an import, as PyTorch does where it looks for NumPy.
+    try:
+        import imported_late
+    except BaseException:
+        pass
+    report(loss=sys.modules["imported_late"].x)
 """
 MODEL: dict[str, Any] = {
     "model": "mlp",
@@ -352,6 +361,18 @@ def test_a_function_that_ends_the_process_is_refused() -> None:
 
 def test_what_takes_too_long_is_left_open() -> None:
     assert [step.outcome for step in try_function("endless", limit_s=0.5)] == ["out of time"]
+
+
+def test_the_time_limit_does_not_interrupt_an_import(tmp_path: Path) -> None:
+    (tmp_path / "imported_late.py").write_text(
+        "import signal\n"
+        "signal.getsignal(signal.SIGALRM).__self__.limit_s = 0\n"
+        "signal.raise_signal(signal.SIGALRM)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "x = 1\n"
+    )
+    (step,) = try_function("imports_late")
+    assert (step.outcome, step.reported) == ("fine", ("loss",))
 
 
 def test_a_function_on_several_workers_is_left_open() -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter, time
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psutil
@@ -212,13 +213,29 @@ class _Limit:
         """Seconds that count."""
         return perf_counter() - self._began_s - (_waited_s() - self._waited_s)
 
-    def end(self, *_: Any) -> None:
-        """End the current step if the limit has passed, or else set the alarm again."""
+    def end(self, _: int, frame: FrameType | None) -> None:
+        """End the current step if the limit has passed, or else set the alarm again.
+
+        An import ends first: half a NumPy can neither be used nor be imported again, and a library
+        may hide the interruption and go on without it.
+        """
         left_s = self.limit_s - self.spent_s
         is_last = perf_counter() - self._began_s > _MOST_TIMES * self.limit_s
-        if is_last or left_s <= _SOON_S:
+        if not (is_last or left_s <= _SOON_S):
+            signal.setitimer(signal.ITIMER_REAL, left_s)
+        elif _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+        else:
             raise _OutOfTimeError
-        signal.setitimer(signal.ITIMER_REAL, left_s)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is imported by this frame, or by a frame that waits for it."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _waited_s() -> float:
