@@ -133,13 +133,17 @@ def layout_of(path: Path, *, field: str | None = "data.path") -> TextLayout:
         start = opened.read(_NUM_BYTES)
     said = _SAID.fullmatch(start.partition("\n")[0])
     signs = (said[1],) if said else _signs_of(path) or SIGNS[".csv"]
-    found = {sign: _header_in(start, sign, is_said=bool(said)) for sign in signs}
+    headers = {sign: _header_in(start, sign, is_said=bool(said)) for sign in signs}
     # Commas in a title or in a text may look like separators.
-    most_regular = max(header.regularity for header in found.values())
+    most_regular = max(header.regularity for header in headers.values())
     separator = separator_in(
-        {sign: header.names for sign, header in found.items() if header.regularity == most_regular}
+        {
+            sign: header.names
+            for sign, header in headers.items()
+            if header.regularity == most_regular
+        }
     )
-    header = found[separator]
+    header = headers[separator]
     if not any(header.names):
         raise DataError(
             f"{path} is empty",

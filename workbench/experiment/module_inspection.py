@@ -163,8 +163,8 @@ def _functions_of(component: Component) -> tuple[list[_Function], bool]:
     if component.payload_hash is None:
         definition = definition_of(component)
         is_class = isinstance(definition, ast.ClassDef)
-        found = definition.body if isinstance(definition, ast.ClassDef) else [definition]
-        return [member for member in found if isinstance(member, _Function)], is_class
+        members = definition.body if isinstance(definition, ast.ClassDef) else [definition]
+        return [member for member in members if isinstance(member, _Function)], is_class
     if component.payload is None:
         return [], False
     loaded = component.load()

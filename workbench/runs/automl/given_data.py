@@ -523,14 +523,14 @@ def read_images(files: Sequence[str]) -> np.ndarray:
     """
     from workbench.data.images import decode_image
 
-    found: list[str] = []
+    images: list[str] = []
     for file in files:
         path = Path(file).expanduser()
         if path.is_dir():
-            found += [str(one) for one in visible_below(path) if one.suffix.lower() in ENDINGS]
+            images += [str(file) for file in visible_below(path) if file.suffix.lower() in ENDINGS]
         else:
-            found.append(str(path))
-    pixels = [decode_image(file, IMAGE_SIZE, 3).transpose(1, 2, 0) for file in found]
+            images.append(str(path))
+    pixels = [decode_image(file, IMAGE_SIZE, 3).transpose(1, 2, 0) for file in images]
     if not pixels:
         raise DataError("there are no images", field="data", allowed=sorted(ENDINGS))
     return np.stack(pixels)

@@ -74,13 +74,13 @@ class TestAnalysis:
     """What the chosen model does on the held-out test samples.
 
     Example:
-        >>> found.analysis.importance().columns.tolist()
+        >>> automl.analysis.importance().columns.tolist()
         ['column', 'loss_of_accuracy', 'low', 'high']
     """
 
     __test__ = False  # pytest would take a class called Test... for tests
 
-    found: Mapping[str, Any]
+    findings: Mapping[str, Any]
     """As `analyse` returned it, or as it was stored."""
 
     def confusion(self) -> pd.DataFrame:
@@ -90,7 +90,7 @@ class TestAnalysis:
         """
         import pandas as pd
 
-        part = self.found.get("confusion") or {"labels": [], "counts": []}
+        part = self.findings.get("confusion") or {"labels": [], "counts": []}
         labels = part["labels"]
         return pd.DataFrame(
             part["counts"], pd.Index(labels, name="true"), pd.Index(labels, name="predicted")
@@ -103,7 +103,7 @@ class TestAnalysis:
         """
         import pandas as pd
 
-        part = self.found.get("errors") or {"true": [], "predicted": []}
+        part = self.findings.get("errors") or {"true": [], "predicted": []}
         table = pd.DataFrame({"true": part["true"], "predicted": part["predicted"]}, dtype=float)
         return table.assign(error=table["predicted"] - table["true"])
 
@@ -118,7 +118,7 @@ class TestAnalysis:
         """
         import pandas as pd
 
-        part = self.found.get("importance") or {"score": "score", "columns": []}
+        part = self.findings.get("importance") or {"score": "score", "columns": []}
         table = pd.DataFrame(part["columns"], columns=["column", "mean", "low", "high"])
         verb = "gain_of" if part.get("is_error") else "loss_of"  # an error grows
         return table.rename(columns={"mean": f"{verb}_{part['score']}"})
@@ -126,7 +126,7 @@ class TestAnalysis:
     @property
     def columns(self) -> list[str]:
         """The columns that have a partial dependence, the most important first."""
-        return [part["column"] for part in self.found.get("partial_dependence") or ()]
+        return [part["column"] for part in self.findings.get("partial_dependence") or ()]
 
     def partial_dependence(self, column: str) -> pd.DataFrame:
         """Return the mean prediction of test rows if a column had each of several values.
@@ -141,7 +141,7 @@ class TestAnalysis:
         """
         import pandas as pd
 
-        for part in self.found.get("partial_dependence") or ():
+        for part in self.findings.get("partial_dependence") or ():
             if part["column"] == column:
                 return pd.DataFrame({column: part["values"], **part["means"]})
         why = self.without_curve.get(column)
@@ -154,7 +154,7 @@ class TestAnalysis:
     @property
     def without_curve(self) -> dict[str, str]:
         """Why each of the other columns has no partial dependence."""
-        return dict(self.found.get("without_curve") or {})
+        return dict(self.findings.get("without_curve") or {})
 
     def slices(self) -> pd.DataFrame:
         """Return the parts of the test in which the model is worse than in all of it.
@@ -165,10 +165,10 @@ class TestAnalysis:
         import pandas as pd
 
         table = pd.DataFrame(
-            self.found.get("slices") or [],
+            self.findings.get("slices") or [],
             columns=["column", "value", "num_samples", "mean", "overall", "certain"],
         )
-        if "confusion" not in self.found:
+        if "confusion" not in self.findings:
             return table.rename(columns={"mean": "mae", "overall": "mae_overall"})
         table[["mean", "overall"]] = 1.0 - table[["mean", "overall"]].astype(float)
         return table.rename(columns={"mean": "accuracy", "overall": "accuracy_overall"})
@@ -498,7 +498,7 @@ def partial_dependence(
         places = np.sort(np.random.default_rng(0).choice(len(table), _MAX_ROWS, replace=False))
         rows = table.iloc[places]
         weights = None if weights is None else weights[places]
-    found = []
+    curves = []
     why = {str(name): "its importance was not measured" for name in table.columns}
     why |= dict.fromkeys(columns, f"only the {NUM_COLUMNS} most important columns have one")
     for name in columns[:NUM_COLUMNS]:
@@ -520,8 +520,8 @@ def partial_dependence(
             shown_names[number]: means[:, number].tolist() for number in list(kept)[:_MAX_CLASSES]
         }
         shown = [_shown(value) for value, _ in values]
-        found.append({"column": name, "values": shown, "means": by_class})
-    return found, why
+        curves.append({"column": name, "values": shown, "means": by_class})
+    return curves, why
 
 
 def _values_of(column: pd.Series, written: pd.Series) -> list[tuple[Any, Any]] | str:

@@ -144,8 +144,8 @@ def automl(
         RunError: If the driver could not be started.
 
     Example:
-        >>> found = wb.automl("breast_cancer", time="10s", wait=True)
-        >>> found.has_result
+        >>> automl = wb.automl("breast_cancer", time="10s", wait=True)
+        >>> automl.has_result
         True
     """
     began_s = monotonic()
@@ -347,14 +347,14 @@ def _to_continue(
         more_s = max(0.0, experiment.budget.time - used_s)
         if run.state == "waiting" or (run.finished and not more_s):
             return None
-        found = AutoML(run)
+        automl = AutoML(run)
         more = f" with {format_duration(more_s)} more" if more_s else ""
-        found.continued = Continued(
+        automl.continued = Continued(
             f"run {row.run_id} is the same call: it continues{more} from what it knows. For a new"
             " run, give it another name",
             more_s,
         )
-        return found
+        return automl
     return None
 
 
@@ -430,12 +430,12 @@ def _implied_task(metric: str | None, problem: Problem) -> Literal["regression",
 
 
 def start(
-    found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None
+    automl: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None
 ) -> None:
     """Start the driver of a stored run. Its time budget counts from when the user began to wait.
 
     Args:
-        found: The run.
+        automl: The run.
         began_s: When the user began to wait, by `time.monotonic`.
         launcher: As in `sweep`.
         address: As in `sweep`.
@@ -446,34 +446,34 @@ def start(
     from workbench.cluster.head.attachment import attached
     from workbench.runs.launch import start as start_run
 
-    if found.continued is not None:
-        found.has_new_driver = not _is_alive(found.run)
-        if more_s := found.continued.more_s:
-            found.run.extend(time=more_s, launcher=launcher, address=address)
-        elif found.has_new_driver:
-            _drive_again(found, launcher=launcher, address=address)
+    if automl.continued is not None:
+        automl.has_new_driver = not _is_alive(automl.run)
+        if more_s := automl.continued.more_s:
+            automl.run.extend(time=more_s, launcher=launcher, address=address)
+        elif automl.has_new_driver:
+            _drive_again(automl, launcher=launcher, address=address)
         return
     if launcher == "inline":  # it returns when the run has ended
         with attached(address):
-            _count_wait(found.run, began_s)
-            start_run(found.run, launcher=launcher, address=address)
+            _count_wait(automl.run, began_s)
+            start_run(automl.run, launcher=launcher, address=address)
     else:
-        start_run(found.run, launcher=launcher, address=address)
-        _count_wait(found.run, began_s)
+        start_run(automl.run, launcher=launcher, address=address)
+        _count_wait(automl.run, began_s)
 
 
-def _drive_again(found: AutoML, *, launcher: str, address: str | None) -> None:
+def _drive_again(automl: AutoML, *, launcher: str, address: str | None) -> None:
     """Give a run a new driver, unless its last one ends it meanwhile: then it has its result."""
     from workbench.runs.automl.result import Continued
 
-    found.run.await_leaving()
-    if not found.run.finished:
-        found.run.drive_again(launcher=launcher, address=address)
+    automl.run.await_leaving()
+    if not automl.run.finished:
+        automl.run.drive_again(launcher=launcher, address=address)
         return
-    found.has_new_driver = False
-    found.continued = Continued(
-        f"run {found.run.run_id} is the same call, and it has just ended: this is its result. For a"
-        " new run, give it another name",
+    automl.has_new_driver = False
+    automl.continued = Continued(
+        f"run {automl.run.run_id} is the same call, and it has just ended: this is its result. For"
+        " a new run, give it another name",
         0.0,
     )
 

@@ -687,7 +687,7 @@ class AutoML:
             "notes": list(self.notes),
             "prediction_interval": self._tested_interval(),
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
-            "analysis": dict(self.analysis.found),
+            "analysis": dict(self.analysis.findings),
             "refit": self._refitted,
             "quantiles": self._tested_quantiles(),
             "latency": self._row_time,
@@ -1069,7 +1069,7 @@ def _with_interval(
     if model.bands is None:
         raise RunError(
             "no model was ready in time, so there is no interval",
-            next_step="Extend the run: found.run.extend(time=...).",
+            next_step="Extend the run: automl.run.extend(time=...).",
         )
     low, high = model.bands.around(numbers, interval, samples)
     return pd.DataFrame({"prediction": numbers, "low": low, "high": high})

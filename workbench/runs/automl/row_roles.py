@@ -322,7 +322,7 @@ def _groups(
         return given, groups, None
     if len(table) > _MAX_ROWS:
         table = table.iloc[:0]
-    found = []
+    candidates = []
     for name in table.columns:
         column = column_of(table, name)
         kind = _kind_of_group(str(name), column)
@@ -331,10 +331,10 @@ def _groups(
         groups = _codes(column)
         others = table.drop(columns=[name])
         if _resemble(groups, targets, others, is_certain=kind < 2):
-            found.append((kind, int(groups.max()) + 1, str(name), groups))
-    if not found:
+            candidates.append((kind, int(groups.max()) + 1, str(name), groups))
+    if not candidates:
         return None, None, None
-    _, num_groups, name, groups = min(found, key=lambda each: each[:2])
+    _, num_groups, name, groups = min(candidates, key=lambda candidate: candidate[:2])
     purpose = "models are chosen" if "test" in own_parts else "the score holds"
     why = (
         f"`{name}` has {num_groups} values in {len(table)} rows, and rows with the same value"

@@ -675,8 +675,8 @@ def several_scores(
         return None
 
     def measure(kind: str) -> tuple[Score, Scale]:
-        found = measure_of(kind, "regression")
-        return found.score, found.scale
+        measured = measure_of(kind, "regression")
+        return measured.score, measured.scale
 
     return measures_of(names, are_labels=are_labels, metric=metric, measure=measure)
 

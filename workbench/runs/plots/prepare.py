@@ -267,10 +267,10 @@ def default_axis(curves: Sequence[Curve]) -> Axis:
     """
     if not curves:
         return "step"
-    each = [curve.x("epoch") for curve in curves]
-    if len(each) > 1 and all(len(epochs) <= 1 for epochs in each):
+    epochs_by_curve = [curve.x("epoch") for curve in curves]
+    if len(epochs_by_curve) > 1 and all(len(epochs) <= 1 for epochs in epochs_by_curve):
         return "time"
-    epochs = np.concatenate(each)
+    epochs = np.concatenate(epochs_by_curve)
     if len(epochs) and np.isfinite(epochs).mean() > 0.5:
         return "epoch"
     return "step"

@@ -390,10 +390,10 @@ def _of_config_flags(program: ProgramSource) -> Configured | None:
         file, words = program.path, ()
         if kind == "DEFINE_config_file":
             default = literal_of(call.args[1]) if len(call.args) > 1 else None
-            found = _python_config(program.path.parent, default)
-            if found is None:
+            config = _python_config(program.path.parent, default)
+            if config is None:
                 return None
-            file, words = found, (f"--{name}={found}",)
+            file, words = config, (f"--{name}={config}",)
         constants = constants_of(file.read_text(encoding="utf-8"), ".py")
         options = [
             ScriptOption(
@@ -685,10 +685,10 @@ def configurations_near(path: Path) -> list[Path]:
             iter(files_below(place, _SUFFIXES, _MAX_FILES))
             for place in sorted(folder.glob(pattern))
         ]
-    found = [file for place in places for file in _configurations(place)]
-    if not found:
-        found = list(_configurations(files_below(_root_of(path), _SUFFIXES, _MAX_ALL_FILES)))
-        found = [_relative(file) for file in found if _is_about(file, path)]
+    files = [file for place in places for file in _configurations(place)]
+    if not files:
+        files = list(_configurations(files_below(_root_of(path), _SUFFIXES, _MAX_ALL_FILES)))
+        files = [_relative(file) for file in files if _is_about(file, path)]
     words = words_of(path.stem) | words_of(path.absolute().parent.name)
 
     def likeness(file: Path) -> tuple[int, int, int]:
@@ -697,7 +697,7 @@ def configurations_near(path: Path) -> list[Path]:
         num_searched = len(searched_domains(_options_in_file(file, "constant")))
         return -int(num_searched > 1), -len(words & named), -int(usual)
 
-    return sorted(dict.fromkeys(found[:_MAX_FILES]), key=likeness)[:20]
+    return sorted(dict.fromkeys(files[:_MAX_FILES]), key=likeness)[:20]
 
 
 def _is_about(file: Path, program: Path) -> bool:

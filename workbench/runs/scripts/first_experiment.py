@@ -75,7 +75,7 @@ class FirstExperiment:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Interface:
     """What is known about the options of a program."""
 
     options: list[ScriptOption]
@@ -95,41 +95,41 @@ def experiment_for(path: Path) -> FirstExperiment:
         DataError: If it cannot be read.
     """
     program = read_program(path)
-    found = _options_of(program)
-    objective = objective_of(program, found.options)
-    evaluation = _evaluation_words(program, found, objective)
+    interface = _options_of(program)
+    objective = objective_of(program, interface.options)
+    evaluation = _evaluation_words(program, interface, objective)
     names = {word.lstrip("-").partition("=")[0] for word in evaluation}
-    found = replace(
-        found,
-        options=[option for option in found.options if option.name not in names],
-        words=(*found.words, *evaluation),
+    interface = replace(
+        interface,
+        options=[option for option in interface.options if option.name not in names],
+        words=(*interface.words, *evaluation),
     )
-    return _first_experiment(program, found, objective)
+    return _first_experiment(program, interface, objective)
 
 
-def _options_of(program: ProgramSource) -> _Found:
+def _options_of(program: ProgramSource) -> _Interface:
     if not program.is_python:
         return _with_others(program, _of_language(program))
     if program.interpreter == "papermill":
-        return _Found(notebook_options(program), is_notebook=True)
+        return _Interface(notebook_options(program), is_notebook=True)
     declared, words = declared_options(program)
     typed = typed_options(program)
-    found = _Found(declared, tuple(words))
+    interface = _Interface(declared, tuple(words))
     if typed is not None:
         names = {option.name for option in typed.options}
         others = [option for option in declared if option.name not in names]
-        found = _Found([*typed.options, *others], typed.words or tuple(words))
+        interface = _Interface([*typed.options, *others], typed.words or tuple(words))
         if "LightningCLI" in program.text:
-            found = replace(found, words=(*found.words, *_file_of_lightning(program)))
-    configured = overridden_options(program, found.options)
+            interface = replace(interface, words=(*interface.words, *_file_of_lightning(program)))
+    configured = overridden_options(program, interface.options)
     if configured is not None:
         configured = replace(configured, options=_without_filled(program, configured.options))
-    if configured is None and not _is_enough(found.options):
-        configured = file_options(program, found.options)
+    if configured is None and not _is_enough(interface.options):
+        configured = file_options(program, interface.options)
     if configured is not None and searched_domains(configured.options):
-        own = [option for option in found.options if option.name not in _named(configured)]
-        found = _Found([*own, *configured.options], found.words, configured)
-    return _with_others(program, found)
+        own = [option for option in interface.options if option.name not in _named(configured)]
+        interface = _Interface([*own, *configured.options], interface.words, configured)
+    return _with_others(program, interface)
 
 
 def _file_of_lightning(program: ProgramSource) -> tuple[str, ...]:
@@ -164,14 +164,14 @@ def _without_filled(program: ProgramSource, options: list[ScriptOption]) -> list
 
 
 def _evaluation_words(
-    program: ProgramSource, found: _Found, objective: Objective
+    program: ProgramSource, interface: _Interface, objective: Objective
 ) -> tuple[str, ...]:
     """Return the words without which a program would not report its objective."""
-    words = [word for option in found.options for word in _needed(option, objective)]
+    words = [word for option in interface.options for word in _needed(option, objective)]
     takes_library = "TrainingArguments" in program.text and "HfArgumentParser" in program.text
     has_arguments = any(
         option.name == "per_device_train_batch_size" and (not option.is_own or takes_library)
-        for option in found.options
+        for option in interface.options
     )
     if not has_arguments:
         return tuple(words)
@@ -179,7 +179,7 @@ def _evaluation_words(
     words += [
         f"--{word}"
         for word in ("do_train", "do_eval")
-        if f".{word}" in program.text and word not in known and not _is_given(found, word)
+        if f".{word}" in program.text and word not in known and not _is_given(interface, word)
     ]
     if objective.metric.startswith("eval_"):
         is_old = "evaluation_strategy" in program.text
@@ -187,9 +187,9 @@ def _evaluation_words(
     return tuple(words)
 
 
-def _is_given(found: _Found, name: str) -> bool:
+def _is_given(interface: _Interface, name: str) -> bool:
     """Return whether an option of the program itself is on by default."""
-    return any(option.name == name and option.default is True for option in found.options)
+    return any(option.name == name and option.default is True for option in interface.options)
 
 
 def _needed(option: ScriptOption, objective: Objective) -> list[str]:
@@ -243,22 +243,22 @@ def _mode_that_trains(option: ScriptOption) -> str | None:
     return training[0] if training and option.default not in training else None
 
 
-def _of_language(program: ProgramSource) -> _Found:
+def _of_language(program: ProgramSource) -> _Interface:
     """Return the options of a program in another language, or of what a shell script starts."""
     options = options_of_language(program.text, program.interpreter)
     started = _STARTED.search(program.text)
     if program.interpreter not in ("bash", "zsh") or started is None or searched_domains(options):
-        return _Found(options)
+        return _Interface(options)
     for path in (Path(started[1]), program.path.parent / started[1]):
         if not path.is_file():
             continue
         if re.search(r"\$[@*]", program.text):
             inner = _options_of(read_program(path))
             passed = [option for option in inner.options if option.way in _PASSED_ON]
-            return _Found([*options, *passed])
+            return _Interface([*options, *passed])
         note = f"The script starts {path}: give that file to init, to search its options."
-        return _Found(options, notes=(note,))
-    return _Found(options)
+        return _Interface(options, notes=(note,))
+    return _Interface(options)
 
 
 def _is_enough(options: list[ScriptOption]) -> bool:
@@ -276,31 +276,31 @@ def _named(configured: Configured) -> set[str]:
     return named | ({configured.taken} if configured.taken else set())
 
 
-def _with_others(program: ProgramSource, found: _Found) -> _Found:
+def _with_others(program: ProgramSource, interface: _Interface) -> _Interface:
     """Return what is found, or what else can be: W&B, variables, constants, or the help."""
-    if searched_domains(found.options):
-        return found
+    if searched_domains(interface.options):
+        return interface
     if options := wandb_options(program):
-        return replace(found, options=[*found.options, *options])
+        return replace(interface, options=[*interface.options, *options])
     if program.is_python and searched_domains(variables := environment_options(program)):
-        return replace(found, options=[*found.options, *variables])
+        return replace(interface, options=[*interface.options, *variables])
     constants = constant_options(program)
     if constants is not None and searched_domains(constants.options):
         options = [o for o in constants.options if domain_of(o) is not None]
-        return replace(found, options=[*found.options, *options], configured=constants)
-    if found.options or not (TAKES_OPTIONS.search(program.text) or not program.interpreter):
-        return found
+        return replace(interface, options=[*interface.options, *options], configured=constants)
+    if interface.options or not (TAKES_OPTIONS.search(program.text) or not program.interpreter):
+        return interface
     said = help_of(program.command)
     if said.problem is not None:
         note = f"No option was found in the source, and {said.problem}."
-        return replace(found, notes=(note,))
-    return replace(found, options=said.options)
+        return replace(interface, notes=(note,))
+    return replace(interface, options=said.options)
 
 
 def _first_experiment(
-    program: ProgramSource, found: _Found, objective: Objective
+    program: ProgramSource, interface: _Interface, objective: Objective
 ) -> FirstExperiment:
-    path, options = program.path, found.options
+    path, options = program.path, interface.options
     searched = searched_domains(options, program.refusals)
     places: dict[str, str] = {}
     for option in options:
@@ -314,7 +314,7 @@ def _first_experiment(
     others = [option for option in options if option.name not in {*searched, *passed}]
     needed = [option for option in required if option.name not in {*searched, *places}]
     values = tuple(option.stands_for for option in needed)
-    command = _command(program, found, searched, places)
+    command = _command(program, interface, searched, places)
     lines = [
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget."
     ]
@@ -329,9 +329,9 @@ def _first_experiment(
             "what another one wrote."
         )
     lines.append(f"command: {_yaml(command)}")
-    lines += _settings(found, objective, command)
+    lines += _settings(interface, objective, command)
     lines += _objective_lines(objective)
-    notes = [*found.notes, *objective.notes]
+    notes = [*interface.notes, *objective.notes]
     if not searched:
         notes.append(
             "No option to search was found in the script: add what it takes, such as "
@@ -369,7 +369,7 @@ def _must_be_given(option: ScriptOption) -> bool:
     return option.is_required and option.way != "constant" and "rank" not in words_of(option.name)
 
 
-def _settings(found: _Found, objective: Objective, command: str) -> list[str]:
+def _settings(interface: _Interface, objective: Objective, command: str) -> list[str]:
     """Return the lines about where metrics are, and where trials work."""
     lines: list[str] = []
     metrics = objective.source
@@ -379,11 +379,11 @@ def _settings(found: _Found, objective: Objective, command: str) -> list[str]:
         if "logger=csv" in command:
             metrics = "{csv: '{folder}/csv/version_0/metrics.csv'}"
             needs_folder = False
-    if any(option.way == "wandb" for option in found.options):
+    if any(option.way == "wandb" for option in interface.options):
         metrics = "{from: wandb}"
     if metrics is not None:
         lines.append(f"metrics: {metrics}")
-    configured = found.configured
+    configured = interface.configured
     edits_in_place = configured is not None and not configured.is_named
     if edits_in_place or needs_folder:
         lines += [
@@ -408,18 +408,21 @@ def _objective_lines(objective: Objective) -> list[str]:
 
 
 def _command(
-    program: ProgramSource, found: _Found, searched: Container[str], places: Mapping[str, str]
+    program: ProgramSource,
+    interface: _Interface,
+    searched: Container[str],
+    places: Mapping[str, str],
 ) -> str:
     """Return the command of a trial, with a placeholder for each parameter."""
-    named = [option for option in found.options if option.name in searched]
+    named = [option for option in interface.options if option.name in searched]
     variables = [f"{o.name}={{{o.name}}}" for o in named if o.way == "variable"]
-    words = [*program.command, *map(_quoted, found.words)]
-    configured = found.configured
+    words = [*program.command, *map(_quoted, interface.words)]
+    configured = interface.configured
     if configured is not None:
         words += map(_quoted, configured.words)
     if variables:
         words = ["env", *variables, *words]
-    words += _passed(found, named, searched, places)
+    words += _passed(interface, named, searched, places)
     constants = [f"{o.name}={{{o.name}}}" for o in named if o.way == "constant"]
     if constants and configured is not None and configured.file is not None:
         words = [
@@ -436,7 +439,7 @@ def _quoted(word: str) -> str:
 
 
 def _passed(
-    found: _Found,
+    interface: _Interface,
     named: list[ScriptOption],
     searched: Container[str],
     places: Mapping[str, str],
@@ -444,18 +447,18 @@ def _passed(
     """Return the arguments that pass what is searched, places, and what is required."""
     given = {
         option.name: places.get(option.name, option.stands_for)
-        for option in found.options
+        for option in interface.options
         if option.name not in searched and (_must_be_given(option) or option.name in places)
     }
-    arguments = list(_by_place(found.options, searched, given))
-    configured = found.configured or Configured([])
-    for option in found.options:
+    arguments = list(_by_place(interface.options, searched, given))
+    configured = interface.configured or Configured([])
+    for option in interface.options:
         if option.name in given and not option.is_positional:
             arguments += _written(option, given[option.name], is_joined=configured.is_joined)
     arguments += configured.fixed
     for option in named:
         arguments += _placeholder(option)
-    takes_options = not named and not found.is_notebook
+    takes_options = not named and not interface.is_notebook
     if takes_options or any(option.way == "option" for option in named):
         arguments.append("{args}")
     listed = [f"{option.name}={{{option.name}}}" for option in named if option.way == "listed"]

@@ -171,8 +171,8 @@ def read_program(path: Path) -> ProgramSource:
 def _with_imports(path: Path, text: str) -> ProgramSource:
     """Return a Python program with the files that it imports."""
     main = Module(path, text, parse_python(path, text))
-    found = _Imports(path)
-    modules = (main, *found.of(main))
+    imports = _Imports(path)
+    modules = (main, *imports.of(main))
     classes: dict[str, tuple[Module, ast.ClassDef]] = {}
     functions: dict[str, tuple[Module, ast.FunctionDef]] = {}
     for module in modules:
@@ -182,7 +182,7 @@ def _with_imports(path: Path, text: str) -> ProgramSource:
             elif isinstance(node, ast.FunctionDef):
                 functions.setdefault(node.name, (module, node))
     return ProgramSource(
-        path, text, "python", modules, _is_module(path, text, found), classes, functions
+        path, text, "python", modules, _is_module(path, text, imports), classes, functions
     )
 
 
@@ -351,7 +351,7 @@ def read_module(path: Path) -> Module | None:
         return None
 
 
-def _is_module(path: Path, text: str, found: _Imports) -> bool:
+def _is_module(path: Path, text: str, imports: _Imports) -> bool:
     """Return whether a program only finds its modules if it is started with `python -m`."""
     if (
         path.is_absolute()
@@ -359,11 +359,11 @@ def _is_module(path: Path, text: str, found: _Imports) -> bool:
         or not all(part.isidentifier() for part in path.with_suffix("").parts)
     ):
         return False
-    if found.is_relative and len(path.parts) > 1:
+    if imports.is_relative and len(path.parts) > 1:
         return True
-    if found.outside is None or found.outside != Path.cwd() or _SETS_PATH.search(text):
+    if imports.outside is None or imports.outside != Path.cwd() or _SETS_PATH.search(text):
         return False
     name = ".".join(path.with_suffix("").parts)
     if name in _STARTED_AS_MODULE.findall(text):
         return True
-    return not any((found.outside / project).exists() for project in PROJECT_FILES)
+    return not any((imports.outside / project).exists() for project in PROJECT_FILES)
