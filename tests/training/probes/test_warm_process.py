@@ -1,4 +1,4 @@
-"""Programs that are forked from a process with torch loaded behave as if Python had started
+"""Programs that are forked from a process with their modules loaded behave as if Python had started
 them.
 """
 
@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.services.waiting import wait_until
+from workbench.experiment import Experiment
 from workbench.training.probes import warm_process
+from workbench.training.probes.child_process import query
 
 pytestmark = pytest.mark.skipif(not warm_process.IS_POSSIBLE, reason="forks only on Linux")
 
@@ -48,13 +50,43 @@ def test_a_program_has_its_own_input_output_folder_environment_and_status(
     assert done.stderr == "not found\n"
 
 
-def test_a_program_that_computes_without_values_finds_the_compiler_loaded(run) -> None:
-    run("")
-    Path("model_summary.py").write_text("import sys\nprint('torch._dynamo' in sys.modules)")
+ANSWERS_WHAT_IS_LOADED = """
+import sys
+NAMES = ["torch", "torch._dynamo", "workbench.training.assembly"]
+LOADED = [name in sys.modules for name in NAMES]
+from workbench.training.probes.child_process import answer
+answer(lambda experiment, question: LOADED)
+"""
+MODEL = Experiment(
+    model="mlp", data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}]
+)
+FUNCTION = Experiment(train="json:dumps", objectives=[{"metric": "loss", "goal": "minimize"}])
+
+
+@pytest.mark.parametrize(
+    ("module", "experiment", "loaded"),
+    [
+        ("asked_plainly", FUNCTION, [False, False, False]),
+        ("asked_plainly", MODEL, [True, False, True]),
+        ("model_summary", MODEL, [True, True, True]),
+    ],
+)
+def test_a_question_about_a_model_finds_torch_loaded_and_one_about_a_function_does_not(
+    run, module: str, experiment: Experiment, loaded: list[bool]
+) -> None:
+    Path(f"{module}.py").write_text(ANSWERS_WHAT_IS_LOADED)
+    if warm_process._template is not None:  # it has loaded what earlier programs needed
+        warm_process._template.end()
+        warm_process._template = None
+    assert query(module, experiment, {}, purpose="nothing was said") == loaded
+
+
+def test_a_module_that_was_loaded_before_is_run_once_and_without_a_warning(run) -> None:
     done = warm_process.run(
-        "model_summary", "", environment={"PATH": os.environ["PATH"]}, timeout_s=120.0
+        "this", "", environment=dict(os.environ), timeout_s=120.0, load=("this",)
     )
-    assert done.stdout == "True\n"
+    assert done.stdout.count("Namespaces are one honking great idea") == 1
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,12 @@ from workbench.training.probes import warm_process
 from workbench.training.programs.last_error import last_error
 
 TIMEOUT_S = 300.0
+_OF_MODELS = "workbench.training.assembly"
+"""Loads torch, and what most questions about a model need."""
+_WITHOUT_VALUES = ("capacity", "memory_estimate", "model_summary")
+"""Modules that compute with fake tensors. For these, torch imports its compiler, which takes as
+long as importing torch.
+"""
 
 
 class NoAnswerInTimeError(RunError):
@@ -63,7 +69,7 @@ def query(
         "search_path": sys.path,
     }
     try:
-        done = _run(module, json.dumps(order), timeout_s)
+        done = _run(module, json.dumps(order), timeout_s, _needed(module, experiment))
     except subprocess.TimeoutExpired as error:
         raise NoAnswerInTimeError(f"{purpose} within {timeout_s:g} s") from error
     lines = done.stdout.splitlines()
@@ -76,11 +82,28 @@ def query(
     return reply["answer"]
 
 
-def _run(module: str, text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+def _needed(module: str, experiment: Experiment) -> list[str]:
+    """Return the modules to load before a module answers.
+
+    Without a model, that is only the module itself: your functions and programs may not need torch.
+    """
+    needed = [module]
+    if experiment.model is not None:
+        needed.append(_OF_MODELS)
+        if module.rpartition(".")[2] in _WITHOUT_VALUES:
+            needed.append("torch._dynamo")
+    return needed
+
+
+def _run(
+    module: str, text: str, timeout_s: float, load: list[str]
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     if warm_process.IS_POSSIBLE:
         with contextlib.suppress(warm_process.NotStartedError):
-            return warm_process.run(module, text, environment=environment, timeout_s=timeout_s)
+            return warm_process.run(
+                module, text, environment=environment, timeout_s=timeout_s, load=load
+            )
     return subprocess.run(
         [sys.executable, "-m", module],
         input=text,

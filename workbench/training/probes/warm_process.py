@@ -1,8 +1,9 @@
-"""Starts programs with torch loaded, by forking them from a template process.
+"""Starts programs with their modules loaded, by forking them from a template process.
 
 Loading torch takes seconds, and a form describes its model after every change. The template starts
-with the first program and has only loaded libraries, no user code. It ends with this process, or
-after a few idle minutes. This works only on Linux: on other systems, libraries break after a fork.
+with the first program and loads what a program names, but no user code. It ends with this process,
+or after a few idle minutes. This works only on Linux: on other systems, libraries break after a
+fork.
 """
 
 from __future__ import annotations
@@ -22,17 +23,13 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 IS_POSSIBLE = sys.platform == "linux"
 IDLE_S = 300.0
 _NUM_STREAMS = 5  # request, standard input, output and error, status
-_MAX_NAME_BYTES = 256
-_WITHOUT_VALUES = ("capacity", "memory_estimate", "model_summary")
-"""Programs that compute with fake tensors. For these, torch imports its compiler, which takes as
-long as importing torch.
-"""
+_MAX_NAMES_BYTES = 1024
 
 
 class NotStartedError(Exception):
@@ -67,7 +64,12 @@ _template: _Template | None = None
 
 
 def run(
-    module: str, text: str, *, environment: Mapping[str, str], timeout_s: float
+    module: str,
+    text: str,
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    load: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a module as a program (`python -m MODULE`) and wait for its end.
 
@@ -76,6 +78,8 @@ def run(
         text: Its standard input.
         environment: All of its environment variables.
         timeout_s: Seconds after which it is killed.
+        load: Modules that the template process loads first, once for all programs. They may include
+            this one.
 
     Raises:
         subprocess.TimeoutExpired: If it takes longer.
@@ -92,7 +96,7 @@ def run(
         status, their_status = os.pipe()
         stack.callback(os.close, status)
         try:
-            _send(module, [*(file.fileno() for file in files), their_status])
+            _send(load, [*(file.fileno() for file in files), their_status])
         finally:
             os.close(their_status)
         code = _wait(status, module, timeout_s)
@@ -103,15 +107,21 @@ def run(
     return subprocess.CompletedProcess([module], code, *outputs)
 
 
-def _send(module: str, streams: list[int]) -> None:
-    """Send the streams of a program to the template process. Start the template if needed."""
+def _send(load: Sequence[str], streams: list[int]) -> None:
+    """Send what a program needs to the template process. Start the template if needed.
+
+    Args:
+        load: Modules to load.
+        streams: The streams of the program.
+    """
+    names = " ".join(load).encode() or b" "  # an empty message says that this side is gone
     global _template
     with _lock:
         for _ in range(2):
             if _template is None:
                 _template = _Template()
             try:
-                socket.send_fds(_template.control, [module.encode()], streams)
+                socket.send_fds(_template.control, [names], streams)
             except OSError:  # it has ended after its idle time
                 _template.end()
                 _template = None
@@ -155,28 +165,20 @@ def _serve(control: socket.socket) -> None:
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
         while True:
-            module, streams, _flags, _address = socket.recv_fds(
-                control, _MAX_NAME_BYTES, _NUM_STREAMS
+            names, streams, _flags, _address = socket.recv_fds(
+                control, _MAX_NAMES_BYTES, _NUM_STREAMS
             )
-            if not module:
+            if not names:
                 return
-            load_for(module.decode())
+            for name in names.decode().split():
+                with contextlib.suppress(ImportError):  # the program will say so
+                    importlib.import_module(name)
             # The child supervises the program, so that this process can serve the next request.
             if os.fork() == 0:
                 control.close()
                 _supervise(streams)
             for stream in streams:
                 os.close(stream)
-
-
-def load_for(module: str) -> None:
-    """Load the modules that a program needs, once for all later forks.
-
-    Args:
-        module: The module of the program.
-    """
-    if module.rpartition(".")[2] in _WITHOUT_VALUES:
-        importlib.import_module("torch._dynamo")
 
 
 def _supervise(streams: list[int]) -> NoReturn:
@@ -223,6 +225,7 @@ def _become_program(request: int, streams: list[int]) -> int:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+    sys.modules.pop(wanted["module"], None)  # the template has loaded it, but not run it
     try:
         runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
         code = 0
