@@ -10,6 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from workbench.foundation.errors import DataError
+from workbench.foundation.events import Noted
+
 
 def curve(config, report):
     """Fall towards x, step by step."""
@@ -229,3 +232,20 @@ def exchange(config, report, worker):
         torch.distributed.all_reduce(total)
         if worker.rank == 0 and report(step=step, loss=config["x"] + 1 / step, total=float(total)):
             return
+
+
+def name_process(store, run_id, ending):
+    """Choose as the result of a run which process chose, and for which run."""
+    return Noted(level="info", message=f"{run_id} {store.run(run_id).name} {os.getpid()}")
+
+
+def refuse_to_choose(store, run_id, ending):
+    """Choose no result."""
+    raise DataError(f"{run_id} has no data, says {os.getpid()}")
+
+
+def choose_in_driver(store, run_id, ending):
+    """Die in every process but the driver, which has left its number."""
+    if (store.folder(run_id) / "driver").read_text() != str(os.getpid()):
+        os._exit(1)
+    return name_process(store, run_id, ending)

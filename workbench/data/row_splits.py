@@ -16,6 +16,8 @@ from workbench.data.splits import split_indices
 _FORWARD_FRACTION = 0.12
 """Share of the rows in each validation part of a forward chain."""
 _NUM_FORWARD = 3
+_PRECISION = 1e9
+"""Costs of a place count as equal if they differ by less than a part of this."""
 
 
 @dataclass(frozen=True)
@@ -133,16 +135,28 @@ def grouped_folds(
     np.add.at(counts, (groups, classes), 1.0)
     order = np.random.default_rng(seed).permutation(num_groups)
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
-    wanted = np.maximum(counts.sum(axis=0) / num_folds, 1e-9)
-    filled = np.zeros((num_folds, counts.shape[1]))
-    fold_of = np.empty(num_groups, dtype=np.int64)
+    wanted = np.maximum(counts.sum(axis=0) / num_folds, 1e-9).tolist()
+    # Plain numbers: there may be as many groups as rows, and arrays of few numbers are slow.
+    of_groups: list[list[tuple[int, float, float]]] = [[] for _ in range(num_groups)]
+    present = np.argwhere(counts)
+    for (group, label), count in zip(present.tolist(), counts[counts > 0].tolist(), strict=True):
+        of_groups[group].append((label, count, count / wanted[label]))
+    filled = [[0.0] * counts.shape[1] for _ in range(num_folds)]
+    sizes = [0.0] * num_folds
+    fold_of = [0] * num_groups
     # The largest groups first, each where it adds least to the sum of squared shares.
-    for group in order:
-        costs = ((2 * filled + counts[group]) * counts[group] / wanted).sum(axis=1)
-        place = int(np.lexsort((filled.sum(axis=1), costs.round(9)))[0])
+    for group in order.tolist():
+        of_group = of_groups[group]
+        costs = [
+            round(_PRECISION * sum((2.0 * fold[label] + n) * part for label, n, part in of_group))
+            for fold in filled
+        ]
+        _, _, place = min(zip(costs, sizes, range(num_folds), strict=True))
         fold_of[group] = place
-        filled[place] += counts[group]
-    of_row = fold_of[groups]
+        for label, count, _ in of_group:
+            filled[place][label] += count
+            sizes[place] += count
+    of_row = np.array(fold_of)[groups]
     return [np.flatnonzero(of_row == number) for number in range(num_folds)]
 
 

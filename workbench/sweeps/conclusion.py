@@ -8,9 +8,9 @@ package that created the run chooses the model. It is imported by name, because 
 from __future__ import annotations
 
 import logging
-import math
-import time
+from dataclasses import replace
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from workbench.experiment import Experiment
 from workbench.experiment.populations import num_parts
@@ -22,6 +22,9 @@ from workbench.store.history import History
 from workbench.store.history.compression import BASE_RUN
 from workbench.sweeps.budget import NOTHING_TO_PROPOSE
 
+if TYPE_CHECKING:
+    from workbench.cluster.workers.admission import Request
+
 logger = logging.getLogger(__name__)
 
 # The key is an option of the data or of the train function that only such a run has.
@@ -29,52 +32,8 @@ _CONCLUDED_BY = {
     "held_out": "workbench.runs.automl.conclusion:conclude",
     BASE_RUN: "workbench.deploy.compression.search:conclude",
 }
-# When the modules for the end are loaded: after at most so many seconds, or this part of the time.
-_LOADED_AFTER = (10.0, 0.2)
-# Without a complete trial, this part of the time.
-_LATEST_PART = 0.5
-
-
-class Preparation:
-    """Loads what `result_of` needs while trials run, so that it can start at once.
-
-    It loads in the thread that proposes trials: SciPy looks at torch, and would fail if another
-    thread had loaded half of it.
-    """
-
-    def __init__(self, experiment: Experiment) -> None:
-        """Find out what is needed.
-
-        Args:
-            experiment: What the run does.
-        """
-        self._named = _concluded_by(experiment)
-        self._due_s = self._latest_s = math.inf
-        if experiment.budget.time is not None:
-            longest_s, part = _LOADED_AFTER
-            self._due_s = time.monotonic() + min(longest_s, part * experiment.budget.time)
-            self._latest_s = time.monotonic() + _LATEST_PART * experiment.budget.time
-
-    def tick(self, *, has_result: bool) -> None:
-        """Load it once when it is due. A first trial on a single processor should not wait for it.
-
-        Args:
-            has_result: Whether a trial is complete.
-        """
-        due_s = self._due_s if has_result else self._latest_s
-        if self._named is None or time.monotonic() < due_s:
-            return
-        named, self._named = self._named, None
-        _load(named)
-
-
-def _load(named: str) -> None:
-    try:
-        module = import_module(named.partition(":")[0])
-        for needed in getattr(module, "NEEDED", ()):
-            import_module(needed)
-    except Exception as error:  # choosing will meet it again, and report it
-        logger.warning("the choice of a model could not be prepared", exc_info=error)
+# How long to wait for a worker. All trials have ended, so one is free unless other runs need it.
+_WORKER_S = 2.0
 
 
 def natural_end(
@@ -131,22 +90,33 @@ def _what_was_tried(history: History) -> str:
 
 
 def result_of(
-    store: Store, run_id: str, experiment: Experiment, ending: RunStateChanged
+    store: Store,
+    run_id: str,
+    experiment: Experiment,
+    ending: RunStateChanged,
+    *,
+    request: Request | None = None,
 ) -> list[Event]:
     """Return the result of a run as events, or none if the result is its best trial.
+
+    A worker that has trained has loaded what choosing needs, which takes seconds of a processor. So
+    the choice is made there if a worker on this node is free.
 
     Args:
         store: The store of the run.
         run_id: Its id.
         experiment: What it runs.
         ending: How it is about to end.
+        request: What a trial requests from the pool, or None to choose in this process.
     """
     named = _concluded_by(experiment)
     if named is None:
         return []
-    module, _, function = named.partition(":")
     try:
-        return [getattr(import_module(module), function)(store, run_id, ending)]
+        event = None
+        if request is not None:
+            event = _concluded_in_worker(store, run_id, ending, named, request)
+        return [_call(named, store, run_id, ending) if event is None else event]
     # The trials are stored: a result can still be chosen from them later.
     except Exception as error:
         logger.warning("no model could be chosen", exc_info=error)
@@ -154,6 +124,53 @@ def result_of(
         if isinstance(error, WorkbenchError):
             problem = error.problem
         return [Noted(level="warning", message=f"no model could be chosen: {problem}")]
+
+
+def _call(named: str, store: Store, run_id: str, ending: RunStateChanged) -> Event:
+    module, _, function = named.partition(":")
+    return getattr(import_module(module), function)(store, run_id, ending)
+
+
+def _concluded_in_worker(
+    store: Store, run_id: str, ending: RunStateChanged, named: str, request: Request
+) -> Event | None:
+    """Return the result that a worker on this node chose, or None if none could."""
+    import ray  # a result can be chosen without
+    from ray.exceptions import RayError
+
+    from workbench.cluster.workers.gang import Gang
+
+    try:
+        gang = Gang.lease(replace(request, trial=None, num_workers=1), _WORKER_S)
+    except WorkbenchError as error:
+        logger.warning("no worker can choose a model, so the driver does: %s", error)
+        return None
+    where = (store.url, store.artifacts.url)
+    try:
+        if gang.workers[0].node != ray.get_runtime_context().get_node_id():
+            return None
+        return gang.call(f"{__name__}:conclude_at", *where, run_id, named, ending)
+    except RayError as error:
+        logger.warning("the worker that chose a model was lost: %s", error)
+        return None
+    finally:
+        gang.release()
+
+
+def conclude_at(
+    url: str, artifacts: str, run_id: str, named: str, ending: RunStateChanged
+) -> Event:
+    """Return the result of a run in another process than its driver.
+
+    Args:
+        url: The address of the store.
+        artifacts: Path or URL under which the runs' files are kept.
+        run_id: The run.
+        named: What chooses, as `module:name`.
+        ending: How the run is about to end.
+    """
+    with Store.open(url, artifacts) as store:
+        return _call(named, store, run_id, ending)
 
 
 def _concluded_by(experiment: Experiment) -> str | None:

@@ -43,7 +43,7 @@ from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_e
 from workbench.sweeps.clones import Clones
 from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.commands import Commands
-from workbench.sweeps.conclusion import Preparation, natural_end, result_of
+from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.sweeps.coordinator import Order, is_over
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.gpu_sharing import decide_sharing
@@ -129,7 +129,6 @@ class Driver:
         self._is_interrupted = False
         self._fatal: Exception | None = None
         self._has_prepared = False
-        self._preparation: Preparation | None = None
         self._next_tick_s = 0.0
 
     def run(self) -> RunState:
@@ -165,7 +164,6 @@ class Driver:
                     self.program.note_kept()
                     self._note_shortage()
                     self._prepare_workers()
-                    self._preparation = Preparation(self.experiment)
                     self._data_notes.begin()
                     predict_memory(self._ledger, self._plans)
                 self._fit()
@@ -350,8 +348,6 @@ class Driver:
             self._alerting.tick()
             self._loggers.tick()
             self._data_notes.tick()
-            if self._preparation is not None:
-                self._preparation.tick(has_result=self.history.best() is not None)
             self._end_at_limits()
         except Exception as error:
             self._fatal = error
@@ -476,7 +472,9 @@ class Driver:
         self.clones.tidy()
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)
-        result = result_of(self._store, self.run_id, self.experiment, ending)
+        result = result_of(
+            self._store, self.run_id, self.experiment, ending, request=self._share.request
+        )
         self._ledger.record(
             *result, ending := ending.model_copy(update={"time_unix_s": steady_unix_s()})
         )

@@ -27,6 +27,7 @@ from workbench.cluster.workers import caller_environment
 from workbench.cluster.workers.nodes import ON_HEAD, on_node
 from workbench.foundation.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.hardware.resources import num_usable_cpus
 from workbench.store.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.store.database import Store
 from workbench.store.database.urls import is_shared
@@ -89,7 +90,9 @@ class DriverActor:
         return self._failure if launch_id == self._launch_id else None
 
     def _keep_head(self) -> None:
-        replenish_at_s = time.monotonic() + REPLENISH_AFTER_S
+        replenish_at_s = math.inf  # with few processors, only when the run has ended
+        if num_usable_cpus() >= local_head.FEWEST_CPUS:
+            replenish_at_s = time.monotonic() + REPLENISH_AFTER_S
         while True:
             local_head.keep_alive()
             time.sleep(HEAD_USE_S)

@@ -101,7 +101,8 @@ def test_what_a_worker_starts_does_not_see_the_folder(packages: Path) -> None:
 @pytest.mark.parametrize(
     ("titles", "is_preloaded"),
     [
-        (("", "ray::IDLE", "ray::IDLE"), True),
+        (("", "ray::IDLE", "ray::IDLE", "ray::IDLE"), True),
+        (("", "ray::IDLE", "ray::IDLE", "ray::Pool"), False),  # its work came meanwhile
         (("ray::IDLE", "ray::Pool"), False),  # it had loaded just now, and its work came
         (("", "ray::Pool"), False),
     ],

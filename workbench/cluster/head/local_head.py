@@ -34,7 +34,7 @@ from workbench.cluster.head.installation import ray_import_path
 from workbench.cluster.head.keeper import GRACE_S, START_TIMEOUT_S
 from workbench.cluster.ray_internals import start_processes
 from workbench.foundation.errors import ExperimentError, RunError
-from workbench.hardware.resources import loaded_ray
+from workbench.hardware.resources import loaded_ray, num_usable_cpus
 from workbench.store.history.failure_text import headline
 from workbench.training.programs.last_error import last_error
 
@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 SPARE_PROCESSES = "WORKBENCH_SPARE_PROCESSES"
 DEFAULT_SPARE = 2
 """One for the driver of the next run, one for its first trial."""
+FEWEST_CPUS = 3
+"""With fewer, only the driver gets one: each takes seconds of a processor that runs need."""
 _IDLE_TITLE = "ray::IDLE"
 
 
@@ -281,7 +283,12 @@ def await_end_of_broken(files: HeadFiles) -> None:
 def keeper_arguments(
     num_cpus: int | None, num_gpus: int | None, include_dashboard: bool
 ) -> list[str]:
-    """Return the arguments of `ray start` for a new head."""
+    """Return the arguments of `ray start` for a new head.
+
+    Ray counts the processors of the machine, even if this process may only use some of them.
+    """
+    if num_cpus is None and (usable := num_usable_cpus()) < (os.cpu_count() or 1):
+        num_cpus = usable
     given = [("--num-cpus", num_cpus), ("--num-gpus", num_gpus)]
     return [
         *(f"{name}={value}" for name, value in given if value is not None),
@@ -384,7 +391,7 @@ def replenish_processes(number: int | None = None) -> None:
 
     Args:
         number: The number of idle processes, or None for the WORKBENCH_SPARE_PROCESSES with which
-            the head was started, or 2.
+            the head was started, or 2, or 1 with fewer than three CPUs.
     """
     try:
         if not is_attached():
@@ -409,6 +416,7 @@ def _number_of_user() -> int:
     given = os.environ.get(SPARE_PROCESSES, "")
     if given.isdecimal():
         return int(given)
+    usual = DEFAULT_SPARE if num_usable_cpus() >= FEWEST_CPUS else 1
     if given:
-        logger.warning("%s is not a number: %r. Using %d", SPARE_PROCESSES, given, DEFAULT_SPARE)
-    return DEFAULT_SPARE
+        logger.warning("%s is not a number: %r. Using %d", SPARE_PROCESSES, given, usual)
+    return usual

@@ -172,6 +172,26 @@ class Gang:
             for rank, worker in enumerate(lease.workers)
         ]
 
+    def call(self, target: str, *arguments: Any) -> Any:
+        """Call a function on rank 0 while no trial runs there, and return its result.
+
+        Args:
+            target: The function as `module:name`.
+            arguments: Its arguments.
+
+        Raises:
+            RayError: If the worker is lost. What the function raises is raised as it is.
+        """
+        if self._lease is None:
+            raise RunError("the gang has no workers yet", next_step="Wait until it is ready.")
+        try:
+            return ray.get(self._lease.workers[0].call.remote(target, arguments))
+        except RayTaskError as error:
+            raise error.cause from error
+        except RayError:
+            self._unhealthy.add(0)
+            raise
+
     def next(self, *, stop: bool = False, timeout_s: float | None = None) -> Progress:
         """Wait for the next events of the trial.
 

@@ -335,6 +335,19 @@ class Worker:
         threading.Thread(target=self._train, args=arguments, name="training", daemon=True).start()
         return self._wait_for_events()
 
+    def call(self, target: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a function here, where the modules of trials are loaded, and return its result.
+
+        Args:
+            target: The function as `module:name`.
+            arguments: Its arguments.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_training)
+        self._preloading.join()
+        module, _, name = target.partition(":")
+        return getattr(importlib.import_module(module), name)(*arguments)
+
     def next(self, stop: bool) -> Progress:
         """Let a training that waits continue, and return what happens next.
 

@@ -18,6 +18,7 @@ from workbench.hardware.resources.inventory import (
     likely_cluster,
     loaded_ray,
     num_memory_kills,
+    num_usable_cpus,
     resident_bytes,
 )
 from workbench.hardware.resources.nvml import Gpu
@@ -55,6 +56,7 @@ __all__ = [
     "likely_cluster",
     "loaded_ray",
     "num_memory_kills",
+    "num_usable_cpus",
     "processor_counters",
     "resident_bytes",
 ]

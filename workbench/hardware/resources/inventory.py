@@ -73,6 +73,11 @@ def inventory() -> Inventory:
     )
 
 
+def num_usable_cpus() -> int:
+    """Return how many CPUs this process may keep busy, at least 1."""
+    return usable_cpus(_affinity(), cgroup_folders(_CGROUPS, _MEMBERSHIP))
+
+
 def cgroup_folders(root: Path, membership: Path) -> list[Path]:
     """Return the folders whose limits apply to this process, from its own up to the root.
 

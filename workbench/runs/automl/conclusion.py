@@ -16,14 +16,6 @@ from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
 from workbench.store.history import History
 
-NEEDED = (
-    "pandas",
-    "scipy.special",
-    "sklearn.linear_model",
-    "workbench.training.trained_model",
-)
-"""What is loaded to choose and to test a model. On a busy machine that takes long."""
-
 # If trials took longer than planned, choosing makes up for it, but not entirely.
 _LEAST_S, _LEAST_PART = 2.0, 0.5
 

@@ -46,6 +46,7 @@ _PARTS = "ray.dashboard.utils"
 _NUM_SPARE = "WORKBENCH_SPARE_PROCESSES"
 _LOCK = threading.RLock()
 _PRELOADED = ("ray.tune", "sqlalchemy", "pydantic", "optuna", "prometheus_client", "ruamel.yaml")
+_IDLE = "ray::IDLE"
 _IDLE_S = 0.5
 """A process that somebody waits for has its work sooner after it has loaded."""
 
@@ -180,6 +181,12 @@ def _spare_children_of_workers() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if entry != FOLDER)
 
 
+def _title() -> str:
+    """Return what Ray calls this process, or nothing while it loads."""
+    get_title = getattr(sys.modules.get("ray._raylet"), "getproctitle", None)
+    return "" if get_title is None else get_title()
+
+
 def _preload_while_idle() -> None:
     """Import packages in a process that waits for its first work.
 
@@ -190,14 +197,13 @@ def _preload_while_idle() -> None:
     num_idle = 0
     while num_idle < 2:  # the first time it may have loaded just now
         time.sleep(_IDLE_S)
-        get_title = getattr(
-            sys.modules.get("ray._raylet"), "getproctitle", None
-        )  # may still be loading
-        title = "" if get_title is None else get_title()
-        num_idle += title == "ray::IDLE"
-        if title.startswith("ray::") and title != "ray::IDLE":
+        title = _title()
+        num_idle += title == _IDLE
+        if title.startswith("ray::") and title != _IDLE:
             return
     for name in _PRELOADED:
+        if _title() != _IDLE:  # its work may need less
+            return
         with (
             contextlib.suppress(ImportError),
             without_ray_data() if name == "ray.tune" else _deferred(),
