@@ -193,6 +193,8 @@ def logarithms_help(
         ]
         losses += both
         wins += both[1] < both[0]
+        if not wins:  # the others would have to make up for it, which takes as long again
+            return False
     return bool(losses[1] < _MOST_LOSS_LEFT * losses[0]) and wins > len(folds) / 2
 
 
