@@ -24,6 +24,7 @@ from workbench.runs.automl.candidate_results import (
     describe_counts,
     describe_cut_short,
 )
+from workbench.runs.automl.model_selection import num_folds_compared
 from workbench.store.history import History
 
 EXPERIMENT = Experiment(
@@ -186,20 +187,40 @@ def history_of(*candidates: tuple[str, list[float]], goal: str = "minimize") -> 
 
 
 def test_a_candidate_that_was_cut_short_while_it_was_ahead_is_named_with_the_numbers() -> None:
-    # On the same two folds: 0.3 against 0.4, although the mean of all folds of the complete one is
-    # 0.3.
+    # On the same two folds: 0.39 against 0.4, although the mean of all folds of the complete one
+    # is 0.3.
     history = history_of(
-        ("complete", [0.4, 0.4, 0.1]), ("stopped", [0.3, 0.3, 9.0]), ("stopped", [0.35, 9.0])
+        ("complete", [0.4, 0.4, 0.1]), ("stopped", [0.39, 0.39, 9.0]), ("stopped", [0.395, 9.0])
     )
     assert (
         describe_cut_short(history)
-        == "candidate 2 (mlp) was cut short after 2 of 3 folds with a val_loss of 0.3. Candidate"
+        == "candidate 2 (mlp) was cut short after 2 of 3 folds with a val_loss of 0.39. Candidate"
         " 1, the best complete one, had 0.4 on the same folds, the most of 2 such"
-        " candidates. Only complete candidates are used, so more time may find a better model"
+        " candidates. More time may find a better model"
     )
-    in_first = describe_cut_short(history_of(("complete", [0.4, 0.4, 0.4]), ("stopped", [0.2])))
+    in_first = describe_cut_short(history_of(("complete", [0.4, 0.4, 0.4]), ("stopped", [0.39])))
     assert in_first is not None
-    assert "cut short in its first fold with a val_loss of 0.2." in in_first
+    assert "cut short in its first fold with a val_loss of 0.39." in in_first
+
+
+@pytest.mark.parametrize(
+    ("others", "num_folds"),
+    [
+        ([("stopped", [0.37, 0.37, 9.0])], 2),  # clearly better on both
+        ([("stopped", [0.39, 0.39, 9.0])], 3),  # not clearly
+        ([("stopped", [0.3, 9.0]), ("stopped", [0.37, 0.37, 9.0])], 1),  # the most
+        ([("pruned", [0.1, 0.1])], 3),  # set aside
+        ([("stopped", [0.1])], 1),
+        ([("stopped", [0.1, 0.1, 9.0]), ("complete", [0.05, 0.05, 0.05])], 3),
+    ],
+)
+def test_candidates_are_compared_on_fewer_folds_if_the_end_cut_a_clearly_better_one_short(
+    others: list[tuple[Any, list[float]]], num_folds: int
+) -> None:
+    history = history_of(("complete", [0.4, 0.4, 0.1]), *others)
+    assert num_folds_compared(history) == num_folds
+    told = describe_cut_short(history) or ""
+    assert ("candidates were compared on the first" in told) == (num_folds < 3)
 
 
 def test_a_candidate_that_was_cut_short_behind_the_best_is_not_named() -> None:
@@ -211,8 +232,10 @@ def test_a_candidate_that_was_cut_short_behind_the_best_is_not_named() -> None:
         describe_cut_short(history_of(("complete", [0.4] * 3), ("pruned", [0.2, 0.2]))) is None
     ), "set aside"
     assert describe_cut_short(history_of(("stopped", [0.45, 9.0]))) is None, "it is what was chosen"
-    maximised = history_of(("complete", [0.4] * 3), ("stopped", [0.5, 0.5]), goal="maximize")
-    assert "0.5" in (describe_cut_short(maximised) or "")
+    maximised = history_of(("complete", [0.4] * 3), ("stopped", [0.41, 0.41]), goal="maximize")
+    assert "0.41" in (describe_cut_short(maximised) or "")
+    clearly = history_of(("complete", [0.4] * 3), ("stopped", [0.5, 0.5]), goal="maximize")
+    assert num_folds_compared(clearly) == 1
 
 
 def test_candidates_are_ordered_by_what_is_optimised() -> None:

@@ -17,7 +17,7 @@ from workbench.experiment.automl import short_errors, shown_metric, standardises
 from workbench.experiment.goals import sign_of
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_count
-from workbench.runs.automl.model_selection import describe, family_of
+from workbench.runs.automl.model_selection import describe, family_of, num_folds_compared
 from workbench.store.history import History, Trial
 from workbench.store.history.failure_text import headline
 
@@ -247,13 +247,26 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
 def describe_cut_short(history: History) -> str | None:
     """Return a sentence about the best candidate that was cut short while it was ahead, or None.
 
-    Only candidates with all folds are compared at the end. Another one is compared with them on its
-    own folds, as a few may be the easy ones.
+    Candidates with all folds are compared at the end, unless another one is clearly better on its
+    own folds. Without that, they are compared here, as a few may be the easy ones.
     """
     ranked = ranked_candidates(history)
     best = next((candidate for candidate in ranked if candidate.state == "complete"), None)
     if best is None or best.of_folds == 1:
         return None
+    if (num_folds := num_folds_compared(history)) < best.of_folds:
+        first = "the first fold" if num_folds == 1 else f"the first {num_folds} folds"
+        return (
+            f"candidates were compared on {first} only, as the end of the run cut a better one"
+            " short. With more time, they are compared on all"
+        )
+    return _describe_ahead(history, ranked, best)
+
+
+def _describe_ahead(
+    history: History, ranked: Sequence[CandidateResult], best: CandidateResult
+) -> str | None:
+    """Return a sentence about the candidate that was cut short and is furthest ahead, or None."""
     objective = history.experiment.objectives[0]
     sign = -sign_of(objective.goal)
     label = shown_metric(history.experiment, objective.metric)
@@ -283,8 +296,7 @@ def describe_cut_short(history: History) -> str | None:
     return (
         f"candidate {ahead.number} ({ahead.family}) was cut short {when} with a {label} of"
         f" {mean:.4g}. Candidate {best.number}, the best complete one, had {other:.4g}"
-        f" {on_the_same}{more}. Only complete candidates are used, so more time may find a better"
-        " model"
+        f" {on_the_same}{more}. More time may find a better model"
     )
 
 

@@ -60,6 +60,8 @@ _FIT_PART = 0.8
 _LEAST_S = 1e-3
 # By how much of its loss a model gets better if it is fitted to all rows.
 _GAINED_BY_ALL_ROWS = 0.05
+# By how much of the loss a candidate must be better for candidates to be compared on its folds.
+_GAINED_BY_FEWER_FOLDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def choose(
     Raises:
         RunError: If models failed, and none was trained.
     """
-    trained = _trained(run)
+    trained = _trained(run.history)
     if not can_choose(run.history):
         why = f": it {run.history.state}"
         if failed := run.history.in_state("failed"):
@@ -240,9 +242,7 @@ def choose(
                 lead=f"Read its logs in {run.folder}. To give it more time",
             ),
         )
-    folds = list(
-        range(min(len(learning.folds), max((len(by_fold) for by_fold in trained), default=1)))
-    )
+    folds = list(range(min(len(learning.folds), num_folds_compared(run.history))))
     whole = [by_fold for by_fold in trained if set(folds) <= set(by_fold)]
     targets = np.concatenate(
         [_targets(learning.folds[number], interpreter, number) for number in folds]
@@ -644,14 +644,43 @@ def can_choose(history: History) -> bool:
     return was_short or any(_has_weights(trial) for trial in history.trials.values())
 
 
-def _trained(run: Run) -> list[dict[int, Trial]]:
-    """Return the trials of each configuration by fold, the best configuration first.
+def num_folds_compared(history: History) -> int:
+    """Return on how many of the first folds candidates are compared at the end of a run.
 
-    Trials that were cut short come after complete ones. Their best weights are used as they are, so
-    that a short run has a result as well.
+    Those are all folds on which a candidate was trained, unless one that was cut short is clearly
+    better on its folds than the best one that was not. In a short run on many rows, nothing but a
+    linear model may be complete.
+
+    Args:
+        history: A run that has ended.
     """
-    history = run.history
-    objective = run.experiment.objectives[0]
+    trained = _trained(history)
+    most = max(map(len, trained), default=1)
+    loss = _loss_in(history)
+    best = next((by_fold for by_fold in trained if _num_complete(by_fold) == most), None)
+    least_gain, num_folds = _GAINED_BY_FEWER_FOLDS, most
+    for by_fold in trained:
+        if best is None or any(trial.state == "pruned" for trial in by_fold.values()):
+            continue
+        common = range(max(1, _num_complete(by_fold)))
+        before, after = (sum(loss(of[fold]) for fold in common) for of in (best, by_fold))
+        if len(common) < most and before - after > least_gain * abs(before):
+            least_gain, num_folds = (before - after) / abs(before), len(common)
+    return num_folds
+
+
+def _num_complete(by_fold: Mapping[int, Trial]) -> int:
+    """Return on how many of the first folds a training was not cut short."""
+    states = [by_fold[fold].state for fold in sorted(by_fold)]
+    return next((n for n, state in enumerate(states) if state != "complete"), len(states))
+
+
+def _loss_in(history: History) -> Callable[[Trial], float]:
+    """Return what gives the value of a trial by which configurations are compared, less is better.
+
+    It is infinite where it is unknown.
+    """
+    objective = history.experiment.objectives[0]
     sign = -sign_of(objective.goal)
 
     def loss(trial: Trial) -> float:
@@ -660,6 +689,16 @@ def _trained(run: Run) -> list[dict[int, Trial]]:
             return math.inf
         return sign * value
 
+    return loss
+
+
+def _trained(history: History) -> list[dict[int, Trial]]:
+    """Return the trials of each configuration by fold, the best configuration first.
+
+    Trials that were cut short come after complete ones. Their best weights are used as they are, so
+    that a short run has a result as well.
+    """
+    loss = _loss_in(history)
     cut_short = sorted(
         history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number)
     )
