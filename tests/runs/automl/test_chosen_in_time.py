@@ -43,8 +43,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
 
 
 def test_as_many_candidates_are_compared_as_there_is_time_for(
-    trained: tuple[wb.Store, str],
+    trained: tuple[wb.Store, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(conclusion, "concluding_s", lambda _: 600.0)  # however busy the machine is
     store, run_id = trained
     ending = RunStateChanged(state="complete", reason="time")
     (stored,) = result_of(store, run_id, wb.attach(run_id, store=store).experiment, ending)
