@@ -466,6 +466,15 @@ def test_what_only_a_custom_model_can_be_trained_with_is_left_to_its_first_step(
     check(Experiment(**(GOOD | own)))
 
 
+@pytest.mark.parametrize("num_choices", [64, 65, 500])
+def test_each_value_of_a_long_list_is_checked(num_choices: int) -> None:
+    widths = [*range(8, 7 + num_choices)]
+    check(Experiment(**{**GOOD, "search": {"width": {"choices": [*widths, 4]}}}))
+    with pytest.raises(ExperimentError, match="-1") as caught:
+        check(Experiment(**{**GOOD, "search": {"width": {"choices": [*widths, -1]}}}))
+    assert caught.value.field == "search.width"
+
+
 def test_good_experiments_pass() -> None:
     check(Experiment(**GOOD))
     check(Experiment(**OWN))

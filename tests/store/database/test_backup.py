@@ -14,7 +14,7 @@ import pytest
 
 from tests.services.databases import execute
 from workbench.experiment import Experiment
-from workbench.foundation.artifacts import open_artifacts
+from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ArgumentError, StoreError
 from workbench.foundation.events import Noted, RunStateChanged, TrialEnded
 from workbench.store.database import Store
@@ -350,3 +350,38 @@ def test_what_an_event_names_is_found_where_the_files_of_its_run_are_now(tmp_pat
         assert place.read(found) == b"weights"
     place, found = find_moved(here, "run-1", "/data/run-1/trials/00007/best.pt")
     assert f"{place}/{found}" == "/data/run-1/trials/00007/best.pt"
+
+
+def test_logs_of_a_run_with_remote_files_survive_when_it_replaces_a_run_with_local_ones(
+    sqlite_path: str, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remote = f"mock:///{tmp_path.name}/runs?unique={tmp_path}"
+    with Store.open(sqlite_path, remote) as store:
+        run_id = record(store, experiment)
+        (store.folder(run_id) / "driver.log").write_text("driving\n")
+        back_up(store, tmp_path / "backup")
+    with Store.open(str(tmp_path / "local.sqlite"), tmp_path / "restored") as target:
+        restore(tmp_path / "backup", target)
+        target.artifacts_of(run_id).write("later.txt", b"")
+        restore(tmp_path / "backup", target, force=True)
+        files = set(target.artifacts_of(run_id).sizes())
+    assert files == {"driver.log", "trials/00000/checkpoints/last.pt", "trials/00000/log.txt"}
+
+
+def test_a_remote_file_may_be_deleted_while_it_is_copied(
+    sqlite_path: str, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remote = f"mock:///{tmp_path.name}/runs?unique={tmp_path}"
+    copy_file = backup_module._copy_file
+
+    def delete_first(place: Artifacts, name: str, *others: Any) -> list[Any] | None:
+        if name.endswith("last.pt"):
+            place.delete(name)
+        return copy_file(place, name, *others)
+
+    monkeypatch.setattr(backup_module, "_copy_file", delete_first)
+    with Store.open(sqlite_path, remote) as store:
+        record(store, experiment)
+        assert back_up(store, tmp_path / "backup").num_files == 2

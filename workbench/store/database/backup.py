@@ -31,7 +31,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection
 
 from workbench.foundation.artifacts import Artifacts, open_artifacts
-from workbench.foundation.errors import ArgumentError, StoreError, StoreUnavailableError
+from workbench.foundation.errors import (
+    ArgumentError,
+    ArtifactsError,
+    StoreError,
+    StoreUnavailableError,
+)
 from workbench.foundation.files import sha256_of, write_atomically
 from workbench.foundation.formatting import format_bytes, format_count
 from workbench.store.database.connection import Database, connect, translated
@@ -286,8 +291,10 @@ def _copy_file(
                 size += copy.write(chunk)
             copy.flush()
             os.fsync(copy.fileno())
-    except FileNotFoundError:
+    except (FileNotFoundError, ArtifactsError):
         temporary.unlink(missing_ok=True)
+        if place.exists(name):  # a remote place does not say which error it was
+            raise
         return None
     if size == stamp[0]:  # otherwise it was written meanwhile, and is copied again
         os.utime(temporary, ns=(stamp[1], stamp[1]))
@@ -436,8 +443,10 @@ def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
 def _delete_other_files(files: dict[str, list[Any]], store: Store, run_id: str) -> None:
     """Delete the files of a replaced run that are not in the backup."""
     place = store.artifacts.below(run_id)
+    # The logs of a run with remote artifacts are in another folder of the backup.
+    tops = (FILES_FOLDER, LOGS_FOLDER) if place.is_local else (FILES_FOLDER,)
     for name in place.sizes():
-        if f"{FILES_FOLDER}/{run_id}/{name}" not in files:
+        if not any(f"{top}/{run_id}/{name}" in files for top in tops):
             place.delete(name)
 
 
