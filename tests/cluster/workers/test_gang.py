@@ -284,6 +284,23 @@ def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_unknown_t
     wait_until(lambda: not psutil.pid_exists(first.infos[0].pid))
 
 
+def test_a_request_that_is_withdrawn_while_its_workers_start_leaves_no_lease() -> None:
+    async def leased_after_withdrawal() -> dict[str, int]:
+        pool = Pool()
+        lease = asyncio.create_task(pool.lease(Request("run", trial=0)))
+        while not (await pool.status()).leased:
+            await asyncio.sleep(0)
+        lease.cancel()
+        await asyncio.wait([lease])
+        leased = (await pool.status()).leased
+        for lease_id in list(pool._leased):
+            await pool.release(lease_id, unhealthy=(0,))
+        await pool.give_way()
+        return leased
+
+    assert asyncio.run(leased_after_withdrawal()) == {}
+
+
 @pytest.mark.slow
 def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
     both = [Gang.lease(ONE), Gang.lease(ONE)]

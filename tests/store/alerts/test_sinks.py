@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,17 @@ def test_what_may_pass_is_tried_again_and_the_outcome_kept() -> None:
             (4, "team", True, None)
         ]
         assert len(server.posted) == 3
+
+
+def test_a_closed_delivery_leaves_no_thread() -> None:
+    with web_server() as server:
+        delivery = Delivery({"closed": sink(kind="webhook", url=server.url)})
+        delivery.put("closed", 0, ALERT)
+        assert [outcome.sent for outcome in delivery.close(120)] == [True]
+    threads = [thread for thread in threading.enumerate() if thread.name == "alerts to closed"]
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_what_does_not_pass_is_given_up_and_what_nobody_knows_is_said() -> None:

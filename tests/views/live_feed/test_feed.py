@@ -18,7 +18,14 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, reco
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.errors import RunNotFoundError, StoreError, StoreUnavailableError
-from workbench.foundation.events import AdviceRequested, Noted, RunStateChanged
+from workbench.foundation.events import (
+    AdviceRequested,
+    EnergyMetered,
+    Noted,
+    RunStateChanged,
+    SharingMeasured,
+    TrialStarted,
+)
 from workbench.store.database import Store, notifications
 from workbench.store.database.labels import (
     change_tags,
@@ -201,6 +208,60 @@ def test_runs_are_sorted_by_result_time_and_cost_below_the_pinned_ones(
     assert items["fair"].cost_text == "5.00 EUR"
     assert (items["empty"].cost, items["empty"].value) == (None, None)
     assert run_list(feed, RunsQuery(sort="time", offset=1, limit=1)).items[0].name == "empty"
+
+
+def test_the_list_counts_measured_shares_of_gpus_and_metered_energy_as_the_run_does(
+    tmp_path: Path, feed: Feed
+) -> None:
+    proposed, started, *reports, ended = trial_events(0, at_s=0)
+    assert isinstance(started, TrialStarted)
+    events = [
+        *begin(),
+        SharingMeasured(per_gpu=4, message="four are faster", time_unix_s=started.time_unix_s),
+        proposed,
+        started.model_copy(update={"gpus": [["0"]]}),
+        *reports,
+        ended,
+        EnergyMetered(total_wh=6.0, time_unix_s=ended.time_unix_s),
+        *finish(10, state="stopped", reason="person"),
+    ]
+    budget = {"trials": 20, "energy": "10 Wh", "price": "3600 EUR/GPU-h"}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(
+            Experiment(**{**EXPERIMENT, "budget": budget, "resources": {"per_gpu": "auto"}})
+        )
+        append(store, run_id, events)
+        summaries = run_summaries.Summaries(store)
+        summaries.refresh(store.run(run_id))
+        item = summaries.item(store.run(run_id))
+    held_s = ended.time_unix_s - started.time_unix_s
+    assert item.cost == pytest.approx(held_s / 4)  # one EUR a second for a whole GPU
+    assert item.progress == pytest.approx(0.6)
+    tail = feed.tail(run_id)
+    tail.catch_up()
+    assert run_detail(tail).progress == pytest.approx(0.6)
+
+
+def test_a_run_whose_embedded_object_has_changed_stays_in_the_list_and_disturbs_no_other(
+    tmp_path: Path, feed: Feed, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = record_run(tmp_path)
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        experiment = Experiment(
+            train=lambda configuration: configuration["x"],
+            objectives=[{"metric": "y", "goal": "minimize"}],
+            search={"x": {"low": 0.0, "high": 1.0}},
+        )
+        run_id = store.create_run(experiment)
+        (name,) = store.artifacts_of(run_id).sizes()
+        store.artifacts_of(run_id).write(name, b"another")
+
+    def progress() -> dict[str, float | None]:
+        feed.check()
+        return {item.run_id: item.progress for item in run_list(feed, RunsQuery()).items}
+
+    wait_until(lambda: progress() == {run_id: None, other: 1.0})
+    assert "could not be followed" not in caplog.text
 
 
 def test_a_table_of_runs_has_parameters_as_columns_and_groups_with_their_best(

@@ -152,7 +152,11 @@ class Pool:
             self._admit()
             lease_id = await waiting.admitted
             workers = self._leased[lease_id].workers
-            problem = await wait_until_ready(workers)
+            try:
+                problem = await wait_until_ready(workers)
+            except asyncio.CancelledError:  # the gang has withdrawn its request meanwhile
+                await self.release(lease_id)
+                raise
             if problem is None:
                 infos = tuple(worker.info for worker in workers if worker.info is not None)
                 return Lease(lease_id, tuple(worker.actor for worker in workers), infos)

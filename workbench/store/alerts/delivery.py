@@ -78,7 +78,7 @@ class Delivery:
         """
         self._sinks = dict(sinks)
         self._waits_s = WAITS_S if waits_s is None else tuple(waits_s)
-        self._queues: dict[str, queue.Queue[tuple[int, Mapping[str, Any]]]] = {}
+        self._queues: dict[str, queue.Queue[tuple[int, Mapping[str, Any]] | None]] = {}
         self._outcomes: queue.SimpleQueue[AlertDelivered] = queue.SimpleQueue()
         self._num_open = 0
         self._closing = threading.Event()
@@ -135,11 +135,14 @@ class Delivery:
                 lambda: self._num_open == 0, max(0.0, until_s - time.monotonic())
             )
         self._closing.set()
+        for waiting in self._queues.values():
+            with contextlib.suppress(queue.Full):  # its thread ends after the alert that it sends
+                waiting.put_nowait(None)
         return self.outcomes()
 
     def _serve(self, name: str) -> None:
-        while not self._closing.is_set():
-            number, alert = self._queues[name].get()
+        while not self._closing.is_set() and (item := self._queues[name].get()) is not None:
+            number, alert = item
             problem = self._try(self._sinks[name], alert)
             if problem is not None:
                 logger.warning("alert %d could not be sent to %s: %s", number, name, problem)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection
 
 from workbench.foundation.errors import (
+    RunError,
     RunNotFoundError,
     StoreError,
     StoreUnavailableError,
@@ -188,7 +189,7 @@ class Feed:
             if summaries.is_stale(row):
                 self._to_summarise[row.run_id] = row
                 self._wake()
-            return summaries.known(row)
+            return summaries.item(row)
 
     def importance(
         self, tail: RunTail, trials: Collection[int] | None = None, attempt: int = 0
@@ -308,8 +309,9 @@ class Feed:
         done = False
         while self._to_summarise and time.monotonic() < until_s:
             _, row = self._to_summarise.popitem()
-            # A run that this version cannot read stays in the list, without progress.
-            with contextlib.suppress(StoreError):
+            # A run that cannot be read stays in the list, without progress. It may be of a newer
+            # version, or deleted, or an object that is embedded in its experiment has changed.
+            with contextlib.suppress(StoreError, RunError):
                 if self._summaries is not None:
                     self._summaries.refresh(row)
                     done = True

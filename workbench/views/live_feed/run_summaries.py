@@ -55,6 +55,9 @@ _EVENTS_OF_A_SUMMARY = (
     "driver_started",
     "run_state_changed",
     "settings_changed",
+    "sharing_measured",
+    "energy_metered",
+    "noted",
     "replay_planned",
     "trial_proposed",
     "trial_started",
@@ -63,32 +66,35 @@ _EVENTS_OF_A_SUMMARY = (
     "advice_requested",
     "model_chosen",
 )
+"""Everything that changes progress, cost and results. A run may have millions of reports."""
 _MAX_SUMMARIES = 5_000
-_MAX_PARAMS = 40
-_MAX_SPARK = 24
+_MAX_PARAMS_PER_RUN = 40
+_NUM_SPARK_STEPS = 24
 _MAX_FAILURES = 20
-_MAX_TRIALS = 12
-_MAX_MESSAGE = 500
+_MAX_TRIALS_PER_FAILURE = 12
+_MAX_MESSAGE_CHARS = 500
 
 
 class Summaries:
-    """Summaries of runs that are not followed. Read once, and again after changes."""
+    """Entries of the list of runs, for runs that are not followed.
+
+    The events of a run are read once, and again after changes.
+    """
 
     def __init__(self, store: Store) -> None:
         """Summarise the runs of `store`."""
         self._store = store
-        self._known: dict[str, tuple[int, RunItem]] = {}
+        self._items: dict[str, tuple[int, RunItem]] = {}  # with the last event that was read
 
-    def known(self, row: RunRow) -> RunItem:
-        """Return what is known of a run without reading its events."""
-        seq, item = self._known.get(row.run_id, (-1, _bare(row)))
-        if seq < 0:
-            return item
-        return with_labels(item, row)
+    def item(self, row: RunRow) -> RunItem:
+        """Return the entry of a run as of its last `refresh`, without reading its events."""
+        if row.run_id not in self._items:
+            return _unread_item(row)
+        return with_labels(self._items[row.run_id][1], row)
 
     def is_stale(self, row: RunRow) -> bool:
         """Return whether a run has new events since it was summarised."""
-        return self._known.get(row.run_id, (-1, None))[0] != row.last_seq
+        return row.run_id not in self._items or self._items[row.run_id][0] != row.last_seq
 
     def refresh(self, row: RunRow) -> None:
         """Read the events of a run, except its reports."""
@@ -96,9 +102,9 @@ class Summaries:
         for stored in self._store.events(row.run_id, types=_EVENTS_OF_A_SUMMARY):
             is_advice = is_advice or stored.event.type == "advice_requested"
             history.apply(stored.event)
-        while len(self._known) >= _MAX_SUMMARIES:
-            del self._known[next(iter(self._known))]
-        self._known[row.run_id] = row.last_seq, summary_of(row, history, is_advice=is_advice)
+        while len(self._items) >= _MAX_SUMMARIES:
+            del self._items[next(iter(self._items))]
+        self._items[row.run_id] = row.last_seq, summary_of(row, history, is_advice=is_advice)
 
 
 def with_labels(item: RunItem, row: RunRow) -> RunItem:
@@ -111,18 +117,14 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     num_candidates = None
     if is_automl(history.experiment):
         num_candidates = history.num_configurations()
-    spark = ()
-    if history.best() is not None:
-        spark = _best_so_far(history)
     best, objective = history.best(), history.objectives[0]
+    spark = () if best is None else _best_so_far(history)
     value = None
     if best is not None and len(history.objectives) == 1:
         value = history.mean_values(best)[objective.metric]
-    price, cost = (
-        history.experiment.budget.price,
-        cost_of(history, driven_until_unix_s(row, history)),
-    )
-    return _bare(row).model_copy(
+    price = history.experiment.budget.price
+    cost = cost_of(history, driven_until_unix_s(row, history))
+    return _unread_item(row).model_copy(
         update={
             "metric": objective.metric,
             "value": value,
@@ -131,19 +133,19 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
             "cost": cost,
             "cost_text": describe_money(cost, price) if price and cost is not None else None,
             "kind": "advice" if is_advice else "sweep",
-            "progress": _part(row, history, is_advice=is_advice),
-            "best": _best_words(history),
+            "progress": _progress(row, history, is_advice=is_advice),
+            "best": _describe_best(history),
             "num_trials": len(history.trials),
             "num_candidates": num_candidates,
             "spark": spark,
-            "goal": history.objectives[0].goal,
+            "goal": objective.goal,
         }
     )
 
 
 def _first_params(best: Trial | None) -> dict[str, Any]:
     """Return the configuration of the best trial, as far as a table can show it."""
-    return {} if best is None else dict(itertools.islice(best.params.items(), _MAX_PARAMS))
+    return {} if best is None else dict(itertools.islice(best.params.items(), _MAX_PARAMS_PER_RUN))
 
 
 def run_detail(tail: RunTail) -> RunDetail:
@@ -158,7 +160,7 @@ def run_detail(tail: RunTail) -> RunDetail:
     ended = row.state in FINISHED_RUN_STATES
     left = None
     if not ended and row.state != "lost":
-        left = _left(row, history, now_s, is_advice=tail.is_advice)
+        left = _time_left(row, history, now_s, is_advice=tail.is_advice)
     has_front = len(history.objectives) > 1
     best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
     counts = {state: len(trials) for state in _STATES if (trials := history.in_state(state))}
@@ -184,7 +186,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         left_s=left and left.seconds,
         left_low_s=left and left.low_s,
         left_high_s=left and left.high_s,
-        progress=_part(row, history, is_advice=tail.is_advice),
+        progress=_progress(row, history, is_advice=tail.is_advice),
         owner=_owner(row),
         counts=counts,
         num_configurations=history.num_configurations(),
@@ -207,9 +209,9 @@ def run_detail(tail: RunTail) -> RunDetail:
         failures=tuple(
             Failure(
                 reason=group.reason,
-                message=group.message[:_MAX_MESSAGE],
+                message=group.message[:_MAX_MESSAGE_CHARS],
                 num_trials=len(group.trials),
-                trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS]),
+                trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS_PER_FAILURE]),
             )
             for group in failure_groups(history)[:_MAX_FAILURES]
         ),
@@ -273,11 +275,11 @@ def _has_throughput(history: History) -> bool:
 
 
 def _latest(tail: RunTail) -> str | None:
-    """Return what happened last in a run that has nothing else to show yet."""
+    """Return the last line of the log of a run that has nothing else to show yet."""
     is_empty = not tail.data.history.trials and not tail.data.advice.advice
     if not is_empty or tail.row.state != "running":
         return None
-    # The header shows already that it runs.
+    # The header already shows that it is running.
     return next((line.text for line in reversed(tail.log) if line.text != "run running"), None)
 
 
@@ -295,8 +297,8 @@ def _summary(row: RunRow, history: History) -> Summary | None:
     )
 
 
-def _left(row: RunRow, history: History, now_s: float, *, is_advice: bool) -> TimeLeft | None:
-    """Return the time that is left. Advice has a limit of its own, and not that of its sweep."""
+def _time_left(row: RunRow, history: History, now_s: float, *, is_advice: bool) -> TimeLeft | None:
+    """Return the time that is left. Advice has another limit than the sweep that it is for."""
     if not is_advice:
         return progress_of(history, now_s).left
     if history.advice_budget_s is None:
@@ -306,17 +308,17 @@ def _left(row: RunRow, history: History, now_s: float, *, is_advice: bool) -> Ti
     return TimeLeft(left_s, 0.0, left_s)
 
 
-def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
-    """Return how far a run is. Advice is as far as its time.
+def _progress(row: RunRow, history: History, *, is_advice: bool) -> float | None:
+    """Return how far a run is, from 0 to 1, or None if nothing limits it.
 
-    Trials that failed are no progress where no other one reported anything, nor is time before any
-    began.
+    The progress of advice is the share of its time that has passed. A run that failed has made none
+    if no trial reported anything before it failed.
     """
     if row.state == "complete":
         return 1.0
-    if is_advice and history.advice_budget_s is None:
-        return None
-    if is_advice and history.advice_budget_s is not None:
+    if is_advice:
+        if history.advice_budget_s is None:
+            return None
         return min(1.0, elapsed_s(row, history) / history.advice_budget_s)
     if row.state == "failed" and not any(
         trial.last_step for trial in history.trials.values() if trial.state != "failed"
@@ -333,7 +335,7 @@ def _front(history: History) -> Front:
     return Front(num_trials=len(history.front()), extremes=extremes)
 
 
-def _best_words(history: History) -> str | None:
+def _describe_best(history: History) -> str | None:
     """Return the best value, or with several objectives how many trials are on the front."""
     if (chosen := chosen_model(history)) is not None:
         return f"test {chosen.metric} {format_value(chosen.value)}"
@@ -345,7 +347,8 @@ def _best_words(history: History) -> str | None:
     return f"{metric} {format_value(history.mean_values(best)[metric])}"
 
 
-def _bare(row: RunRow) -> RunItem:
+def _unread_item(row: RunRow) -> RunItem:
+    """Return the entry of a run whose events were not read yet."""
     return RunItem(
         run_id=row.run_id,
         name=row.name,
@@ -360,7 +363,7 @@ def _bare(row: RunRow) -> RunItem:
 
 
 def _labels_of(row: RunRow) -> dict[str, Any]:
-    """Return what changes of a run without an event."""
+    """Return the fields of an entry that may change without an event."""
     return {
         "state": row.state,
         "name": row.name,
@@ -378,8 +381,8 @@ def _best_so_far(history: History) -> tuple[float, ...]:
     values = (trial.values[metric] for trial in ended)
     best = list(itertools.accumulate(values, better_of(goal)))
     last = len(best) - 1
-    places = {round(index * last / _MAX_SPARK) for index in range(_MAX_SPARK + 1)}
-    return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
+    indices = {round(step * last / _NUM_SPARK_STEPS) for step in range(_NUM_SPARK_STEPS + 1)}
+    return tuple(float(f"{best[index]:.4g}") for index in sorted(indices))
 
 
 def _message(tail: RunTail) -> str | None:
@@ -398,5 +401,5 @@ def _message(tail: RunTail) -> str | None:
 
 
 def _owner(row: RunRow) -> str | None:
-    """Return where a run is driven. Nobody who looks for a machine knows its processes."""
+    """Return the machine on which a run is driven."""
     return row.owner and f"on {row.owner.host}"

@@ -51,14 +51,16 @@ MAX_MESSAGE_BYTES = 65_536
 TICK_S = 0.5
 """Seconds between requests for a frame while nothing arrives."""
 _MAX_SUBSCRIPTIONS = 64
+"""How many changes of the subscription wait for the next frame."""
 _MESSAGE: TypeAdapter[SubscribeMessage | AcknowledgeMessage] = TypeAdapter(
     SubscribeMessage | AcknowledgeMessage
 )
 BYTES_PER_S = 150_000
 _BURST_BYTES = 600_000
-_MAX_LINES = 300
+"""How much may be sent at once after a quiet period, such as the first frame of a run."""
+_MAX_LOG_LINES = 300
 _MAX_TAGS = 60
-_MAX_PARAMS = 60
+_MAX_PARAM_COLUMNS = 60
 _MAX_GROUPS = 60
 _PARTS_OF_RUN = (
     "run",
@@ -72,6 +74,7 @@ _PARTS_OF_RUN = (
     "problem",
 )
 _ANALYSIS_EVERY_S = 5.0
+"""Its columns take long to prepare, and all front ends share them."""
 _EVERY_S = {
     "runs": 2.0,
     "run": 0.5,
@@ -87,6 +90,7 @@ _EVERY_S = {
     "machines": 4.0,
     "trial_log": 0.4,
 }
+"""How often each part is built again at most."""
 
 
 class RateLimit:
@@ -161,7 +165,6 @@ class FrameBuilder:
         self._problem = None
         with self._noting_problem():
             self._feed.check()
-            tail = None
             if self._subscription.run is not None:
                 tail = self._feed.tail(self._subscription.run)
         if tail is not None:
@@ -342,14 +345,14 @@ class FrameBuilder:
         if not lines:
             return {}
         self._log_seq = lines[-1].seq
-        shown = tuple(lines[-_MAX_LINES:])
+        shown = tuple(lines[-_MAX_LOG_LINES:])
         return {
             "log": LogUpdate(lines=shown, skipped=len(lines) - len(shown), last_seq=self._log_seq)
         }
 
     def _changed(self, part: str, make: Callable[[], Any]) -> dict[str, Any]:
         if not self._is_due(part):
-            if part in self._failed:  # until it is tried again, it is still what it was
+            if part in self._failed:  # keep showing the problem until the next attempt
                 raise self._failed[part]
             return {}
         self._failed.pop(part, None)
@@ -371,8 +374,8 @@ class FrameBuilder:
         return True
 
 
-def _place_of(item: RunItem, order: RunOrder) -> tuple[bool, str, float]:
-    """Return what a run is sorted by. Runs without such a number, or not read yet, come last."""
+def _sort_key(item: RunItem, order: RunOrder) -> tuple[bool, str, float]:
+    """Return the key to sort runs by. Runs without such a number, or not read yet, come last."""
     if order == "result":
         sign = -1.0 if item.goal == "maximize" else 1.0
         return item.value is None, item.metric, sign * (item.value or 0.0)
@@ -389,9 +392,9 @@ def _matching(tail: RunTail, text: str) -> tuple[int, ...] | None:
 
 def run_list(feed: Feed, query: RunsQuery) -> RunList:
     """Return the runs that match a query."""
-    known = feed.rows()
+    all_rows = feed.rows()
     rows = matching_runs(
-        known,
+        all_rows,
         text=query.text,
         states=query.states,
         tags=query.tags,
@@ -401,44 +404,45 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
     params: tuple[str, ...] = ()
     groups: tuple[RunGroup, ...] = ()
     if query.is_table:
-        read = [feed.run_item(row) for row in rows]
-        names = Counter(name for item in read for name in item.params)
-        params = tuple(name for name, _ in names.most_common(_MAX_PARAMS))
-        members = _members(read, query.group)
+        items = [feed.run_item(row) for row in rows]
+        names = Counter(name for item in items for name in item.params)
+        params = tuple(name for name, _ in names.most_common(_MAX_PARAM_COLUMNS))
+        members = _members(items, query.group)
         groups = _groups(members)
         if query.group and query.member is not None:
-            within = {item.run_id for item in members.get(query.member, ())}
-            rows = [row for row in rows if row.run_id in within]
+            run_ids = {item.run_id for item in members.get(query.member, ())}
+            rows = [row for row in rows if row.run_id in run_ids]
     if query.sort != "newest":
-        rows.sort(key=lambda row: (not row.pinned, _place_of(feed.run_item(row), query.sort)))
+        rows.sort(key=lambda row: (not row.pinned, _sort_key(feed.run_item(row), query.sort)))
     offset = min(query.offset, len(rows))
-    counts, versions = Counter(tag for row in known for tag in row.tags), versions_of(known)
-    items = (
+    counts = Counter(tag for row in all_rows for tag in row.tags)
+    versions = versions_of(all_rows)
+    shown = (
         _with_params(feed.run_item(row), query.params).model_copy(
             update={"version": versions.get(row.run_id)}
         )
         for row in rows[offset : offset + query.limit]
     )
     return RunList(
-        items=tuple(items),
+        items=tuple(shown),
         offset=offset,
         total=len(rows),
         tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
-        num_pinned=len(matching_runs(known, archive=query.archive, pinned=True)),
-        num_archived=sum(row.archived for row in known),
+        num_pinned=len(matching_runs(all_rows, archive=query.archive, pinned=True)),
+        num_archived=sum(row.archived for row in all_rows),
         params=params,
         groups=groups,
     )
 
 
 def _with_params(item: RunItem, names: Collection[str]) -> RunItem:
-    """Return a run with the parameters that are shown, and no others."""
+    """Return the entry of a run with only the named parameters."""
     params = {name: item.params[name] for name in names if name in item.params}
     return item.model_copy(update={"params": params})
 
 
 def _members(items: Iterable[RunItem], group: str) -> dict[str, list[RunItem]]:
-    """Return the runs by what they have in common. A run with several tags is in several groups."""
+    """Return the runs of each group. A run with several tags is in several groups."""
     members: dict[str, list[RunItem]] = {}
     if not group:
         return members
@@ -467,7 +471,7 @@ def _groups(members: Mapping[str, list[RunItem]]) -> tuple[RunGroup, ...]:
         if valued:
             usual = metrics.most_common(1)[0][0]
             same = (item for item in valued if item.metric == usual)
-            best = _with_params(min(same, key=lambda item: _place_of(item, "result")), ())
+            best = _with_params(min(same, key=lambda item: _sort_key(item, "result")), ())
         groups.append(RunGroup(member=member, num_runs=len(items), best=best))
     groups.sort(key=lambda group: (-group.num_runs, group.member))
     return tuple(groups[:_MAX_GROUPS])
@@ -504,9 +508,8 @@ class Session:
     @property
     def unread_s(self) -> float:
         """Seconds for which a frame has been in flight."""
-        if self._sent_s is None:
-            return 0.0
-        return time.monotonic() - self._sent_s
+        sent_s = self._sent_s  # another thread may receive the acknowledgement meanwhile
+        return 0.0 if sent_s is None else time.monotonic() - sent_s
 
     def wait_s(self) -> float:
         """Return the seconds until the rate limit allows the next frame."""
