@@ -17,7 +17,7 @@ from workbench.foundation.events import (
     TrialStarted,
 )
 from workbench.store.database import Store
-from workbench.sweeps.warm_start import prior_trials, similar_runs
+from workbench.sweeps.warm_start import inherited_repeats, prior_trials, similar_runs
 
 
 def make_experiment(**fields: Any) -> Experiment:
@@ -126,3 +126,40 @@ def test_similar_runs_are_those_that_can_teach_with_the_same_training_first(stor
     record(store, *_complete(5.0, 6.0, 7.0, 8.0), search={"x": {"low": 0.0, "high": 9.0}})
     assert similar_runs(store, make_experiment()) == [wide, same, other]
     assert similar_runs(store, make_experiment(search={"z": {"low": 0.0, "high": 1.0}})) == []
+
+
+def record_repeats(store: Store, values: list[list[float]], **fields: Any) -> str:
+    """Store a run whose configurations were trained several times."""
+    run_id = store.create_run(make_experiment(**fields))
+    events: list[Event] = []
+    trainings = [
+        (configuration, repeat, value)
+        for configuration, repeats in enumerate(values)
+        for repeat, value in enumerate(repeats)
+    ]
+    for number, (configuration, repeat, value) in enumerate(trainings):
+        events += [
+            TrialProposed(
+                trial=number, params={"x": 0.5}, configuration=configuration, repeat=repeat, seed=1
+            ),
+            TrialStarted(trial=number, attempt=0, worker_pids=[1]),
+            TrialEnded(trial=number, attempt=0, state="complete", values={"loss": value}, step=7),
+        ]
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        writer.append(*events)
+    return run_id
+
+
+def test_repeated_trainings_of_runs_like_this_one_are_inherited(store: Store) -> None:
+    values = [[1.0, 1.5, 1.25], [2.0], [3.0, 4.0]]
+    confirmed = record_repeats(store, values, confirm={"best": 2})
+    record_repeats(store, values)  # nothing says that these were repeats
+    record_repeats(store, values, confirm={"best": 2}, train="json:loads")
+    record_repeats(
+        store, values, confirm={"best": 2}, objectives=[{"metric": "loss", "goal": "maximize"}]
+    )
+    inherited = inherited_repeats(store, "new", make_experiment())
+    assert inherited is not None
+    assert inherited.from_run_ids == [confirmed]
+    assert inherited.groups == [([1.0, 1.5, 1.25], 7), ([3.0, 4.0], 7)]
+    assert inherited_repeats(store, confirmed, make_experiment()) is None

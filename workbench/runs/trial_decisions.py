@@ -38,7 +38,11 @@ from workbench.runs.descriptions import find_trial
 from workbench.runs.run import Run, attach
 from workbench.store.database import Store
 from workbench.store.history import History, Trial
-from workbench.store.history.noise_floor import RepeatedTrainings
+from workbench.store.history.noise_floor import (
+    RepeatedTrainings,
+    budget_of,
+    trainings_by_configuration,
+)
 from workbench.store.history.sequential_test import ERROR, MAX_RUNS, Verdict
 
 _MAX_RUNS_READ = 50
@@ -238,7 +242,7 @@ def decide_from_runs(
         )
     counted = [side.trainings() for side in sides]
     trainings = [_trainings(side, used[0], name) for side, used in zip(sides, counted, strict=True)]
-    budgets = [_budget(used[0]) for used in counted]
+    budgets = [budget_of(used[0]) for used in counted]
     repeated = _repeated(sides, name, goal)
     if floor is not None:
         repeated += read_floor(floor)
@@ -545,13 +549,6 @@ def _curve(run: Run, number: int, metric: str) -> dict[int, float]:
     }
 
 
-def _budget(trials: Iterable[Trial]) -> float | None:
-    """Return the largest number of steps of complete trainings, or None if it is unknown."""
-    return (
-        max((trial.last_step for trial in trials if trial.state == "complete"), default=0) or None
-    )
-
-
 def _repeated(sides: Sequence[_Side], metric: str, goal: Goal) -> list[RepeatedTrainings]:
     """Return the repeated trainings of comparable runs, without those that are compared."""
     compared = {_key(side) for side in sides}
@@ -567,22 +564,11 @@ def _repeated(sides: Sequence[_Side], metric: str, goal: Goal) -> list[RepeatedT
         if row.run_id not in read and goals.get(metric) == goal and experiment.data in data:
             read[row.run_id] = Run(store, row.run_id).history
     return [
-        RepeatedTrainings([trial.values[metric] for trial in group], _budget(group))
+        RepeatedTrainings([trial.values[metric] for trial in group], budget_of(group))
         for run_id, history in read.items()
-        for key, group in _groups(history, metric).items()
+        for key, group in trainings_by_configuration(history, metric).items()
         if (run_id, *key) not in compared
     ]
-
-
-def _groups(history: History, metric: str) -> dict[tuple[int, int], list[Trial]]:
-    """Return the complete trainings by configuration and version of the code."""
-    groups: dict[tuple[int, int], list[Trial]] = {}
-    for trial in history.in_state("complete"):
-        is_whole = trial.fidelity is None and trial.segment is None
-        is_whole = is_whole and not trial.inherits
-        if is_whole and math.isfinite(trial.values.get(metric, math.nan)):
-            groups.setdefault((trial.configuration, trial.program), []).append(trial)
-    return groups
 
 
 def _differences(sides: Sequence[_Side], trials: Sequence[Sequence[Trial]]) -> list[str]:
@@ -591,7 +577,7 @@ def _differences(sides: Sequence[_Side], trials: Sequence[Sequence[Trial]]) -> l
     first, second = (side.history.experiment for side in sides)
     if first.data != second.data:
         notes.append("the data of both runs differ, so their metrics may not be comparable")
-    lengths = [_budget(used) for used in trials]
+    lengths = [budget_of(used) for used in trials]
     if all(lengths) and lengths[0] != lengths[1]:
         notes.append(
             f"the baseline trained for {lengths[0]:,} steps and the candidate for {lengths[1]:,}"

@@ -20,7 +20,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.code_versions import CODE
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.goals import sign_of
-from workbench.foundation.events import LowFidelity, TrialProposed
+from workbench.foundation.events import LowFidelity, RepeatsInherited, TrialProposed
 from workbench.search.export import is_feasible
 from workbench.search.records import ConfigurationRecord
 from workbench.store.history.certainty import survivors
@@ -32,6 +32,7 @@ KEPT = 2
 def next_confirmation(
     experiment: Experiment,
     configurations: Sequence[ConfigurationRecord],
+    inherited: RepeatsInherited | None = None,
 ) -> tuple[ConfigurationRecord, int] | None:
     """Return the next training of the race. It only depends on the trials so far.
 
@@ -41,6 +42,7 @@ def next_confirmation(
     Args:
         experiment: The experiment.
         configurations: All configurations, by number.
+        inherited: Trainings of earlier runs, which also show the noise.
 
     Returns:
         The configuration and the number of its repeat. None while trainings of a round are running,
@@ -52,16 +54,20 @@ def next_confirmation(
         return None
     versions = experiment.search.code_versions
     if not versions:
-        return _next_of_race(experiment, configurations)
+        return _next_of_race(experiment, configurations, inherited)
     races = [
-        _next_of_race(experiment, [item for item in configurations if item.params[CODE] == name])
+        _next_of_race(
+            experiment, [item for item in configurations if item.params[CODE] == name], inherited
+        )
         for name in versions
     ]
     return next((training for training in races if training is not None), None)
 
 
 def _next_of_race(
-    experiment: Experiment, configurations: Sequence[ConfigurationRecord]
+    experiment: Experiment,
+    configurations: Sequence[ConfigurationRecord],
+    inherited: RepeatsInherited | None,
 ) -> tuple[ConfigurationRecord, int] | None:
     """Return the next training of a race, and the number of its repeat."""
     confirm = experiment.confirm
@@ -92,7 +98,13 @@ def _next_of_race(
         if not racing:
             return None
         num_rounds = confirm.trainings - experiment.repeats
-        racing = survivors(values, racing, certainty=confirm.certainty, num_rounds=num_rounds)
+        racing = survivors(
+            values,
+            racing,
+            certainty=confirm.certainty,
+            num_rounds=num_rounds,
+            inherited=inherited,
+        )
         if len(racing) == 1 < len(contenders):
             return None
     return None

@@ -22,6 +22,7 @@ from workbench.foundation.events import (
     MemoryPredicted,
     PriorTrialAdded,
     ProgramKept,
+    RepeatsInherited,
     ReplayPlanned,
     Segment,
     SettingsChanged,
@@ -69,6 +70,7 @@ class Study:
         self._waiting_repeats: deque[tuple[int, int]] = deque()
         self._enqueued: deque[tuple[Params, Clone | None]] = deque()
         self._recording: Recording | None = None
+        self._inherited_repeats: RepeatsInherited | None = None
         self._tried: set[str] = set()
         self._resumed: dict[int, int] = {}  # running trials, and the stopped ones they continue
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
@@ -114,18 +116,27 @@ class Study:
                 self.tell(event.trial, event)
             case TrialEnqueued():
                 self.enqueue(event.params, event.clone)
-            case PriorTrialAdded():
-                self.add_prior(event)
+            case PriorTrialAdded() | RepeatsInherited() | ReplayPlanned():
+                self._take_from_earlier_run(event)
             case MemoryPredicted():
                 self._learner.predict_memory(event)
             case SettingsChanged() if SEARCH in event.settings:
                 self.change_search(event.settings[SEARCH])
-            case ReplayPlanned():
-                self.replay(event.proposals)
             case ProgramKept() if event.version > 1:
                 self.change_program(event)
             case _:
                 pass
+
+    def _take_from_earlier_run(
+        self, event: PriorTrialAdded | RepeatsInherited | ReplayPlanned
+    ) -> None:
+        match event:
+            case PriorTrialAdded():
+                self.add_prior(event)
+            case RepeatsInherited():
+                self.inherit_repeats(event)
+            case ReplayPlanned():
+                self.replay(event.proposals)
 
     # Proposals.
 
@@ -149,8 +160,7 @@ class Study:
         higher fidelity, and repeats the best ones.
         """
         return self._recording is None and (
-            self._to_resume(is_searching=False) is not None
-            or next_confirmation(self.experiment, self._comparable()) is not None
+            self._to_resume(is_searching=False) is not None or self._next_confirmation() is not None
         )
 
     @property
@@ -283,7 +293,7 @@ class Study:
 
     def _confirm(self) -> Proposal | None:
         """Repeat one of the best configurations, unless the race between them is over."""
-        training = next_confirmation(self.experiment, self._comparable())
+        training = self._next_confirmation()
         if training is None:
             return None
         configuration, repeat = training
@@ -515,6 +525,14 @@ class Study:
             self._waiting_repeats = deque(
                 waiting for waiting in self._waiting_repeats if waiting[0] != configuration.number
             )
+
+    def inherit_repeats(self, event: RepeatsInherited) -> None:
+        """Let trainings of earlier runs show the noise, which ends the race of `confirm` sooner.
+
+        Args:
+            event: The trainings.
+        """
+        self._inherited_repeats = event
 
     def add_prior(self, event: PriorTrialAdded) -> None:
         """Add a trial of an earlier run for the sampler to learn from.
@@ -764,6 +782,9 @@ class Study:
         for record in self._comparable():
             if record.outcome is not None:
                 yield record, record.outcome
+
+    def _next_confirmation(self) -> tuple[ConfigurationRecord, int] | None:
+        return next_confirmation(self.experiment, self._comparable(), self._inherited_repeats)
 
     def _comparable(self) -> list[ConfigurationRecord]:
         """Return the configurations that trained from the start with the current code.

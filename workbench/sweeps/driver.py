@@ -58,6 +58,7 @@ from workbench.sweeps.run_notes import DataNotes
 from workbench.sweeps.trial_plans import TrialPlans, predict_memory
 from workbench.sweeps.trial_reports import Referee, RunLoggers, attempt_ended
 from workbench.sweeps.tuner import fit
+from workbench.sweeps.warm_start import inherited_repeats
 
 logger = logging.getLogger(__name__)
 
@@ -202,6 +203,7 @@ class Driver:
 
     def _take_over(self, cluster: ClusterInventory) -> None:
         """Put unfinished trials first in the queue, and record that this driver has taken over."""
+        is_first = not self.history.drivers
         started = driver_started(cluster, self._ledger.before_unix_s)
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = begun_ending(self.history)
@@ -216,6 +218,8 @@ class Driver:
         least, most = self._share.request.num_workers, self._share.num_fitting
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
+        if is_first and self.history.replay_of is None:
+            self._inherit_repeats()
         logger.info(
             "driving %s on %g CPUs and %g GPUs, %d trials at once. %d trials so far, %d of them"
             " unfinished",
@@ -226,6 +230,13 @@ class Driver:
             len(self.history.trials),
             len(unfinished),
         )
+
+    def _inherit_repeats(self) -> None:
+        """Record what earlier runs show about the noise, so that it stays the same on a resume."""
+        inherited = inherited_repeats(self._store, self.run_id, self._ledger.experiment)
+        if inherited is not None:
+            self._ledger.record(inherited)
+            self._ledger.study.inherit_repeats(inherited)
 
     def _end_attempts(self, reason: Literal["lost", "stopped"], message: str) -> list[AttemptEnded]:
         """Return the end of each attempt that has begun and whose end is not stored."""

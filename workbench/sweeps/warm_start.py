@@ -1,4 +1,4 @@
-"""Read what a new run takes from earlier ones: trials to learn from, or proposals to try again."""
+"""Read what a new run takes from earlier ones: trials to learn from, proposals, or the noise."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from operator import itemgetter
 from typing import Any
 
 from workbench.experiment import Experiment
+from workbench.experiment.goals import Goal
 from workbench.experiment.space import Params
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
 from workbench.foundation.errors import ExperimentError, RunError, StoreError
 from workbench.foundation.events import (
     PriorTrialAdded,
+    RepeatsInherited,
     ReplayPlanned,
     TrialPlanned,
     TrialProposed,
@@ -21,11 +23,14 @@ from workbench.foundation.events import (
 )
 from workbench.store.database import Store
 from workbench.store.history import History, Trial
+from workbench.store.history.noise_floor import budget_of, trainings_by_configuration
 
 # Fewer complete trials teach a sampler nothing. Only the latest runs are read, to save time.
 _MIN_TRIALS = 4
 _MAX_LOOKED_AT = 30
 _MAX_TAKEN = 5
+# More repeated trainings than these would hardly change what is known about the noise.
+_MAX_GROUPS = 100
 
 
 def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[PriorTrialAdded]:
@@ -44,8 +49,8 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             configuration.
     """
     earlier = store.experiment(run_id)
-    goals = [(item.metric, item.goal) for item in experiment.objectives]
-    if [(item.metric, item.goal) for item in earlier.objectives] != goals:
+    goals = _goals(experiment)
+    if _goals(earlier) != goals:
         raise ExperimentError(
             f"{run_id} has other objectives",
             field="objectives",
@@ -123,7 +128,6 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
         store: The store that holds the earlier runs.
         experiment: The experiment to teach.
     """
-    goals = [(item.metric, item.goal) for item in experiment.objectives]
     similar: list[tuple[bool, str]] = []
     candidates = 0
     for row in store.runs():
@@ -133,7 +137,7 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
             earlier = store.experiment(row.run_id)
         except (StoreError, RunError):  # written by another version, or damaged
             continue
-        if [(item.metric, item.goal) for item in earlier.objectives] != goals:
+        if _goals(earlier) != _goals(experiment):
             continue
         if not set(experiment.search.root) & set(earlier.search.root):
             continue
@@ -146,6 +150,64 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
             is_other = _what_is_trained(earlier) != _what_is_trained(experiment)
             similar.append((is_other, row.run_id))
     return [run_id for _, run_id in sorted(similar, key=itemgetter(0))[:_MAX_TAKEN]]
+
+
+def inherited_repeats(store: Store, run_id: str, experiment: Experiment) -> RepeatsInherited | None:
+    """Return trainings of earlier runs that show the noise of an experiment.
+
+    These are configurations that were trained more than once by the latest runs with the same model
+    and data, or the same function or command, and the same objective.
+
+    Args:
+        store: The store that holds the earlier runs.
+        run_id: The new run.
+        experiment: Its experiment.
+
+    Returns:
+        None with several objectives, or if nothing was trained more than once.
+    """
+    if len(experiment.objectives) > 1:
+        return None
+    metric = experiment.objectives[0].metric
+    groups: list[tuple[list[float], int | None]] = []
+    run_ids: list[str] = []
+    for row in store.runs(limit=_MAX_LOOKED_AT):
+        try:
+            earlier = store.experiment(row.run_id)
+        except (StoreError, RunError):  # written by another version, or damaged
+            continue
+        if row.run_id == run_id or not _has_same_noise(earlier, experiment):
+            continue
+        ends = store.events(row.run_id, types=["trial_proposed", "trial_started", "trial_ended"])
+        history = History.of(earlier, (stored.event for stored in ends))
+        repeated = [
+            group
+            for group in trainings_by_configuration(history, metric).values()
+            if len(group) > 1
+        ]
+        if repeated:
+            run_ids.append(row.run_id)
+            groups += [
+                ([trial.values[metric] for trial in group], budget_of(group)) for group in repeated
+            ]
+        if len(groups) >= _MAX_GROUPS or len(run_ids) == _MAX_TAKEN:
+            break
+    if not groups:
+        return None
+    return RepeatsInherited(from_run_ids=run_ids, groups=groups[:_MAX_GROUPS])
+
+
+def _goals(experiment: Experiment) -> list[tuple[str, Goal]]:
+    return [(item.metric, item.goal) for item in experiment.objectives]
+
+
+def _has_same_noise(earlier: Experiment, experiment: Experiment) -> bool:
+    """Return whether an earlier experiment repeats trainings that differ as in this one."""
+    return (
+        (earlier.repeats > 1 or earlier.confirm.best is not None)
+        and _goals(earlier) == _goals(experiment)
+        and _what_is_trained(earlier) == _what_is_trained(experiment)
+    )
 
 
 def _what_is_trained(experiment: Experiment) -> list[object]:

@@ -15,6 +15,7 @@ from workbench.experiment.metric_declarations import METRICS, declaration_of
 from workbench.foundation.events import (
     Event,
     ProgramKept,
+    RepeatsInherited,
     TrialEnded,
     TrialPlanned,
     TrialProposed,
@@ -31,6 +32,7 @@ from workbench.store.history.certainty import (
     describe_evidence,
     describe_luck,
     noise_of,
+    noise_with_inherited,
     rate_interval,
     shrink,
     survivors,
@@ -223,6 +225,105 @@ def test_a_race_keeps_the_best_as_often_as_it_promises() -> None:
             racing = survivors(groups, racing, certainty=0.9, num_rounds=5)
         kept += 0 in racing
     assert kept / 300 >= 0.9
+
+
+def repeats_of(*groups: list[float], num_steps: int | None = None) -> RepeatsInherited:
+    return RepeatsInherited(
+        from_run_ids=["a", "b"], groups=[(values, num_steps) for values in groups]
+    )
+
+
+def test_trainings_of_earlier_runs_show_the_noise_of_configurations_trained_once() -> None:
+    error, covered = [], 0
+    for seed in range(200):
+        draw = random.Random(seed)
+        true = [draw.gauss(0.0, 1.0) for _ in range(12)]
+        history = history_of([[value + draw.gauss(0.0, 1.0)] for value in true])
+        history.apply(repeats_of(*[[draw.gauss(5.0, 1.0) for _ in range(5)] for _ in range(4)]))
+        best, certainty = history.best(), known(history)
+        assert best is not None
+        error.append(certainty.expected - true[best.configuration])
+        covered += certainty.low <= true[best.configuration] <= certainty.high
+        assert (certainty.num_inherited, certainty.num_earlier_runs) == (20, 2)
+    assert abs(fmean(error)) < 0.15
+    assert 0.84 < covered / 200 < 0.96
+
+
+def test_it_is_said_which_trainings_show_the_noise() -> None:
+    history = history_of([[0.1], [0.5], [0.25]])
+    history.apply(repeats_of([0.4, 0.5, 0.45], [0.1, 0.15, 0.05]))
+    assert (
+        "6 trainings of 2 earlier runs show how much trainings differ. It is better than the 2"
+        " others with at least"
+    ) in (describe_luck(history) or "")
+    alike = history_of([[0.5], [0.5]])
+    alike.apply(repeats_of([0.4, 0.5, 0.45], [0.1, 0.15, 0.05]))
+    assert (describe_luck(alike) or "").endswith(
+        "The ranking is open: the other one may be as good. confirm.best=2 would train the best 2"
+        " again, with at most 8 trainings"
+    )
+
+
+def test_own_and_inherited_trainings_are_pooled_by_their_degrees_of_freedom() -> None:
+    own = [[1.0, 3.0, 2.0], [4.0, 5.0, 6.0]]
+    alone = noise_with_inherited([], repeats_of([0.0, 2.0], [0.0, 1.0], [3.0, 5.0]))
+    both = noise_with_inherited(own, repeats_of([0.0, 2.0], [0.0, 1.0], [3.0, 5.0]))
+    assert alone is not None
+    assert both is not None
+    expected = (4 * 1.0 + alone.num_degrees * alone.variance) / (4 + alone.num_degrees)
+    assert both.variance == pytest.approx(expected)
+    assert both.num_degrees == pytest.approx(4 + alone.num_degrees)
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_trainings_of_earlier_runs_do_not_count_if_those_of_the_run_contradict_them(
+    scale: float,
+) -> None:
+    draw = random.Random(1)
+    own = [[scale * draw.gauss(0.0, 1.0) for _ in range(6)] for _ in range(3)]
+    inherited = repeats_of(*[[draw.gauss(0.0, 1.0) for _ in range(6)] for _ in range(6)])
+    assert noise_with_inherited(own, inherited) == noise_of(own)
+
+
+def test_the_noise_of_longer_trainings_is_corrected_for_the_length() -> None:
+    draw = random.Random(2)
+    groups = [
+        ([draw.gauss(0.0, 1 / length) for _ in range(9)], 100 * length)
+        for length in (1, 2, 4, 8) * 5
+    ]
+    inherited = RepeatsInherited(from_run_ids=["a"], groups=groups)
+    noise = [noise_with_inherited([], inherited, budget=budget) for budget in (100, 800)]
+    assert [each.variance**0.5 for each in noise if each] == [
+        pytest.approx(1.0, rel=0.3),
+        pytest.approx(1 / 8, rel=0.3),
+    ]
+
+
+def test_a_race_with_inherited_trainings_keeps_the_best_and_ends_sooner() -> None:
+    kept, rounds = 0, {True: 0, False: 0}
+    for seed in range(200):
+        draw = random.Random(seed)
+        earlier = repeats_of(*[[draw.gauss(0.0, 1.0) for _ in range(5)] for _ in range(8)])
+        for is_known in (True, False):
+            race = random.Random(seed)
+            groups = {number: [race.gauss(-2.5 * number, 1.0)] for number in range(3)}
+            racing = [0, 1, 2]
+            for _ in range(5):
+                rounds[is_known] += 1
+                for number in racing:
+                    groups[number].append(race.gauss(-2.5 * number, 1.0))
+                racing = survivors(
+                    groups,
+                    racing,
+                    certainty=0.9,
+                    num_rounds=5,
+                    inherited=earlier if is_known else None,
+                )
+                if len(racing) == 1:
+                    break
+            kept += is_known and 0 in racing
+    assert kept / 200 >= 0.9
+    assert rounds[True] < 0.9 * rounds[False]
 
 
 def test_nobody_is_told_to_confirm_what_the_run_confirms_by_itself() -> None:

@@ -37,6 +37,7 @@ from workbench.foundation.events.proposals import (
     LowFidelity,
     MemoryPredicted,
     PriorTrialAdded,
+    RepeatsInherited,
     ReplayPlanned,
     Segment,
     TrialEnqueued,
@@ -112,6 +113,7 @@ __all__ = [
     "ProgramKept",
     "RatesTested",
     "Reason",
+    "RepeatsInherited",
     "ReplayPlanned",
     "ResizeMeasured",
     "RunState",
@@ -146,6 +148,7 @@ Event = (
     | RunStateChanged
     | TrialEnqueued
     | PriorTrialAdded
+    | RepeatsInherited
     | MemoryPredicted
     | SettingsChanged
     | RunsImported

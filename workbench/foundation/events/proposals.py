@@ -79,6 +79,19 @@ class PriorTrialAdded(EventHeader):
     )
 
 
+class RepeatsInherited(EventHeader):
+    """Earlier runs show how much the results of one configuration differ."""
+
+    type: Literal["repeats_inherited"] = "repeats_inherited"
+    from_run_ids: list[str]
+    groups: list[tuple[list[float], int | None]] = Field(
+        description=(
+            "(values of the objective, number of steps) of each configuration that was trained more"
+            " than once. None if the number of steps is unknown."
+        )
+    )
+
+
 class MemoryPredicted(EventHeader):
     """The memory of trainings was predicted before the first one, and some would not fit."""
 

@@ -10,15 +10,18 @@ panel, the report and Python show. The study chooses the configurations to train
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median
+from typing import TYPE_CHECKING
 
 from workbench.experiment import Experiment
 from workbench.experiment.imported import importing_tool
 from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.events import RepeatsInherited
 from workbench.foundation.formatting import (
     counted_noun,
     format_count,
@@ -29,6 +32,9 @@ from workbench.foundation.formatting import (
 from workbench.store.history.standings import RankedTrials
 from workbench.store.history.trial import Trial
 
+if TYPE_CHECKING:
+    from workbench.store.history.noise_floor import NoiseFloor
+
 INTERVAL = 0.9
 """The probability that the expected value is in its interval."""
 _NUM_CONFIRMED = 3
@@ -38,6 +44,9 @@ MIN_DEGREES = 3
 
 With fewer, two values may agree by chance.
 """
+# The trainings of earlier runs do not count if chance explains with at most this probability that
+# those of this run differ so much more, or so much less.
+_UNLIKE = 0.02
 CERTAINTY = 0.95
 """The probability that the interval of a rate contains the rate on all data of this kind."""
 NUM_VALIDATION = "num_val_samples"
@@ -52,11 +61,13 @@ class Noise:
 
     Attributes:
         variance: Variance of their values.
-        num_degrees: Degrees of freedom of that estimate, at least 1.
+        num_degrees: Degrees of freedom of that estimate, above 0.
+        is_inherited: Whether trainings of earlier runs are a part of it.
     """
 
     variance: float
-    num_degrees: int
+    num_degrees: float
+    is_inherited: bool = False
 
     def chance_greater(self, first: Sequence[float], second: Sequence[float]) -> float:
         """Return the probability that `first` comes from the configuration with the greater mean.
@@ -98,6 +109,56 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
         (value - fmean(values)) ** 2 for values in groups if values for value in values
     )
     return Noise(squares / num_degrees, num_degrees)
+
+
+def noise_with_inherited(
+    groups: Sequence[Sequence[float]],
+    inherited: RepeatsInherited | None,
+    budget: int | None = None,
+) -> Noise | None:
+    """Estimate the noise from trainings of this run and of earlier ones.
+
+    Earlier runs count like as many trainings as their noise floor is worth. They do not count if
+    the trainings of this run contradict them.
+
+    Args:
+        groups: The values of each configuration of this run.
+        inherited: Trainings of earlier runs.
+        budget: The number of steps of a training of this run, for which the noise of the earlier
+            ones is corrected. None if it is unknown.
+
+    Returns:
+        The noise, or None if no configuration was trained twice.
+
+    Source: Smyth, Linear models and empirical Bayes methods, 2004 (moderated variance).
+    """
+    own = noise_of(groups)
+    if inherited is None:
+        return own
+    from scipy.special import fdtrc
+
+    floor = _noise_floor(tuple((tuple(values), num) for values, num in inherited.groups), budget)
+    if floor is None:
+        return own
+    variance = floor.deviation**2
+    if own is None:
+        return Noise(variance, floor.num_degrees, is_inherited=True)
+    greater = float(fdtrc(own.num_degrees, floor.num_degrees, own.variance / variance))
+    if min(greater, 1 - greater) < _UNLIKE:
+        return own
+    num_degrees = own.num_degrees + floor.num_degrees
+    squares = own.variance * own.num_degrees + variance * floor.num_degrees
+    return Noise(squares / num_degrees, num_degrees, is_inherited=True)
+
+
+@functools.lru_cache(maxsize=8)  # a race asks for it at each of its trainings
+def _noise_floor(
+    groups: tuple[tuple[tuple[float, ...], int | None], ...], budget: int | None
+) -> NoiseFloor | None:
+    from workbench.store.history.noise_floor import RepeatedTrainings, noise_floor_of
+
+    earlier = [RepeatedTrainings(values, num_steps) for values, num_steps in groups]
+    return noise_floor_of(earlier, budget)
 
 
 def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> tuple[float, float]:
@@ -142,12 +203,18 @@ def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> t
 class Certainty:
     """How certain the best configuration of a run is.
 
-    Attributes: metric: The objective. observed: Mean of the trainings of the best configuration.
-        expected: Expected mean of further trainings. low: Lower end of the interval of `expected`.
-        high: Its upper end. num_trainings: Number of trainings behind `expected`.
+    Attributes:
+        metric: The objective.
+        observed: Mean of the trainings of the best configuration.
+        expected: Expected mean of further trainings.
+        low: Lower end of the interval of `expected`.
+        high: Its upper end.
+        num_trainings: Number of trainings behind `expected`.
         is_retrained: Whether these came after the choice, so that luck played no part.
-        num_compared: How many configurations the best is compared with. chance: Lower bound of the
-        probability that none of them is better.
+        num_compared: How many configurations the best is compared with.
+        chance: Lower bound of the probability that none of them is better.
+        num_inherited: Number of trainings of earlier runs that also show the noise.
+        num_earlier_runs: Number of these runs.
     """
 
     metric: str
@@ -159,6 +226,8 @@ class Certainty:
     is_retrained: bool
     num_compared: int
     chance: float
+    num_inherited: int = 0
+    num_earlier_runs: int = 0
 
     def describe(self) -> str:
         """Return it as sentences without the last full stop."""
@@ -171,6 +240,10 @@ class Certainty:
         expected = f"Expect {self.metric} {format_number(self.expected)} ({interval}), {basis}"
         if self.low == self.high:
             expected = f"{self.metric} {format_number(self.expected)} does not depend on the seed"
+        if self.num_inherited:
+            runs = format_count(self.num_earlier_runs, "earlier run")
+            trainings = format_count(self.num_inherited, "training")
+            expected += f". {trainings} of {runs} show how much trainings differ"
         if not self.num_compared:
             return expected
         others = "the other one" if self.num_compared == 1 else f"the {self.num_compared} others"
@@ -194,13 +267,18 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
 
     Returns:
         None with several objectives, if nothing is complete, or if no configuration was trained
-        twice.
+        twice, neither in this run nor in earlier ones like it.
     """
     best = history.best()
     if best is None or len(history.objectives) > 1:
         return None
     groups = _trainings(history)
-    noise = noise_of([list(values.values()) for values in groups.values()])
+    inherited = history.inherited_repeats if _is_plain_search(history) else None
+    noise = noise_with_inherited(
+        [list(values.values()) for values in groups.values()],
+        inherited,
+        budget=max(trial.last_step for trial in history.in_state("complete")) or None,
+    )
     if noise is None:
         return None
     num_first = history.experiment.repeats
@@ -236,7 +314,17 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         is_retrained=bool(later),
         num_compared=len(compared),
         chance=max(0.0, 1.0 - math.fsum(1.0 - chance for chance in chances)),
+        **_inherited_counts(inherited if noise.is_inherited else None),
     )
+
+
+def _inherited_counts(inherited: RepeatsInherited | None) -> dict[str, int]:
+    if inherited is None:
+        return {}
+    return {
+        "num_inherited": sum(len(values) for values, _ in inherited.groups),
+        "num_earlier_runs": len(inherited.from_run_ids),
+    }
 
 
 def describe_luck(history: RankedTrials) -> str | None:
@@ -269,12 +357,18 @@ def certainty_lines(history: RankedTrials) -> list[str]:
 
 
 def _describe_seeds(history: RankedTrials) -> str | None:
-    if (certainty := certainty_of(history)) is not None:
-        return certainty.describe()
+    certainty = certainty_of(history)
+    if certainty is not None:
+        described = certainty.describe()
+        is_open = certainty.num_compared > 0 and certainty.chance < INTERVAL
+        is_repeated = any(len(values) > 1 for values in _trainings(history).values())
+        if is_open and not is_repeated and not history.experiment.confirm.best:
+            return f"{described}. {_way_to_know(history)}"
+        return described
     best, experiment = history.best(), history.experiment
-    if best is None or len(history.objectives) > 1 or history.result is not None:
+    if best is None or len(history.objectives) > 1 or experiment.repeats > 1:
         return None
-    if history.replay_of is not None or experiment.repeats > 1 or _has_population(experiment):
+    if not _is_plain_search(history):
         return None
     groups = _trainings(history)
     groups.pop(best.configuration, None)
@@ -290,22 +384,32 @@ def _describe_seeds(history: RankedTrials) -> str | None:
     )
     if value == second:
         lead = f"The second best also has {format_number(second)}"
+    lead += ". Each configuration was trained once, so this may be luck"
     if experiment.confirm.best:  # the run has not come to it yet, or ended before
-        return f"{lead}. Each configuration was trained once, so this may be luck"
+        return lead
+    return f"{lead}. {_way_to_know(history)}"
+
+
+def _way_to_know(history: RankedTrials) -> str:
+    """Return what shows whether the best was lucky, if each configuration was trained once."""
+    experiment = history.experiment
     if importing_tool(experiment) is not None:
-        return (
-            f"{lead}. Each configuration was trained once, so this may be luck. To know, train the"
-            " best with other seeds in its own program, and import the results"
-        )
-    num_best = min(_NUM_CONFIRMED, len(groups) + 1)
+        return "To know, train the best with other seeds in its own program, and import the results"
+    num_best = min(_NUM_CONFIRMED, len(_trainings(history)))
     num = num_best * (experiment.confirm.trainings - experiment.repeats)
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
     return (
-        f"{lead}. Each configuration was trained once, so this may be luck. confirm.best={num_best}"
-        f" would train the best {num_best} again, with at most"
+        f"confirm.best={num_best} would train the best {num_best} again, with at most"
         f" {format_count(num, 'training')}{duration}"
     )
+
+
+def _is_plain_search(history: RankedTrials) -> bool:
+    """Return whether the trials of a run are results of one search that do not build on others."""
+    if history.result is not None or history.replay_of is not None:
+        return False
+    return not _has_population(history.experiment)
 
 
 def _trainings(history: RankedTrials) -> dict[int, dict[int, float]]:
@@ -327,6 +431,7 @@ def survivors(
     *,
     certainty: float,
     num_rounds: int,
+    inherited: RepeatsInherited | None = None,
 ) -> list[int]:
     """Return the configurations that may still be the best, after a round of trainings.
 
@@ -338,11 +443,12 @@ def survivors(
         racing: The configurations that have not left the race. Each has at least one value.
         certainty: The probability that the race keeps the best configuration, from 0 to 1.
         num_rounds: How many rounds the race may have.
+        inherited: Trainings of earlier runs, which also show the noise.
 
     Source: Maron and Moore, Hoeffding races, 1994, with Student's distribution instead of
     Hoeffding's bound.
     """
-    noise = noise_of(list(groups.values()))
+    noise = noise_with_inherited(list(groups.values()), inherited)
     if noise is None or noise.num_degrees < MIN_DEGREES:
         return list(racing)
     leader = max(racing, key=lambda number: (fmean(groups[number]), -number))

@@ -42,6 +42,7 @@ from workbench.foundation.events import (
     ModelChosen,
     Noted,
     ProgramKept,
+    RepeatsInherited,
     ReplayPlanned,
     RunState,
     RunStateChanged,
@@ -195,6 +196,8 @@ class History:
         self.drivers: list[DriverStarted] = []
         self.programs: list[ProgramKept] = []
         """The versions of the code that trials have run, oldest first."""
+        self.inherited_repeats: RepeatsInherited | None = None
+        """Trainings of earlier runs that show how much the results of one configuration differ."""
         self.decided_versions: dict[str, VersionDecided] = {}
         """The last decision of statistics about a version of the code, by its name."""
         self.judged_versions: dict[str, VersionJudged] = {}
@@ -259,6 +262,9 @@ class History:
 
     def _choose_model(self, event: ModelChosen) -> None:
         self.result = event.result
+
+    def _inherit_repeats(self, event: RepeatsInherited) -> None:
+        self.inherited_repeats = event
 
     def _decide_version(self, event: VersionDecided) -> None:
         self.decided_versions[event.version] = event
@@ -762,6 +768,7 @@ _HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
     EnergyMetered: History._meter_energy,
     ModelChosen: History._choose_model,
     ProgramKept: History._keep_program,
+    RepeatsInherited: History._inherit_repeats,
     VersionDecided: History._decide_version,
     VersionJudged: History._judge_version,
     SettingsChanged: History._change_settings,

@@ -8,11 +8,14 @@ how many trainings this knowledge is worth. `sequential_test` combines both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import digamma, gammaln, polygamma
+
+from workbench.store.history.standings import RankedTrials
+from workbench.store.history.trial import Trial
 
 MAX_DEGREES = 400.0
 """No floor is worth more degrees of freedom than this: groups never have exactly equal spreads."""
@@ -99,6 +102,34 @@ def noise_floor_of(
     log_variance = level + float(digamma(num_degrees / 2)) - math.log(num_degrees / 2)
     deviation = math.exp(log_variance / 2)
     return NoiseFloor(deviation, num_degrees, len(repeated), int(degrees.sum()) + len(repeated))
+
+
+def trainings_by_configuration(
+    history: RankedTrials, metric: str
+) -> dict[tuple[int, int], list[Trial]]:
+    """Return the complete trainings of a run whose results can be compared.
+
+    Args:
+        history: The run.
+        metric: The metric that is compared.
+
+    Returns:
+        The trials, by configuration and version of the code.
+    """
+    groups: dict[tuple[int, int], list[Trial]] = {}
+    for trial in history.in_state("complete"):
+        is_whole = trial.fidelity is None and trial.segment is None
+        is_whole = is_whole and not trial.inherits
+        if is_whole and math.isfinite(trial.values.get(metric, math.nan)):
+            groups.setdefault((trial.configuration, trial.program), []).append(trial)
+    return groups
+
+
+def budget_of(trials: Iterable[Trial]) -> int | None:
+    """Return the largest number of steps of complete trainings, or None if it is unknown."""
+    return (
+        max((trial.last_step for trial in trials if trial.state == "complete"), default=0) or None
+    )
 
 
 def _log_variance(values: Sequence[float]) -> float:

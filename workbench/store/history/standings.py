@@ -17,7 +17,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from workbench.experiment import Constraint, Experiment, Objective
-from workbench.foundation.events import TrialState
+from workbench.foundation.events import RepeatsInherited, TrialState
 from workbench.foundation.formatting import format_number
 from workbench.store.history.trial import Trial
 
@@ -46,6 +46,7 @@ class RankedTrials(Protocol):
     result: dict[str, JsonValue] | None
     replay_of: str | None
     rates: set[str]
+    inherited_repeats: RepeatsInherited | None
 
     @property
     def experiment(self) -> Experiment:
