@@ -361,7 +361,9 @@ class LanguageModel(FolderModel):
         trained = self._log_likelihoods(tokens, labels)
         with torch.no_grad(), without_adapter(self.inner):
             reference = self._log_likelihoods(tokens, labels)
-        return AnswerRewards(*(self.beta * (trained - reference)).view(-1, 2).unbind(dim=1))
+        rewards = (self.beta * (trained - reference)).view(-1, 2)
+        # Copies, because the hooks of fsdp do not work on views.
+        return AnswerRewards(rewards[:, 0].clone(), rewards[:, 1].clone())
 
     def _log_likelihoods(self, tokens: Tensor, labels: Tensor) -> Tensor:
         """Return the log-likelihood of the labels that count in each row, in nats."""
@@ -499,7 +501,7 @@ class TextEncoder(FolderModel):
         mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
         vectors = functional.normalize(mean, dim=1).view(len(input_ids), 2, -1)
         temperature = torch.tensor(self._temperature, device=vectors.device)
-        return EmbeddedPairs(vectors[:, 0], vectors[:, 1], temperature)
+        return EmbeddedPairs(vectors[:, 0].clone(), vectors[:, 1].clone(), temperature)
 
 
 def _token_losses(scores: Tensor, labels: Tensor) -> Tensor:

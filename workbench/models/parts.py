@@ -47,6 +47,8 @@ class DividedLoss:
         function: (outputs, targets) -> mean over the batch, or (total, count).
         division: How much parts count, as far as it is known.
         takes_returned: Whether it is the loss that the model has computed.
+        joins_replicas: Whether it compares samples of all replicas, so that a step may be divided
+            among them although its parts do not add up.
     """
 
     def __init__(
@@ -55,10 +57,12 @@ class DividedLoss:
         division: Division = "samples",
         *,
         takes_returned: bool = False,
+        joins_replicas: bool = False,
     ) -> None:
         self.function = function
         self.division: Division = division
         self.takes_returned = takes_returned
+        self.joins_replicas = joins_replicas
 
     @property
     def is_counted(self) -> bool:

@@ -40,8 +40,10 @@ from workbench.models.own_steps import OwnSteps
 from workbench.models.pairing import IGNORED
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import in_single_precision
+from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.loss_and_metrics import leaves_out_targets
 from workbench.training.source import WorkerBatch
+from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.phases import Phased
 
 NUM_SAMPLES = 16
@@ -184,12 +186,21 @@ def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
             "plan.accumulation",
             "1",
         )
-    if plan.replicas > 1 and not is_federated:
+    if plan.replicas > 1 and not (is_federated or _joins_replicas(parts, plan)):
         raise refusal(
             f"plan.workers {plan.workers} computes it for the samples of each worker alone",
             "plan.workers",
             "1",
         )
+
+
+def _joins_replicas(parts: Parts, plan: Plan) -> bool:
+    """Return whether the loss sees the samples of all replicas, so that they make an exact step."""
+    return (
+        parts.loss.joins_replicas
+        and capabilities_of(plan.strategy).axis is None
+        and exchange_capabilities(plan.exchange).is_exact
+    )
 
 
 def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) -> ExperimentError:

@@ -23,7 +23,12 @@ from workbench.hardware.performance.flops import count_flops
 from workbench.models.adapters import load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.exits import joint
-from workbench.models.losses import cross_entropy, cross_entropy_in_parts, of_model
+from workbench.models.losses import (
+    contrastive,
+    cross_entropy,
+    cross_entropy_in_parts,
+    of_model,
+)
 from workbench.models.metrics import AnyMetric, BatchMetric, kind_read_by
 from workbench.models.own_functions import single_scores_of
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
@@ -105,8 +110,11 @@ def loss_of(
     loss = cross_entropy_in_parts if is_counted else usual
     named = joint(load_loss(loss, datasets.task, pairing=pairing))
     division: Division = "counts" if is_counted else "samples"
+    joins_replicas = usual is contrastive
     if experiment.loss is not None:
-        return DividedLoss(named, division, takes_returned=usual is of_model)
+        return DividedLoss(
+            named, division, takes_returned=usual is of_model, joins_replicas=joins_replicas
+        )
 
     def returned_or_usual(outputs: Any, targets: Any) -> Any:
         returned = loss_in(outputs)
@@ -119,7 +127,9 @@ def loss_of(
             return named(outputs, targets)
         return returned
 
-    return DividedLoss(returned_or_usual, division, takes_returned=True)
+    return DividedLoss(
+        returned_or_usual, division, takes_returned=True, joins_replicas=joins_replicas
+    )
 
 
 def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:

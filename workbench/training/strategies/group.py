@@ -232,6 +232,24 @@ class Group:
         dist.all_reduce(summed)
         return summed
 
+    def joined(self, values: Tensor) -> Tensor:
+        """Return the rows of all workers, by rank. Only this worker's rows have a gradient.
+
+        Every worker must call it in the same order. Workers may have different numbers of rows.
+        """
+        if self.num_workers == 1:
+            return values
+        nums = torch.zeros(self.num_workers, dtype=torch.int64, device=values.device)
+        nums[self.rank] = len(values)
+        ends = self.total(nums).cumsum(0).tolist()
+        last = ends[self.rank]
+        first = last - len(values)
+        # Zeros where others have values: their sum is a gathering of rows of any number.
+        rows = values.new_zeros((ends[-1], *values.shape[1:]))
+        rows[first:last] = values.detach()
+        rows = self.total(rows)
+        return torch.cat([rows[:first], values, rows[last:]])
+
     def across(self, size: int) -> Part:
         """Return the workers that have the same place as this one in their replica.
 

@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from workbench.foundation.errors import ExperimentError
+from workbench.models.calls import map_tensors
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.compiling import compiled, forget_compiled
 from workbench.training.strategies.counting import CountedStep, is_counted, stacked
@@ -210,6 +211,10 @@ class Single:
     """Whether gradients must be divided by the count of a step before they are exchanged."""
     _counted_step: CountedStep | None = None
     """The current or last step, if its loss counts something other than samples."""
+    _has_own_samples = True
+    """Whether the current micro batch has samples of the step. Otherwise it only takes part in
+    exchanges.
+    """
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -261,6 +266,10 @@ class Single:
             # Gradients are exchanged once, with the last micro batch.
             self._exchange_gradients(index == last and not self._is_alone)
             part = weight if counted is None else counted.part(weight)
+            self._has_own_samples = weight > 0.0
+            if self._joins_replicas:
+                # Each replica has the loss of the whole step, and the gradient of its own samples.
+                part = float(self._has_own_samples)
             part *= self._num_averaged
             if recorder is not None:
                 loss = recorder.add_gradient(inputs, targets, part)
@@ -519,8 +528,24 @@ class Single:
         with self._autocast:
             return self._compared(self._settings.call(self._trained, self._laid(inputs)), targets)
 
+    @property
+    def _joins_replicas(self) -> bool:
+        """Whether the loss compares the samples of all replicas with each other."""
+        joins = getattr(self._settings.loss, "joins_replicas", False)
+        return joins and self._worker.num_replicas > 1 and not self._is_alone
+
+    def _of_all_replicas(self, values: Tensor) -> Tensor:
+        """Return the samples of all replicas, if a tensor has samples."""
+        if not values.ndim:
+            return values
+        own = values if self._has_own_samples else values[:0]
+        return self._worker.group.joined(own)
+
     def _compared(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
         loss: Any = self._settings.loss
+        if self._joins_replicas:
+            outputs = map_tensors(self._of_all_replicas, outputs)
+            targets = map_tensors(self._of_all_replicas, targets)
         if self._counted_step is None:
             return loss(outputs, targets)
         return loss.measure(outputs, targets)
