@@ -36,6 +36,7 @@ BASE: dict[str, Any] = {
         ("resources.advice", {"resources": {"advice": "always"}}),
         ("training.average_decay", {"training": {"average_decay": 0.9}}),
         ("search.average_start", {"search": {"average_start": {"low": 0.5, "high": 0.9}}}),
+        ("training.evaluate_after", {"training": {"evaluate_after": "5m"}}),
         ("training.checkpoint_after", {"training": {"checkpoint_after": "5m"}}),
         ("training.measure_noise", {"training": {"measure_noise": True}}),
         ("training.augment", {"training": {"augment": {"noise": 0.1}}}),

@@ -6,6 +6,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 
@@ -118,6 +119,41 @@ def test_a_training_of_all_its_epochs_is_complete_where_the_last_rung_is_the_las
         "RUNNING",
         "COMPLETE",
     ]
+
+
+def test_trials_that_report_by_the_clock_are_compared_at_whole_epochs() -> None:
+    study = Study(
+        make_experiment(
+            train=None,
+            model="convnet",
+            data="digits",
+            training={"epochs": 4, "evaluate_every": 4},
+            search={"lr": {"low": 0.1, "high": 1.0}},
+            sampler="random",
+            early_stop={"pruner": "median", "startup_trials": 1},
+        )
+    )
+    curves = {
+        0: ([0.7, 1.9, 2.1, 4.0], [9.0, 5.0, 4.0, 1.0]),
+        1: ([0.5, 1.0, 3.5], [8.0, 7.0, 6.0]),
+    }
+    stops = []
+    for trial, (epochs, losses) in curves.items():
+        study.ask()
+        for epoch, loss in zip(epochs, losses, strict=True):
+            report = TrialReported(trial=trial, step=1, epoch=epoch, values={"loss": loss})
+            stops.append(study.take_report(report))
+        if trial == 0:
+            study.tell(0, TrialEnded(trial=0, attempt=0, state="complete", values={"loss": 1.0}))
+    told = study._learner._projection._study.get_trials(deepcopy=False)
+    for trial, (epochs, losses) in curves.items():
+        seen = {rung: loss for rung, loss in told[trial].intermediate_values.items() if rung}
+        rungs = range(1, math.floor(epochs[-1]) + 1)
+        assert seen == pytest.approx(
+            {rung: float(np.interp(rung, epochs, losses)) for rung in rungs}
+        )
+    # At epoch 1, the first trial had 8.0. At epoch 2, it had 4.5, and the second one has 6.6.
+    assert stops == [False] * 6 + [True]
 
 
 def test_what_a_function_returns_is_never_pruned() -> None:

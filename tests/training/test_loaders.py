@@ -27,7 +27,7 @@ from workbench.data.own import as_split
 from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
-from workbench.foundation.events import Event, TrialEnded
+from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.training import checkpoint
 from workbench.training.loaders import Loaded, Loaders
 from workbench.training.source import Source, WorkerBatch
@@ -258,3 +258,27 @@ def test_a_plan_with_loaders_is_described_and_0_goes_without_saying() -> None:
     assert PartialPlan.of(precision="fp32", loaders=3).work_text == "fp32, 3 loaders"
     assert PartialPlan.of(precision="fp32", loaders=1).work_text == "fp32, 1 loader"
     assert PartialPlan.of(precision="fp32", loaders=0).work_text == "fp32"
+
+
+@pytest.mark.parametrize("loaders", [0, 2])
+def test_evaluations_within_an_epoch_do_not_change_the_training(
+    loaders: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every step is evaluated, whatever the clock says.
+    monkeypatch.setattr("workbench.training.window.REPORT_INTERVAL_S", 0.0)
+    usual = experiment(epochs=2)
+    train(tmp_path / "usual", usual)
+    events: list[Event] = []
+    training = {**usual.training.model_dump(), "evaluate_after": 1e-9}
+    by_clock = experiment(loaders=loaders).replace(training=training)
+    train(tmp_path / "clock", by_clock, lambda event: events.append(event) is not None)
+    epochs = [
+        event.epoch
+        for event in events
+        if isinstance(event, TrialReported) and "val_loss" in event.values
+    ]
+    num_steps = -(-NUM_SAMPLES // 8)
+    assert epochs == pytest.approx([step / num_steps for step in range(1, 2 * num_steps + 1)])
+    expected = weights(tmp_path / "usual")
+    for name, value in weights(tmp_path / "clock").items():
+        assert torch.equal(value, expected[name])

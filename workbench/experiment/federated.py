@@ -64,6 +64,7 @@ _OF_OPTIMIZER_STEPS = {
     "average_lr": _AVERAGED,
     "measure_noise": "gradient noise is not measured on clients",
     "find_unused_parameters": _SINGLE_WORKER,
+    "evaluate_after": "in federated training, evaluations follow rounds",
     "checkpoint_after": "in federated training, checkpoints are written between rounds",
     "augment": "clients cannot change their samples at random",
     "samples": "clients train on all their samples",

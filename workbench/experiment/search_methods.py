@@ -132,6 +132,26 @@ class EarlyStop(Section):
             return None
         return int(count // self.grace) * self.grace
 
+    def values_at_rungs(
+        self, before: tuple[float, float] | None, report: TrialReported, value: float
+    ) -> dict[int, float]:
+        """Return the values at the rungs that a trial reaches with a report.
+
+        A report within an epoch is compared with those of other trials at whole epochs, where its
+        value is interpolated.
+
+        Args:
+            before: The epoch and the value of the trial's last report, if it had both.
+            report: A report of the trial.
+            value: Its value.
+        """
+        rung = self.rung_of(report)
+        if rung is None:
+            return {}
+        if before is None or report.epoch is None:
+            return {rung: value}
+        return values_at_epochs(*before, report.epoch, value) or {rung: value}
+
     def describe_rung(self, report: TrialReported, rung: int) -> str:
         """Write a rung with the unit of a report, such as `epoch 5`."""
         if report.epoch is not None:
@@ -310,3 +330,29 @@ class Sampler(Section):
         if isinstance(given, str):
             return {"name": given}
         return given
+
+
+def values_at_epochs(start: float, first: float, end: float, last: float) -> dict[int, float]:
+    """Return the values at the whole epochs between two reports, of which one is within an epoch.
+
+    Args:
+        start: The epoch of the first report.
+        first: Its value.
+        end: The epoch of the second report.
+        last: Its value.
+
+    Returns:
+        The value at each epoch after `start`, up to `end`. Nothing if both epochs are whole.
+
+    Example:
+        >>> values_at_epochs(0.5, 3.0, 2.5, 1.0)
+        {1: 2.5, 2: 1.5}
+        >>> values_at_epochs(1.0, 3.0, 3.0, 1.0)
+        {}
+    """
+    if start >= end or (start.is_integer() and end.is_integer()):
+        return {}
+    return {
+        epoch: first + (last - first) * (epoch - start) / (end - start)
+        for epoch in range(math.floor(start) + 1, math.floor(end) + 1)
+    }

@@ -307,6 +307,16 @@ class Private(Section):
     )
 
 
+def _no_duration(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    raise ExperimentError(
+        f"{given!r} is not a number of epochs",
+        allowed="a whole number from 1",
+        next_step="To evaluate by the clock, set evaluate_after: 10m.",
+    )
+
+
 class Training(Section):
     """How a model is trained. Every field can be searched."""
 
@@ -460,7 +470,13 @@ class Training(Section):
             "not use all of them."
         ),
     )
-    evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
+    evaluate_every: Annotated[Epochs, BeforeValidator(_no_duration)] = Field(
+        default=1, description="Epochs between evaluations."
+    )
+    evaluate_after: OptionalSeconds = Field(
+        default=None,
+        description="Time between evaluations within an epoch, such as 10m. null for none.",
+    )
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(
         default=600.0,

@@ -109,6 +109,8 @@ class TrialRecord:
     """The rung at which its first turn ends, before which it is not stopped. 0 without turns."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
+    last_seen: tuple[float, float] | None = None
+    """The epoch and the value of the last report that has both."""
     elapsed_s: dict[int, float] = field(default_factory=dict)
     """Seconds until the last report of each attempt."""
     memory_share: float | None = None
@@ -137,6 +139,22 @@ class TrialRecord:
         )
         self.value = None
         self.elapsed_s = {}
+
+    def take(self, reached: Mapping[int, float], epoch: float | None, value: float) -> list[int]:
+        """Record the value of a report.
+
+        Args:
+            reached: The values at the rungs that the trial reaches with it.
+            epoch: Its epoch, if known.
+            value: Its value, which is finite.
+
+        Returns:
+            The rungs that have a value only now, in ascending order.
+        """
+        self.last_seen = None if epoch is None else (epoch, value)
+        new = {rung: at for rung, at in reached.items() if rung not in self.reports}
+        self.reports |= new
+        return list(new)
 
     def continue_from(self, before: TrialRecord) -> None:
         """Take over the reports of a stopped training, as if it had never stopped."""

@@ -437,7 +437,7 @@ class Study:
 
     def take_report(self, event: TrialReported) -> bool:
         """Record a stored report, and return whether the trial should stop now."""
-        record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
+        record = self._record(event.trial)
         if record.value is None:  # the trial has ended
             return record.prune
         record.elapsed_s[event.attempt] = event.elapsed_s
@@ -450,13 +450,15 @@ class Study:
         if self.experiment.fidelity is not None:
             return False
         value = event.values.get(self._metrics[0], math.nan)
-        if not math.isfinite(value) or rung is None or rung in record.reports:
+        if not math.isfinite(value):
             return record.prune
-        record.reports[rung] = value
+        reached = self.experiment.early_stop.values_at_rungs(record.last_seen, event, value)
+        new_rungs = record.take(reached, event.epoch, value)
         if self._configurations[record.proposal.configuration].inherits:
             return record.prune
         if record.proposal.repeat == 0 and not self._repeats_test:
-            self._judge(record, event, rung, value)
+            for rung in new_rungs:
+                self._judge(record, event, rung, reached[rung])
         return record.prune
 
     def _judge(self, record: TrialRecord, event: TrialReported, rung: int, value: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -33,6 +34,19 @@ _MAX_TAKEN = 5
 _MAX_GROUPS = 100
 
 
+@dataclass
+class _Curve:
+    """The values that a trial has reported at each rung."""
+
+    reports: dict[int, float] = field(default_factory=dict)
+    _last_seen: tuple[float, float] | None = None
+
+    def add(self, report: TrialReported, value: float, experiment: Experiment) -> None:
+        reached = experiment.early_stop.values_at_rungs(self._last_seen, report, value)
+        self.reports = reached | self.reports
+        self._last_seen = None if report.epoch is None else (report.epoch, value)
+
+
 def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[PriorTrialAdded]:
     """Return the finished trials of an earlier run that are configurations of `experiment`.
 
@@ -57,7 +71,7 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             next_step="Warm-start from a run with the same metrics and goals.",
         )
     history = History(earlier)
-    reports: dict[int, list[tuple[int, float]]] = {}
+    curves: defaultdict[int, _Curve] = defaultdict(_Curve)
     values: defaultdict[int, TrialValue] = defaultdict(lambda: TrialValue(experiment))
     metric = experiment.objectives[0].metric
     for stored in store.events(run_id):
@@ -67,9 +81,8 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             values[event.trial].report(
                 event.values, step=event.step, attempt=event.attempt, returned=event.returned
             )
-            rung = experiment.early_stop.rung_of(event)
-            if metric in event.values and rung is not None:
-                reports.setdefault(event.trial, []).append((rung, event.values[metric]))
+            if metric in event.values:
+                curves[event.trial].add(event, event.values[metric], experiment)
     is_read_alike = experiment.trains_model and _modes(earlier) == _modes(experiment)
     priors: list[PriorTrialAdded] = []
     for trial in history.in_state("complete", "pruned"):
@@ -91,7 +104,7 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
                 params=params,
                 state=trial.state,  # type: ignore[arg-type]
                 values=read_values,
-                reports=reports.get(trial.number, []),
+                reports=sorted(curves[trial.number].reports.items()),
             )
         )
     if not priors:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from workbench.data.loader_arguments import notes_on
+from workbench.data.ordered import OrderedSplit
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.artifacts import Artifacts
@@ -86,7 +87,9 @@ class _Loop:
         self._epochs_done = 0
         self._steps_of_epoch = 0
         self._epoch_so_far: tuple[float, int] = (0.0, 0)
-        self._saved_s = started_s
+        self._saved_s = self._evaluated_s = started_s
+        self._reads_again = False
+        """Whether the epoch continues with new requests to the loaders."""
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
         # The step whose weights are the best so far, if this attempt has saved them.
@@ -115,6 +118,8 @@ class _Loop:
                     " choose another rule."
                 ),
             )
+        if settings.training.evaluate_after is not None:
+            _check_evaluations_within_epochs(parts)
         self._peak_lr = settings.lr
         self._last_epoch = settings.training.epochs
         if task.segment is not None:
@@ -186,6 +191,15 @@ class _Loop:
                 self._report(Noted(level="warning", message=message))
 
     def _train_epoch(self) -> Outcome | None:
+        self._window.start_epoch(*self._epoch_so_far)
+        self._reads_again, ended = True, None
+        while self._reads_again and ended is None:
+            self._reads_again = False
+            ended = self._train_steps()
+        return ended
+
+    def _train_steps(self) -> Outcome | None:
+        """Train until the end of the epoch, or until it must be read again."""
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
         # Looked up once, because checking a protocol at each step takes too long.
@@ -193,7 +207,6 @@ class _Loop:
         counting: StepCounting | None = None
         if parts.loss.is_counted and isinstance(strategy, StepCounting):
             counting = strategy
-        window.start_epoch(*self._epoch_so_far)
         for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
             began_s = perf_counter()
@@ -216,13 +229,13 @@ class _Loop:
             is_due = window.add(loss, batch.num_samples, counting.step_count if counting else None)
             if self._compiles:
                 self._note_compiling(loss, began_s, batch.num_samples)
-            if is_due:
-                ended = self._read_window()
-                if ended is not None:
-                    return ended
-            if self._step in self._task.branches and self._steps_of_epoch < self._steps_per_epoch:
+            if self._step in self._task.branches and self._is_within_epoch:
                 window.read()  # the checkpoint holds the loss of the epoch so far
                 self._keep_branch()
+            if is_due:
+                ended = self._read_window()
+                if ended is not None or self._reads_again:
+                    return ended
         return None
 
     def _coming_steps(self) -> Iterator[WorkerBatch]:
@@ -284,9 +297,10 @@ class _Loop:
     def _read_window(self) -> Outcome | None:
         """Read the window, as all workers do at this step, and report it if it is old enough."""
         # Clocks differ between workers. Reading the window also agrees on whether to save now.
-        limit_s = self._parts.settings.training.checkpoint_after
+        training = self._parts.settings.training
         reading = self._window.read(
-            limit_s is not None and perf_counter() - self._saved_s > limit_s
+            saves=_is_over(training.checkpoint_after, self._saved_s),
+            evaluates=_is_over(training.evaluate_after, self._evaluated_s),
         )
         self._noise.read()
         if not math.isfinite(reading.mean_loss):
@@ -295,9 +309,21 @@ class _Loop:
         if reading.is_due:
             epoch = self._step / self._steps_per_epoch
             ended = self._send(self._report_event({"train_loss": reading.mean_loss}, epoch))
-        if reading.is_requested and ended is None and self._steps_of_epoch < self._steps_per_epoch:
-            ended = self._save(last=True, best=False)
+        if ended is not None or not self._is_within_epoch:
+            return ended
+        is_best = False
+        if reading.is_evaluation_requested:
+            ended, is_best = self._evaluate()
+            # Loaders have dropped what they had read ahead, to read the validation data.
+            self._reads_again = self._parts.loaders is not None
+        is_last = reading.is_save_requested and ended is None
+        if is_last or is_best:
+            ended = self._save(last=is_last, best=is_best) or ended
         return ended
+
+    @property
+    def _is_within_epoch(self) -> bool:
+        return self._steps_of_epoch < self._steps_per_epoch
 
     def _finish_epoch(self) -> Outcome | None:
         self._epochs_done += 1
@@ -326,28 +352,39 @@ class _Loop:
     def _evaluate(self) -> tuple[Outcome | None, bool]:
         parts = self._parts
         # Close the window before evaluating, so that the speed is the speed of training.
-        speeds = self._report_event({}, float(self._epochs_done))
+        is_end = self._steps_of_epoch == 0
+        epoch = self._epochs_done + self._steps_of_epoch / self._steps_per_epoch
+        speeds = self._report_event({}, epoch)
         values = {"train_loss": self._window.epoch_mean()}
         plan, worker = parts.settings.plan, parts.worker
         with self._window.paused():
-            batches = parts.train.batches(
-                global_batch=plan.global_batch, epoch=self._epochs_done - 1, seed=self._task.seed
-            )
-            renew_statistics(
-                parts.strategy, parts.train, batches, micro_batch=plan.micro_batch, worker=worker
-            )
+            if is_end:
+                batches = parts.train.batches(
+                    global_batch=plan.global_batch,
+                    epoch=self._epochs_done - 1,
+                    seed=self._task.seed,
+                )
+                renew_statistics(
+                    parts.strategy,
+                    parts.train,
+                    batches,
+                    micro_batch=plan.micro_batch,
+                    worker=worker,
+                )
             measured = measure_split(parts, parts.validation)
             values |= self._costs.measure(parts.strategy, parts.validation, worker)
         values |= {f"val_{name}": value for name, value in measured.items()}
         if parts.privacy is not None:
             values[EPSILON_METRIC] = parts.privacy.spent_epsilon(self._step)
         self._values = values
-        self._parts.schedule.after_evaluation(values)
+        if is_end:  # the rate must not follow the clock
+            self._parts.schedule.after_evaluation(values)
         is_best = self._value.report(values, step=self._step)
         # If the value of a trial is its last evaluation, the last weights are kept, not the best.
         if not self._value.follows_best:
             is_best = self._epochs_done == self._last_epoch
-        elapsed_s = perf_counter() - self._started_s
+        self._evaluated_s = perf_counter()
+        elapsed_s = self._evaluated_s - self._started_s
         event = speeds.model_copy(update={"values": values, "elapsed_s": elapsed_s})
         ended = self._send(event)
         name = find_divergence(self._task.experiment, values)
@@ -491,3 +528,25 @@ class _Loop:
             "step": content["epochs_done"] * self._steps_per_epoch + steps,
             "steps_of_epoch": steps,
         }
+
+
+def _is_over(limit_s: float | None, began_s: float) -> bool:
+    return limit_s is not None and perf_counter() - began_s > limit_s
+
+
+def _check_evaluations_within_epochs(parts: Parts) -> None:
+    """Check that an evaluation within an epoch does not disturb it.
+
+    Raises:
+        ExperimentError: If it would.
+    """
+    training = parts.settings.training
+    field, problem, next_step = "training.evaluate_after", None, "Remove it, or remove the mean."
+    is_averaged = training.average_decay is not None or training.average_start is not None
+    if is_averaged and parts.mixes_samples:
+        problem = "mean weights of a model with batch normalisation need a whole epoch of samples"
+    elif parts.loaders is not None and isinstance(parts.datasets.train, OrderedSplit):
+        problem = "loaders cannot continue a stream after they have read the validation data"
+        next_step = "Remove it, or set plan.loaders: 0."
+    if problem is not None:
+        raise ExperimentError(problem, field=field, allowed="null", next_step=next_step)

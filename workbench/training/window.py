@@ -48,8 +48,10 @@ class Reading(NamedTuple):
     """The mean over the samples of the window, or over whatever the loss counts in them."""
     is_due: bool
     """Whether the window is old enough for a report."""
-    is_requested: bool
-    """Whether rank 0 requested it."""
+    is_save_requested: bool
+    """Whether rank 0 requested a checkpoint."""
+    is_evaluation_requested: bool
+    """Whether rank 0 requested an evaluation."""
 
 
 class Window:
@@ -103,12 +105,12 @@ class Window:
         self._steps_to_reading -= 1
         return self._steps_to_reading <= 0
 
-    def read(self, request: bool = False) -> Reading:
+    def read(self, *, saves: bool = False, evaluates: bool = False) -> Reading:
         """Add up the windows of all workers. All of them must call it.
 
         Args:
-            request: Whether to request an action, such as a checkpoint. Only rank 0's request
-                counts.
+            saves: Whether to request a checkpoint. Only rank 0's requests count.
+            evaluates: Whether to request an evaluation.
         """
         # Only rank 0's clock counts: the others add 0. So one sum over the workers adds up the
         # losses, and also tells all of them what rank 0 has decided.
@@ -116,15 +118,16 @@ class Window:
         is_due = elapsed_s >= REPORT_INTERVAL_S
         missing_s = REPORT_INTERVAL_S if is_due else REPORT_INTERVAL_S - elapsed_s
         step_s = max(elapsed_s / max(self._num_steps, 1), 1e-6)
-        decided = [missing_s / step_s, float(is_due), float(request)]
+        decided = [missing_s / step_s, float(is_due), float(saves), float(evaluates)]
         own = [self._add_unread(), *(decided if self._worker.rank == 0 else [0.0] * len(decided))]
         shared = torch.tensor(own, dtype=torch.float64, device=self._worker.device)
-        epoch_sum, steps_to_reading, due, requested = self._worker.group.total(shared).tolist()
+        epoch_sum, steps_to_reading, *requests = self._worker.group.total(shared).tolist()
         self._loss_sum += epoch_sum - self._seen_epoch_sum
         self._loss_count += self._epoch_count - self._seen_epoch_count
         self._seen_epoch_sum, self._seen_epoch_count = epoch_sum, self._epoch_count
         self._steps_to_reading = max(1, round(steps_to_reading))
-        return Reading(self._loss_sum / (self._loss_count or 1.0), due > 0, requested > 0)
+        mean_loss = self._loss_sum / (self._loss_count or 1.0)
+        return Reading(mean_loss, *(request > 0 for request in requests))
 
     def _add_unread(self) -> float:
         """Return this worker's sum over the epoch. Losses are copied from the device at once."""
