@@ -25,7 +25,7 @@ from tests.builders.recorded_runs import (
 from tests.services.shell import Shell
 from workbench import runs
 from workbench.cli.errors import exit_code_of_run
-from workbench.cli.following import follow_while
+from workbench.cli.following import follow_while, waiting_for_the_driver
 from workbench.experiment import Experiment
 from workbench.foundation.errors import LeaseError
 from workbench.foundation.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
@@ -221,6 +221,32 @@ def test_a_run_that_another_process_drives_first_is_followed_by_the_one_that_wou
     out, err = capsys.readouterr()
     assert "trial 0 complete" in out
     assert err == f"note: another process drives run {run_id}, so it is only followed here\n"
+
+
+def test_a_run_that_this_process_drives_may_take_any_time_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.cli.following._DRIVER_PATIENCE_S", 0.0)
+    store, run_id = _new_run(tmp_path)
+    own = Store.open(str(tmp_path / "store.sqlite"))
+
+    def drive() -> None:
+        time.sleep(0.5)
+        append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(5)])
+
+    assert follow_while(drive, Run(own, run_id), as_json=False)[1] == "complete"
+
+
+def test_without_a_terminal_a_line_says_that_a_driver_is_still_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("workbench.cli.following._STARTING_AFTER_S", 0.0)
+    store, run_id = _new_run(tmp_path)
+    printed = ""
+    with waiting_for_the_driver(Run(store, run_id)):
+        while not printed:  # pytest's limit ends what never prints
+            printed = capsys.readouterr().err
+    assert printed == f"note: still starting the driver of {run_id}\n"
 
 
 def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shell) -> None:

@@ -67,6 +67,29 @@ def test_a_long_trial_shows_how_far_it_is_every_half_minute(
     ]
 
 
+def test_a_run_that_does_not_train_says_what_it_waits_for_every_half_minute(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = History(Experiment(**EXPERIMENT))
+    view = LinesView(history, stderr=False)
+    clock.s = 29.0
+    view.refresh("waiting")
+    clock.s = 31.0
+    view.refresh("waiting")
+    for event in [*begin(), *trial_events(0, at_s=31, state="running")[:1]]:
+        history.apply(event)
+    clock.s = 60.0
+    view.refresh("running")
+    clock.s = 62.0
+    view.refresh("running")
+    clock.s = 100.0
+    view.refresh("complete")
+    assert [line[12:] for line in capsys.readouterr().out.splitlines()] == [
+        "still waiting for the driver to start",
+        "still waiting for the workers of trial 0",
+    ]
+
+
 def test_many_running_trials_stay_one_line(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,24 +51,25 @@ def test_a_second_driver_of_a_live_run_is_refused_and_a_second_launch_changes_no
     sweep.assert_sound()
 
 
-class Frozen:
-    """Stands for a driver whose process was stopped while it was loading."""
-
-    def failure(self, launch_id: str) -> None:
-        threading.Event().wait()
-
-
 def test_a_driver_that_was_frozen_before_it_took_its_run_is_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_actor, "LOADING_S", 1.0)
+
+    class Frozen:  # in here, because no process of Ray can import this module
+        """Stands for a driver whose process was stopped while it was loading."""
+
+        def is_there(self) -> bool:
+            return True
+
+        def failure(self, launch_id: str) -> None:
+            threading.Event().wait()
+
     sweep = Sweep.create(store, "curve", budget={"trials": 1})
-    ray.remote(Frozen).options(
-        name=f"driver-{sweep.run_id}",
-        namespace=driver_actor.NAMESPACE,
-        lifetime="detached",
-        num_cpus=0,
-    ).remote()
+    options = {"namespace": driver_actor.NAMESPACE, "lifetime": "detached", "num_cpus": 0}
+    actor: Any = ray.remote(Frozen)
+    frozen = actor.options(name=f"driver-{sweep.run_id}", max_concurrency=2, **options).remote()
+    assert ray.get(frozen.is_there.remote())
     sweep.launch().wait("complete")
     assert len(sweep.of(DriverStarted)) == 1
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +71,8 @@ _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 300.0
+_STARTING_AFTER_S = 10.0
+"""How long a driver may start before a line says so, if no terminal shows it."""
 _HEAD_EVERY_S = 1.0
 _MAX_FAILURES = 3
 
@@ -79,7 +83,7 @@ def follow_to_end(
     as_json: bool,
     driver_after: int | None = None,
     make_view: MakeView | None = None,
-    is_over: Callable[[], bool] = lambda: False,
+    is_over: Callable[[], bool] | None = None,
 ) -> tuple[History, RunState]:
     """Show a run until it ends or is lost.
 
@@ -89,13 +93,14 @@ def follow_to_end(
         driver_after: If a new driver was started, wait for its first event after this one.
         make_view: Makes the view, given the history and whether it is shown on stderr. By default
             the view shows the trials.
-        is_over: Returns whether nothing more will happen, whatever the state of the run.
+        is_over: Returns whether this process, which drives the run, has stopped doing so. None if
+            another process drives it.
 
     Returns:
         Its history and its last state.
 
     Raises:
-        RunError: If the new driver does not start within five minutes.
+        RunError: If the new driver of another process does not start within five minutes.
         StoreUnavailableError: If the store cannot be read for more than a minute.
     """
     history = History(run.experiment)
@@ -151,9 +156,20 @@ def follow_while(
 
 @contextlib.contextmanager
 def waiting_for_the_driver(run: Run) -> Iterator[None]:
-    """Show on a terminal that the driver is starting. SIGTERM has the same effect as Ctrl-C."""
-    with ended_like_interrupted(), waiting(f"starting the driver of {run.run_id}"):
-        yield
+    """Show that the driver is starting: at once on a terminal, otherwise if it takes a while.
+
+    SIGTERM has the same effect as Ctrl-C.
+    """
+    activity = f"starting the driver of {run.run_id}"
+    late = threading.Timer(_STARTING_AFTER_S, print_note, [f"still {activity}"])
+    late.daemon = True
+    if not sys.stderr.isatty() and PROBLEMS_VARIABLE not in os.environ:
+        late.start()
+    try:
+        with ended_like_interrupted(), waiting(activity):
+            yield
+    finally:
+        late.cancel()
 
 
 def announce(run: Run) -> None:
@@ -305,12 +321,14 @@ class _Watch:
         self._read_s = time.monotonic()
         self._head = _DriversHead(run, history)
 
-    def until_end(self, news: Listener, is_over: Callable[[], bool]) -> RunState:
+    def until_end(self, news: Listener, is_over: Callable[[], bool] | None) -> RunState:
         """Show events as they come, and return the last state of the run."""
-        began_s, next_driver = time.monotonic(), NextDriver()
+        next_driver = NextDriver()
+        # A driver in this process raises its own errors, however long it takes to start.
+        give_up_s = math.inf if is_over is not None else time.monotonic() + _DRIVER_PATIENCE_S
         while True:
             # Read the state first: a run that has ended by then adds no events afterwards.
-            is_last = is_over()
+            is_last = is_over is not None and is_over()
             if (read := self._read()) is None:
                 continue
             row, stored = read
@@ -328,7 +346,7 @@ class _Watch:
                 continue
             if is_last or (self._is_driven and (is_ended or is_lost)):
                 return row.state
-            if not self._is_driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
+            if not self._is_driven and time.monotonic() > give_up_s:
                 raise RunError(
                     f"the driver of run {row.run_id} has not started within"
                     f" {_DRIVER_PATIENCE_S:g} s",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from workbench.cli.output import colour_of, echo, make_console
 from workbench.foundation.events import Event, Noted, RunState, TrialEnded, TrialStarted
 from workbench.foundation.formatting import format_duration, format_params
-from workbench.runs.descriptions import leaders
+from workbench.runs.descriptions import format_numbers, leaders
 from workbench.runs.event_lines import Narrator
 from workbench.runs.progress import describe_trial, format_epoch, progress_of
 from workbench.store.history import History, Trial
@@ -83,20 +83,33 @@ class LinesView:
             echo(textwrap.indent(traceback, _BELOW_LINE), err=self._stderr)
 
     def refresh(self, state: RunState) -> None:
-        """Print how far the running trials are if nothing was printed for a while."""
-        history, running = self._history, self._history.in_state("running")
+        """Print how far the run is if nothing was printed for a while."""
+        history = self._history
         if history.reading is not None:  # trials that seem to run may have ended
             return
         now_unix_s = history.now_unix_s()
         pause_s = max(_PROGRESS_EVERY_S, history.active_s(now_unix_s) / _MAX_PROGRESS_LINES)
-        if not running or time.monotonic() - self._printed_s < pause_s:
+        if time.monotonic() - self._printed_s < pause_s:
             return
+        if (line := self._describe_progress(state, now_unix_s)) is not None:
+            self._print(line, now_unix_s)
+
+    def _describe_progress(self, state: RunState, now_unix_s: float) -> str | None:
+        """Return what runs, or what keeps the run from training, or None if there is neither."""
+        history, running = self._history, self._history.in_state("running")
+        if not running:
+            if state == "waiting":
+                return "still waiting for the driver to start"
+            waiting = [trial.number for trial in history.in_state("waiting")]
+            if state == "running" and waiting:
+                return f"still waiting for the workers of {format_numbers(waiting)}"
+            return None
         shown = [self._describe(trial) for trial in running[:_MAX_IN_LINE]]
         if len(running) > _MAX_IN_LINE:
             shown.append(f"and {len(running) - _MAX_IN_LINE} more")
         if (left := progress_of(history, now_unix_s).describe_left()) is not None:
             shown.append(left)
-        self._print(f"running: {'; '.join(shown)}", now_unix_s)
+        return f"running: {'; '.join(shown)}"
 
     def close(self) -> None:
         """Do nothing."""

@@ -45,6 +45,7 @@ PRIVATE_NAMES = {
     ),
     "ray.scripts.scripts.get_ray_client_dependency_error": "starts a proxy that nothing here uses",
     "ray._private.services.start_api_server": "waits for a dashboard that nobody has asked for",
+    "ray._private.services.get_node": "is asked for 30 s only whether the node has started",
     "ray._private.utils.get_dashboard_dependency_error": "lets agents load what only that needs",
     "ray.dashboard.utils.get_all_modules": "is used by `ray_startup`: it imports a whole dashboard",
     "ray._raylet.getproctitle": "is used by `ray_startup`: it says whether a process has work",
@@ -58,6 +59,7 @@ OPTIONAL_NAMES = {
 
 _ANY_JOB = b"\xff" * 4
 _RPC_TIMEOUT_S = 5.0
+_NODE_POLL_S = 0.1
 
 
 def session_folder() -> str:
@@ -118,6 +120,14 @@ def was_killed_for_memory(process_id: str, patience_s: float) -> bool:
 def is_known_dead(actor: Any) -> bool:
     """Return whether an actor has died or is restarted, as far as this process knows."""
     return actor._get_local_state() in _dead_states()
+
+
+def is_known_alive(actor: Any) -> bool:
+    """Return whether an actor has been created and lives, as far as this process knows."""
+    from ray.core.generated import gcs_pb2
+
+    rows: Any = gcs_pb2
+    return actor._get_local_state() == rows.ActorTableData.ALIVE
 
 
 @functools.cache
@@ -222,6 +232,41 @@ def leave_out_unused(ray_scripts: Any, ray_services: Any, ray_utils: Any) -> Non
     ray_services.start_api_server = start_api_server
 
 
+def wait_for_node(ray_services: Any) -> None:
+    """Let `ray start` wait for its node as long as the process of the node lives.
+
+    Otherwise it gives up after 30 s, which a node may need on a busy machine. The keeper of the
+    head ends what hangs.
+
+    Args:
+        ray_services: Ray's module that starts processes.
+    """
+    get_node = getattr(ray_services, "get_node", None)
+    if get_node is None:
+        return
+
+    def get_started_node(*arguments: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return get_node(*arguments, **options)
+            except RuntimeError:
+                time.sleep(_NODE_POLL_S)  # Ray asks again without a pause
+                if not _is_node_alive():
+                    raise
+
+    ray_services.get_node = get_started_node
+
+
+def _is_node_alive() -> bool:
+    """Return whether this process has started a node that lives."""
+    import psutil
+
+    children = psutil.Process().children()
+    return any(
+        child.name() == "raylet" and child.status() != psutil.STATUS_ZOMBIE for child in children
+    )
+
+
 def run_command_line() -> None:
     """Run Ray's command line without what nothing here uses. Its module is imported already."""
     import ray._private.services as services
@@ -229,6 +274,7 @@ def run_command_line() -> None:
     import ray.scripts.scripts as scripts
 
     leave_out_unused(scripts, services, utils)
+    wait_for_node(services)
     scripts.main()
 
 

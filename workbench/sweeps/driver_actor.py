@@ -22,6 +22,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
 from workbench.cluster.head import local_head
 from workbench.cluster.head.attachment import QUIET
+from workbench.cluster.ray_internals import is_known_alive
 from workbench.cluster.remote.code_origin import Origin, use_kept_code
 from workbench.cluster.workers import caller_environment
 from workbench.cluster.workers.nodes import ON_HEAD, on_node
@@ -255,7 +256,7 @@ def end(actor: Any) -> None:
 
 
 def end_frozen(run_id: str, timeout_s: float) -> None:
-    """End the driver actor of a run that nobody drives, if there is one and it does not answer.
+    """End the driver actor of a run that nobody drives, if it lives but does not answer.
 
     Args:
         run_id: The run.
@@ -266,7 +267,8 @@ def end_frozen(run_id: str, timeout_s: float) -> None:
         try:
             ray.get(actor.failure.remote(""), timeout=timeout_s)
         except GetTimeoutError:
-            end(actor)
+            if is_known_alive(actor):  # otherwise Ray is still starting its process
+                end(actor)
 
 
 def _name(run_id: str) -> str:

@@ -90,6 +90,8 @@ REPORT_AFTER_S = 10.0
 """How long a run waits before it reports that: workers may take this long to start."""
 HELD_UP_AFTER_S = 3.0
 """How long it waits before it reports that others hold the workers that it requests."""
+_STARTING = Obstacle(None, ("they are still starting",), ())
+"""What a run waits for if nothing is in its way."""
 
 
 class Round(NamedTuple):
@@ -482,6 +484,8 @@ class Waiting:
         elif now_s >= self._report_s:
             self._report_s = now_s + REPORT_AFTER_S
             in_the_way = obstacle(self._ledger.run_id)
+            if in_the_way is None and self._reported is None:
+                in_the_way = _STARTING
             if in_the_way is None or in_the_way.is_like(self._reported):
                 return
             is_held_up = in_the_way.num_ahead is not None  # else its workers are starting

@@ -34,6 +34,15 @@ attachment.connect(num_cpus=1)
 import ray
 print(ray.cluster_resources()["CPU"], local_head.status().pid)
 """
+RUN_TASK = """
+import os
+import ray
+from workbench.cluster.head import attachment
+attachment.connect()
+# Processes that idle have started without the variable.
+task = ray.remote(runtime_env={"env_vars": {"NEW": "1"}})(lambda: os.getpid())
+print(ray.get(task.remote()))
+"""
 
 
 def run_python(code: str, home: Path, **variables: str) -> str:
@@ -166,6 +175,58 @@ def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(ray_head, home)
     assert ray.get_runtime_context().gcs_address == attached_to, (
         "it was no other cluster's business"
     )
+
+
+def raylet_of(keeper_pid: int) -> psutil.Process | None:
+    with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+        children = psutil.Process(keeper_pid).children(recursive=True)
+        return next((child for child in children if child.name() == "raylet"), None)
+
+
+def test_ray_is_told_to_wait_for_processes_that_start_slowly(ray_head):
+    known = local_head.status()
+    assert known is not None
+    raylet = raylet_of(known.pid)
+    assert raylet is not None
+    assert int(raylet.environ()["RAY_worker_register_timeout_seconds"]) == attachment.REGISTER_S
+
+
+@pytest.mark.slow
+def test_a_node_and_a_process_that_take_long_to_start_are_waited_for(home):
+    """Ray gives up after 15 s and after a minute."""
+    starting = home / "head" / "starting.json"
+    environment = {**os.environ, "WORKBENCH_HOME": str(home)}
+    with subprocess.Popen([sys.executable, "-c", CONNECT], env=environment) as caller:
+        wait_until(starting.exists)
+        keeper = json.loads(starting.read_text())["pid"]
+        node = wait_until(lambda: raylet_of(keeper))
+        agents = wait_until(lambda: node.children() if len(node.children()) == 2 else None)
+        for agent in agents:
+            agent.suspend()
+        node.wait(120)
+    assert caller.returncode == 0
+    raylet = raylet_of(keeper)
+    assert raylet is not None
+    before = {child.pid for child in raylet.children(recursive=True)}
+    task = subprocess.Popen(
+        [sys.executable, "-c", RUN_TASK],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def started() -> list[psutil.Process]:
+        children = raylet.children(recursive=True)
+        return [child for child in children if child.pid not in before]
+
+    slow = wait_until(started)
+    for process in slow:
+        process.suspend()
+    time.sleep(65)
+    for process in slow:
+        process.resume()
+    said, _ = task.communicate(timeout=120)
+    assert int(said) in {process.pid for process in slow}
 
 
 @pytest.mark.slow

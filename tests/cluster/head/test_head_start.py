@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +63,27 @@ def test_ray_starts_as_usual_where_it_names_things_otherwise() -> None:
     services, utils = SimpleNamespace(), SimpleNamespace()
     leave_out_unused(services, utils)
     assert (vars(services), vars(utils)) == ({}, {})
+
+
+def test_a_node_is_waited_for_as_long_as_its_process_lives(tmp_path: Path) -> None:
+    from workbench.cluster import ray_internals
+
+    num_calls = 0
+
+    def get_node(address: str) -> str:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 3:
+            node.kill()
+        raise RuntimeError(f"no node at {address}")
+
+    services = SimpleNamespace(get_node=get_node)
+    ray_internals.wait_for_node(services)
+    shutil.copy("/bin/sleep", tmp_path / "raylet")
+    node = subprocess.Popen([tmp_path / "raylet", "600"])
+    with node, pytest.raises(RuntimeError, match="no node at here"):
+        services.get_node("here")
+    assert num_calls >= 3
 
 
 @pytest.mark.parametrize(("is_needed", "imported"), [(False, False), (True, True)])

@@ -455,6 +455,18 @@ def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, o
     assert run(make_task("constant"), origin)[1].state == "complete"
 
 
+def test_a_gang_that_has_waited_for_long_outlives_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang_module, "POOL_RESTART_S", 0.0)  # it has waited for longer than that
+    held, gang = Gang.lease(Request("other", num_workers=2)), Gang(ONE)
+    try:
+        assert not gang.ready(0.1)
+        ray.kill(connect_pool())
+        assert gang.ready(120.0)
+    finally:
+        gang.release()
+        held.release()
+
+
 @pytest.mark.slow
 def test_a_lease_waits_for_another_node_where_its_own_is_gone(
     monkeypatch: pytest.MonkeyPatch,

@@ -64,6 +64,12 @@ RECONNECT_S = 10
 
 Ray's default is 60.
 """
+_REGISTER = "RAY_worker_register_timeout_seconds"
+REGISTER_S = 1800
+"""How long a process of a head may take to start before Ray kills it and starts another.
+
+Ray's default is 60. On a busy machine, each of them would then be killed before it is ready.
+"""
 _ATTACHED_LOCK = threading.Lock()
 _num_attached = 0
 _attached_here = False
@@ -259,6 +265,7 @@ def _prepare_environment(files: HeadFiles) -> None:
     ray_environment.use_head_token(files.token)
     os.environ[_LOOPBACK] = "0"
     os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
+    os.environ.setdefault(_REGISTER, str(REGISTER_S))
 
 
 def _refuse_folder() -> None:

@@ -30,6 +30,10 @@ START_TIMEOUT_S = 300.0
 """A head takes seconds to start, and minutes on a machine that starts many processes at once."""
 POLL_S = 0.2
 GRACE_S = 5.0
+_TOO_SLOW = "timed out during startup"
+"""Ray's words where its node did not start in time."""
+_LAST_WORDS = 1000
+"""The part of the log in which a head says why it ended."""
 ESSENTIAL = frozenset({"gcs_server", "raylet"})
 """Processes without which the head ends, soon after them."""
 _PR_SET_PDEATHSIG = 1
@@ -67,36 +71,56 @@ class Keeper:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _adopt_orphans()
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        try:
+            while True:
+                head = self._start()
+                try:
+                    # imported while the head loads
+                    from workbench.cluster.head.head_files import HeadFiles
+
+                    self._files = HeadFiles(self._folder)
+                    if self._wait_until_started(head, deadline_s):
+                        return self._keep(head)
+                    if not self._was_too_slow(head, deadline_s):
+                        return 1
+                finally:
+                    self._end(head)
+                shutil.rmtree(self._ray_dir, ignore_errors=True)
+        finally:
+            shutil.rmtree(self._temp_dir, ignore_errors=True)
+
+    def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "workbench.cluster.head.head_start", "start", "--head"]
-        head = subprocess.Popen(
+        return subprocess.Popen(
             [*command, "--block", "--port=0", f"--temp-dir={self._ray_dir}", *self._arguments],
             stdin=subprocess.DEVNULL,
             preexec_fn=_end_with_parent,
         )
-        try:
-            from workbench.cluster.head.head_files import HeadFiles  # imported while the head loads
 
-            self._files = HeadFiles(self._folder)
-            try:
-                return self._keep(head)
-            finally:
-                self._files.record.unlink(missing_ok=True)
-        finally:
-            self._end(head)
+    def _was_too_slow(self, head: subprocess.Popen[bytes], deadline_s: float) -> bool:
+        """Return whether Ray gave up only because the machine is busy, so it may start again.
+
+        Ray's node waits 15 s for two processes that it starts, and no setting changes that.
+        """
+        if self._stop_requested or head.poll() is None or time.monotonic() > deadline_s:
+            return False
+        return _TOO_SLOW in self._files.log.read_text(errors="replace")[-_LAST_WORDS:]
 
     def _keep(self, head: subprocess.Popen[bytes]) -> int:
-        started = self._wait_until_started(head)
-        while started and not self._stop_requested and head.poll() is None and not self._is_idle():
-            time.sleep(POLL_S)
-        return 0 if started and head.poll() is None else 1
+        try:
+            while not self._stop_requested and head.poll() is None and not self._is_idle():
+                time.sleep(POLL_S)
+            return 0 if head.poll() is None else 1
+        finally:
+            self._files.record.unlink(missing_ok=True)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop_requested = True
 
-    def _wait_until_started(self, head: subprocess.Popen[bytes]) -> bool:
+    def _wait_until_started(self, head: subprocess.Popen[bytes], deadline_s: float) -> bool:
         address_file = self._ray_dir / "ray_current_cluster"  # written once all processes run
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while head.poll() is None and time.monotonic() < deadline and not self._stop_requested:
+        while head.poll() is None and time.monotonic() < deadline_s and not self._stop_requested:
             address = address_file.read_text().strip() if address_file.exists() else ""
             if address:
                 self._files.last_used.touch()
@@ -166,7 +190,6 @@ class Keeper:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(list(alive), timeout=0.5)
-        shutil.rmtree(self._temp_dir, ignore_errors=True)
 
 
 def _adopt_orphans() -> None:

@@ -68,7 +68,9 @@ class Gang:
             request: What to request.
         """
         self._request = request
-        self._requested_s = time.monotonic()
+        self._requested_s = 0.0
+        self._pool_lost_s: float | None = None
+        """When the first of several pools in a row died."""
         self._granted_s = 0.0
         self._num_trials = 0
         self._is_announced = True
@@ -128,7 +130,11 @@ class Gang:
                     raise error.cause from None
                 raise RunError(f"the worker pool failed: {error.cause}") from error
             except RayActorError as error:
-                if time.monotonic() - self._requested_s > POOL_RESTART_S:
+                now_s = time.monotonic()
+                has_worked = now_s - self._requested_s > POOL_RESTART_S
+                if self._pool_lost_s is None or has_worked:
+                    self._pool_lost_s = now_s
+                elif now_s - self._pool_lost_s > POOL_RESTART_S:
                     raise RunError("the worker pool died and could not be restarted") from error
                 time.sleep(0.1)
                 _pool_at.cache_clear()
@@ -299,6 +305,7 @@ class Gang:
         self._lease, self._running = None, []
 
     def _request_lease(self) -> Any:
+        self._requested_s = time.monotonic()
         return _pool().lease.remote(self._request, _owner())
 
     def _collect(self, timeout_s: float | None) -> Progress:

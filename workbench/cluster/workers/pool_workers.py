@@ -22,7 +22,8 @@ from workbench.cluster.workers.caller_environment import fetch, needed_at_start
 from workbench.cluster.workers.nodes import Nodes, Slot
 from workbench.cluster.workers.worker import Worker, WorkerInfo
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 600.0
+"""Only ends what hangs: on a busy machine, loading torch may take minutes."""
 _CALL_THREADS = 4  # of a worker: one waits for events, the others answer other calls
 
 
