@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.faults.house import House, finish, write_experiment
+from tests.faults.house import DEADLINE_S, House, finish, write_experiment
 from tests.faults.rounds import play_rounds
 
 LOAD = 40
 NICENESS = 10
-PATIENCE_S = 400.0
+PATIENCE_S = DEADLINE_S
 NUM_TRIALS = 4
 BUSY = f"import os\nos.nice({NICENESS})\nwhile True: pass"
 FORBIDDEN = ("lost", "Traceback", "gone", "RunError")

@@ -29,16 +29,16 @@ from tests.faults.sweeps import make_fields, names, num_trials
 from tests.services.waiting import try_until, wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.errors import StoreUnavailableError
+from workbench.runs.waiting import PATIENCE_S
 from workbench.sweeps.ledger import STORE_PATIENCE_S
 
-CLEAN_WITHIN_S = 60.0
-TARGET_WITHIN_S = 60.0
+CLEAN_WITHIN_S = 300.0
+TARGET_WITHIN_S = 300.0
 START_S = 60.0
 """How long before its first event a run may have been stored."""
-LOST_FOR_S = 10.0
-"""How long a run is lost before somebody resumes it.
-
-One that is driven is so for moments at most.
+LOST_FOR_S = PATIENCE_S
+"""How long a run is lost before somebody resumes it: as long as users wait for Ray to restart its
+driver.
 """
 
 

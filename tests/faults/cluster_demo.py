@@ -28,7 +28,7 @@ from tests.services.waiting import wait_until
 from workbench.foundation.events import Event, Noted, TrialReported, TrialStarted
 from workbench.store.database import Store
 
-DEADLINE_S = 240.0
+DEADLINE_S = 1200.0
 SETTINGS = (
     "plan.workers=2",
     "resources.placement=spread",
@@ -102,7 +102,7 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
         )
         say("the driver has noticed; another machine joins")
         cluster.add(num_cpus=1)
-        submitted, followed = finish(submitting, DEADLINE_S), finish(following, 30.0)
+        submitted, followed = finish(submitting, DEADLINE_S), finish(following, DEADLINE_S)
         state = store.run(run_id).state
         say(f"the run is {state}; submit ended with {submitted[0]}, follow with {followed[0]}")
         report = folder / "report.html"

@@ -25,7 +25,7 @@ from tests.services.served import Connection, Server, body_of, write_array_bundl
 
 NUM_HELD = 4300
 NUM_ASKED = 40
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 HIGH = body_of({"inputs": [1, 2, 3, 4]})
 PARTS = {
     "nothing": b"",

@@ -17,7 +17,7 @@ def look() -> dict[str, Any]:
 
     from workbench.cluster.workers.pool import connect_pool
 
-    status: Any = ray.get(connect_pool().status.remote(), timeout=30)
+    status: Any = ray.get(connect_pool().status.remote(), timeout=300)
     groups = ray.util.placement_group_table().values()
     actors = [actor for actor in state.actors().values() if actor["State"] != "DEAD"]
     return {
