@@ -19,6 +19,7 @@ from workbench.foundation.errors import ResourcesError
 from workbench.foundation.events import (
     AttemptEnded,
     EnergyMetered,
+    Noted,
     TrialProposed,
     TrialStarted,
     steady_unix_s,
@@ -35,7 +36,7 @@ from workbench.store.database.samples import (
 )
 from workbench.store.history import History
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.monitor import UNMETERED_S, EnergyLimit, thin
+from workbench.sweeps.monitor import UNMETERED_S, EnergyLimit, Waiting, thin
 from workbench.views.live_feed.machines import cluster_status
 
 FUNCTION = """
@@ -269,3 +270,21 @@ def test_a_run_whose_trials_nothing_meters_does_not_continue(store: Store) -> No
         )
         with pytest.raises(ResourcesError, match=r"budget.energy.*nothing meters"):
             limit.tick()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_a_run_whose_workers_still_start_says_so_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HELD_UP_AFTER_S", "REPORT_AFTER_S"):
+        monkeypatch.setattr(f"workbench.sweeps.monitor.{name}", 0.0)
+    with ledger_of(store, trials=1) as ledger:
+        ledger.record(TrialProposed(trial=0, params={}, configuration=0, seed=1))
+        waiting = Waiting(ledger)
+        for _ in range(4):
+            waiting.tick([0])
+    notes = [stored.event for stored in store.events(ledger.run_id, types=["noted"])]
+    assert [(note.message, note.is_held_up) for note in notes if isinstance(note, Noted)] == [
+        ("waits for workers: they are still starting", False)
+    ]
