@@ -232,12 +232,12 @@ def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
     first = experiment_for(script)
     text = first.text
     found = Experiment.from_yaml(text)
-    assert list(found.search.root) == ["optimizer.lr", "model.hidden_dim", "model.tied"]
+    assert list(found.search.root) == ["model.hidden_dim", "model.tied", "optimizer.lr"]
     params = {"optimizer.lr": 0.01, "model.hidden_dim": 32, "model.tied": False}
     assert expand(found.command or "", params, {})[2:] == [
-        "optimizer.lr=0.01",
         "model.hidden_dim=32",
         "model.tied=false",
+        "optimizer.lr=0.01",
     ]
     assert "# epochs: 3" in text
 

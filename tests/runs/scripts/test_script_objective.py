@@ -34,6 +34,35 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "accuracy",
             "maximize",
         ),
+        (  # Texts that are no statement but a comment are not printed.
+            '"""It has a {return: 1}."""\ndef train():\n    print(f\'loss: {x:.3f}\')\n',
+            "loss",
+            "minimize",
+        ),
+        (  # How many samples there are is no result.
+            "print(f'Train:{len(a)} Validation:{len(b)}')\nprint(f'loss: {x:.3f}')\n",
+            "loss",
+            "minimize",
+        ),
+        (
+            "data = {'train': train, 'test': test}\nprint(data)\nprint(f'loss: {x:.3f}')\n",
+            "loss",
+            "minimize",
+        ),
+        ("print(json.dumps({'eval': {'f1': f1}, 'epoch': 3}))", "eval.f1", "maximize"),
+        (
+            "logger.add({'score': a, 'length': b}, prefix='episode')\nprint(f'loss: {x:.3f}')\n",
+            "episode/score",
+            "maximize",
+        ),
+        (
+            "from stable_baselines3 import PPO\nmodel = PPO('MlpPolicy', env)\n"
+            "model.learn(1000, callback=EvalCallback(env))\n",
+            "eval/mean_reward",
+            "maximize",
+        ),
+        ("print(f'valid elbo: {a:.3f}')", "valid_elbo", "maximize"),
+        ("print(f'valid neg_elbo: {a:.3f}')", "valid_neg_elbo", "minimize"),
         (
             "print(f'val_acc={a:.3f} val_loss={b:.3f}')\nif b < best_val_loss: save()\n",
             "val_loss",

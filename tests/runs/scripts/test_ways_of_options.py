@@ -212,6 +212,28 @@ CASES = [
         },
     ),
     Case(
+        "ml_collections in folders, with values of a function in another file",
+        "from ml_collections.config_flags import config_flags\n"
+        "config_flags.DEFINE_config_file('config', None, 'The configuration.')\n",
+        {"config.optim.lr": 0.5, "config.training.batch_size": 8, "config.dropout": 0.2},
+        [
+            "--config=configs/images/small.py",
+            "--config.optim.lr=0.5",
+            "--config.training.batch_size=8",
+            "--config.dropout=0.2",
+        ],
+        {
+            "configs/defaults.py": "import ml_collections\ndef defaults():\n"
+            "    config = ml_collections.ConfigDict()\n    near, far = None\n"
+            "    config.optim = optim = ml_collections.ConfigDict()\n    optim.lr = 0.1\n"
+            "    return config\n",
+            "configs/images/small.py": "from configs.defaults import defaults\ndef get_config():\n"
+            "    config = defaults()\n    optim = config.optim\n    optim.lr = 0.01\n"
+            "    config.training = {}\n    training = config.training\n"
+            "    training.batch_size = 16\n    config.dropout = 0.1\n    return config\n",
+        },
+    ),
+    Case(
         "tyro",
         "from dataclasses import dataclass, field\nimport tyro\n@dataclass\nclass Opt:\n"
         "    lr: float = 1e-3\n@dataclass\nclass Args:\n    opt: Opt = field(default_factory=Opt)\n"
@@ -307,6 +329,107 @@ CASES = [
         ["--opts", "TRAIN.LR", "0.5"],
     ),
     Case(
+        "yacs in a function, with a file that replaces its defaults",
+        "import argparse\nfrom yacs.config import CfgNode as CN\nfrom library import defaults\n"
+        "def extend(cfg):\n    cfg.MODEL.NET = CN()\n    cfg.MODEL.NET.DROPOUT = 0.1\n"
+        "p = argparse.ArgumentParser()\np.add_argument('--config-file', default='')\n"
+        "p.add_argument('opts', nargs=argparse.REMAINDER)\nargs = p.parse_args()\n"
+        "cfg = defaults()\nextend(cfg)\ncfg.merge_from_file(args.config_file)\n"
+        "cfg.merge_from_list(args.opts)\n",
+        {"MODEL.NET.DROPOUT": 0.2, "OPTIM.LR": 0.5},
+        [
+            *("--config-file", "configs/net.yaml"),
+            *("MODEL.NET.DROPOUT", "0.2", "OPTIM.LR", "0.5"),
+        ],
+        {"configs/net.yaml": "OPTIM:\n  LR: 0.002\n  NAME: sgd\n"},
+    ),
+    Case(
+        "subcommands that are classes",
+        "from configargparse import ArgumentParser\nfrom train_command import Train\n"
+        "from test_command import Test\np = ArgumentParser()\n"
+        "commands = p.add_subparsers()\nfor command in (Test, Train):\n"
+        "    command.add(commands)\n",
+        {"lr": 0.5, "depth": 4, "width": 16},
+        ["train", "--lr=0.5", "--depth=4", "--width=16"],
+        {
+            "command.py": "class Command:\n    WORD: str\n    @classmethod\n"
+            "    def add(cls, commands):\n"
+            "        cls.options(commands.add_parser(cls.WORD))\n",
+            "train_command.py": "from command import Command\nclass Train(Command):\n"
+            "    WORD = 'train'\n    @classmethod\n    def options(cls, parser):\n"
+            "        add_training(parser)\n"
+            "def add_training(parser):\n"
+            "    parser.add_argument('--lr', type=float, default=0.1)\n"
+            "    parser.add_argument('--depth', type=int, nargs='+', default=[3])\n"
+            "    add_model(parser)\ndef add_model(parser):\n"
+            "    parser.add_argument('--width', type=int, default=8)\n",
+            "test_command.py": "from command import Command\nclass Test(Command):\n"
+            "    WORD = 'test'\n    @classmethod\n    def options(cls, parser):\n"
+            "        parser.add_argument('--dropout', type=float, default=0.1)\n",
+        },
+    ),
+    Case(
+        "functions that add options, in modules that are imported in another order",
+        "import argparse\nimport models\nimport options\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\noptions.add_all(p)\n",
+        {"lr": 0.5, "width": 16},
+        ["--lr=0.5", "--width=16"],
+        {
+            "models.py": "def add_model(parser):\n"
+            "    parser.add_argument('--width', type=int, default=8)\n",
+            "options.py": "from models import add_model\ndef add_all(parser):\n"
+            "    parser.add_argument('--name')\n    add_model(parser)\n",
+        },
+    ),
+    Case(
+        "getopt",
+        "import getopt, sys\nlr = 0.1\nwidth = 8\n"
+        "opts, _ = getopt.getopt(sys.argv[1:], 'l:w:h', ['help', 'lr=', 'width='])\n"
+        "for o, a in opts:\n    if o in ('-l', '--lr'):\n        lr = float(a)\n"
+        "    elif o in ('-w', '--width'):\n        width = int(a)\n",
+        {"lr": 0.5, "width": 16},
+        ["--lr=0.5", "--width=16"],
+    ),
+    Case(
+        "the name of a file by its place, and values that replace its own",
+        "import sys\nfrom omegaconf import OmegaConf\n"
+        "yaml_path, changes = sys.argv[1], sys.argv[2:]\n"
+        "cfg = OmegaConf.merge(OmegaConf.load(yaml_path), OmegaConf.from_cli(changes))\n",
+        {"optimizer.lr": 0.5},
+        ["yamls/small.yaml", "optimizer.lr=0.5"],
+        {"yamls/small.yaml": "optimizer:\n  lr: 6.0e-4\n  name: adamw\n"},
+    ),
+    Case(
+        "typer with options that are declared in another module",
+        "import typer\nfrom options import Rate\napp = typer.Typer()\n@app.command()\n"
+        "def train(rate: float = Rate, width: int = 8): ...\napp()\n",
+        {"learning-rate": 0.5, "width": 16},
+        ["--learning-rate=0.5", "--width=16"],
+        {
+            "options.py": "from typer import Option\n"
+            "Rate = Option(0.1, '--learning-rate', help='The rate')\n"
+        },
+    ),
+    Case(
+        "hydra's groups in groups, and a choice that replaces another one",
+        "import hydra\n@hydra.main(version_base=None, config_path='conf', config_name='config')\n"
+        "def main(cfg): ...\n",
+        {"optimizer.lr": 0.5, "model.layer.dropout": 0.2},
+        ["hydra.run.dir=/trial", "optimizer.lr=0.5", "model.layer.dropout=0.2"],
+        {
+            "conf/config.yaml": "defaults: [{experiment: base}]\n",
+            "conf/experiment/base.yaml": "# @package _global_\ndefaults:\n  - /task: small\n"
+            "  - /model: net\n",
+            "conf/task/small.yaml": "# @package _global_\ndefaults:\n  - large\n"
+            "  - override /optimizer: sgd\n",
+            "conf/task/large.yaml": "# @package _global_\ndefaults: [{/optimizer: adam}]\n",
+            "conf/optimizer/adam.yaml": "epsilon: 0.1\n",
+            "conf/optimizer/sgd.yaml": "lr: 0.1\n",
+            "conf/model/net.yaml": "defaults: [{layer: s4}]\n",
+            "conf/model/layer/s4.yaml": "dropout: 0.1\n",
+        },
+    ),
+    Case(
         "nanoGPT's configurator",
         "out_dir = 'out'\nlearning_rate = 6e-4\nbias = False\n"
         "exec(open('configurator.py').read())\n",
@@ -374,7 +497,7 @@ def test_a_trial_passes_what_the_program_declares(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in {case.script: case.source, **case.files}.items():
-        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
     experiment = Experiment.from_yaml(experiment_for(Path(case.script)).text)
     assert case.values.keys() <= experiment.search.root.keys()
@@ -388,14 +511,17 @@ def test_environment_variables_are_set_for_the_program(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import os\nlr = float(os.environ.get('LR', '0.1'))\nbs = int(os.getenv('BATCH', 8))\n"
+        "dropout = float(os.environ.get('DROPOUT') or 0.1)\n"
         "rank = int(os.environ['LOCAL_RANK'])\n"
     )
     experiment = Experiment.from_yaml(experiment_for(script).text)
-    assert list(experiment.search.root) == ["LR", "BATCH"]
-    assert expand(experiment.command or "", {"LR": 0.5, "BATCH": 4}, {})[:4] == [
+    assert list(experiment.search.root) == ["LR", "BATCH", "DROPOUT"]
+    values = {"LR": 0.5, "BATCH": 4, "DROPOUT": 0.2}
+    assert expand(experiment.command or "", values, {})[:5] == [
         "env",
         "LR=0.5",
         "BATCH=4",
+        "DROPOUT=0.2",
         "python",
     ]
 
@@ -509,7 +635,7 @@ def test_a_readme_says_which_configuration_a_program_takes(
         "p = argparse.ArgumentParser()\np.add_argument('config')\n",
         "output/mlp.toml": "[training]\nlr = 0.1\nweight_decay = 0.01\n",
     }.items():
-        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
     experiment = Experiment.from_yaml(experiment_for(Path("bin/train.py")).text)
     assert list(experiment.search.root) == ["training.lr", "training.weight_decay"]
@@ -605,6 +731,10 @@ def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
         ("'--nEpochs', type=int, default=2", None),
         ("'--hidden1', type=int, default=32", [16, 32, 64]),
         ("'--ppo-epoch', type=int, default=4", [2, 4, 8]),
+        ("'--netwidth', type=int, default=64", [32, 64, 128]),
+        ("'--imagesize', type=int, default=64", None),
+        ("'--N_rand', type=int, default=64, help='batch size (rays)'", [32, 64, 128]),
+        ("'--grad-accum-steps', type=int, default=4", [2, 4, 8]),
     ],
 )
 def test_types_and_whole_words_decide_what_is_searched(
@@ -614,6 +744,39 @@ def test_types_and_whole_words_decide_what_is_searched(
     script.write_text(f"import argparse\np = argparse.ArgumentParser()\np.add_argument({option})\n")
     found = list(Experiment.from_yaml(experiment_for(script).text).search.root.values())
     assert [one.values() for one in found] == ([] if domain is None else [domain])
+
+
+@pytest.mark.parametrize(
+    ("option", "low", "high"),
+    [
+        ("'--cutmix', type=float, default=1.0", 0.1, 1.0),  # a share, which is all of it
+        ("'--beta', type=float, default=4.0", 1.0, 16.0),  # a weight, which is no share
+        ("'--warmup_epochs', type=float, default=10", 5.0, 20.0),
+        ("'--lr_mult', type=float, default=0.1", 0.01, 1.0),
+    ],
+)
+def test_ranges_are_around_the_default(
+    option: str, low: float, high: float, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\np.add_argument({option})\n")
+    [domain] = Experiment.from_yaml(experiment_for(script).text).search.root.values()
+    assert (domain.model_dump()["low"], domain.model_dump()["high"]) == (low, high)
+
+
+def test_only_the_defaults_of_a_file_with_presets_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("configs.yaml").write_text(
+        "defaults: {lr: 0.1, net: {width: 8}}\ndebug: {lr: 0.5}\nlarge: {net: {width: 512}}\n"
+    )
+    Path("train.py").write_text(
+        "import sys, yaml\nconfigs = yaml.safe_load(open('configs.yaml'))\n"
+        "config = configs['defaults'] | configs[sys.argv[1]]\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert list(experiment.search.root) == ["defaults.lr", "defaults.net.width"]
 
 
 def test_dropouts_of_one_word_come_before_options_that_are_seldom_searched(tmp_path: Path) -> None:

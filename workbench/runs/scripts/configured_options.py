@@ -12,12 +12,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import WorkbenchError
 from workbench.runs.scripts.option_domains import kind_of_value, searched_domains
-from workbench.runs.scripts.program_source import NOTEBOOK_CELLS, Module, ProgramSource, files_below
+from workbench.runs.scripts.program_source import (
+    NOTEBOOK_CELLS,
+    Module,
+    ProgramSource,
+    files_below,
+    read_program,
+)
 from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk, words_of
 from workbench.runs.scripts.static_values import (
     StaticValues,
@@ -33,8 +40,11 @@ _MISSING = "???"
 _SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin")
 _CONFIG_OPTION = re.compile(
     r"^(c|cfg|conf|config|opt|hparams|hyp|hyperparameters|params?|yaml|settings)"
-    r"([-_](file|path|name|yaml|fname))?$",
+    r"([-_]?(file|path|name|yaml|fname|filename))?$",
     re.IGNORECASE,
+)
+_SAYS_FILE = re.compile(
+    r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b", re.IGNORECASE
 )
 _GIN_FILES = re.compile(r"^gin_?(?:files?|configs?|config_files?|paths?)$")
 _GIN_VALUES = re.compile(r"^gin_?(?:bindings?|params?|parameters?|overrides?|values?)$")
@@ -48,6 +58,12 @@ _MAX_CONFIG_BYTES = 200_000
 _MAX_FILES = 300
 """Maximum number of files that may be the configuration of a program."""
 _MAX_ALL_FILES = 3000
+_MAX_DEFAULTS = 8
+_DEFAULTS = ("default", "defaults", "base", "common")
+_NODES = ("CN", "CfgNode", "ConfigDict", "ConfigNode", "create_config_dict")
+"""What makes an empty configuration, or one of a dict."""
+_NODE = re.compile(r"\b(?:CN|CfgNode)\(")
+_MAX_CALLS = 5
 
 
 @dataclass(frozen=True)
@@ -104,8 +120,8 @@ def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> 
     return None
 
 
-def _calls(module: Module) -> Iterator[ast.Call]:
-    return (node for node in walk(module.tree) if isinstance(node, ast.Call))
+def _calls(module: Module) -> list[ast.Call]:
+    return [node for node in walk(module.tree) if isinstance(node, ast.Call)]
 
 
 # Hydra.
@@ -211,46 +227,112 @@ class _HydraFolder:
     def __init__(self, folder: Path, *, is_old: bool = False) -> None:
         self._folder, self._is_old = folder, is_old
 
-    def read(self, name: str, depth: int = 0) -> dict[str, Any] | None:
+    def read(self, name: str) -> dict[str, Any] | None:
         """Return a configuration with those that its list of defaults names."""
-        try:
-            config = read_yaml_file(self._folder / f"{name}.yaml")
-        except WorkbenchError:
+        if not (self._folder / f"{name}.yaml").is_file():
             return None
-        listed = config.pop("defaults", None) or []
         merged: dict[str, Any] = {}
-        for entry in listed if depth < 5 else []:
-            _merge(merged, self._of_entry(entry, depth))
-        _merge(merged, config)
+        self._add(merged, name, [], {}, 0)
         return merged
 
-    def _of_entry(self, entry: Any, depth: int) -> dict[str, Any]:
-        if isinstance(entry, str):
-            return {} if entry == "_self_" else self.read(entry.lstrip("/"), depth + 1) or {}
-        merged: dict[str, Any] = {}
-        for key, chosen in (entry or {}).items():
-            group, _, package = str(key).partition("@")
-            words = group.removeprefix("override ").removeprefix("optional ").strip().split(" ")
-            group = words[-1].lstrip("/")
-            if group.startswith("hydra") or not isinstance(chosen, str):
-                continue
-            config = self.read(f"{group}/{chosen}", depth + 1)
-            if config is None:
-                continue
-            place = [] if self._is_global(group, chosen) else (package or group).split("/")
-            for part in reversed([part for part in place if part != "_global_"]):
-                config = {part: config}
-            _merge(merged, config)
-        return merged
+    def _add(
+        self,
+        merged: dict[str, Any],
+        name: str,
+        package: list[str],
+        chosen: Mapping[str, str],
+        depth: int,
+    ) -> None:
+        """Add a configuration to others.
 
-    def _is_global(self, group: str, chosen: str) -> bool:
-        if self._is_old:
-            return True
+        Args:
+            merged: The others.
+            name: Its file below the folder, without an ending. The names of its defaults are in
+                the same group.
+            package: The place of its values.
+            chosen: The configurations that other lists of defaults choose for groups.
+            depth: How many lists of defaults led to it.
+        """
+        group = name.rpartition("/")[0]
+        path = self._folder / f"{name}.yaml"
         try:
-            text = (self._folder / group / f"{chosen}.yaml").read_text(encoding="utf-8")
-        except OSError:
-            return False
-        return re.search(r"@package\s+_global_", text) is not None
+            config = read_yaml_file(path)
+            text = path.read_text(encoding="utf-8")
+        except (WorkbenchError, OSError):
+            return
+        header = re.search(r"^#\s*@package:?\s+(\S+)", text, re.MULTILINE)
+        if header is not None and header[1] != "_group_":
+            package = [part for part in header[1].split(".") if part != "_global_"]
+        entries = list(self._entries(config.pop("defaults", None) or [], group))
+        chosen = {entry.group: entry.name for entry in entries if entry.replaces} | dict(chosen)
+        is_added = False
+        for entry in entries if depth < _MAX_DEFAULTS else []:
+            if entry.name == "_self_":
+                is_added = True
+                _merge(merged, _at(package, config))
+            elif not entry.replaces:
+                place = entry.place(package, group) if not self._is_old else []
+                own = chosen.get(entry.group, entry.name) if entry.is_choice else entry.name
+                self._add(merged, f"{entry.group}/{own}".lstrip("/"), place, chosen, depth + 1)
+        if not is_added:
+            _merge(merged, _at(package, config))
+
+    @staticmethod
+    def _entries(listed: list[Any], group: str) -> Iterator[_Default]:
+        """Yield the entries of a list of defaults."""
+        for entry in listed:
+            if isinstance(entry, str):
+                is_absolute = entry.startswith("/")
+                parent, _, name = entry.lstrip("/").rpartition("/")
+                folder = parent if is_absolute else f"{group}/{parent}".strip("/")
+                yield _Default(folder, name, "", is_choice=bool(parent) or is_absolute)
+            for key, name in (entry if isinstance(entry, Mapping) else {}).items():
+                *before, place = str(key).split()
+                place, _, package = place.partition("@")
+                is_absolute = place.startswith("/")
+                folder = place[1:] if is_absolute else f"{group}/{place}".lstrip("/")
+                names = name if isinstance(name, list) else [name]
+                if place.lstrip("/").startswith("hydra"):
+                    continue
+                for one_name in (n for n in names if isinstance(n, str)):
+                    yield _Default(folder, one_name, package, replaces="override" in before)
+
+
+@dataclass(frozen=True)
+class _Default:
+    """An entry of a list of defaults.
+
+    Attributes:
+        group: The folder of the group.
+        name: Which configuration of the group is chosen.
+        package: The place of its values, if the entry says it.
+        is_choice: Whether it names a group. A single name is in the group of its list.
+        replaces: Whether it chooses another configuration for an entry of another list.
+    """
+
+    group: str
+    name: str
+    package: str = ""
+    is_choice: bool = True
+    replaces: bool = False
+
+    def place(self, package: list[str], group: str) -> list[str]:
+        """Return the place of its values, of which those of its list are at `package`."""
+        if self.package:
+            parts = self.package.split(".")
+            is_global = parts[0] == "_global_"
+            return [part for part in parts if part != "_global_"] if is_global else package + parts
+        if not self.is_choice:
+            return package
+        if self.group.startswith(f"{group}/") or not group:
+            return [*package, *self.group.removeprefix(group).strip("/").split("/")]
+        return self.group.split("/")
+
+
+def _at(package: list[str], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for part in reversed(package):
+        config = {part: config}
+    return config
 
 
 def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
@@ -313,69 +395,115 @@ def _of_merged_nodes(program: ProgramSource) -> Configured | None:
     for module in program.modules:
         for call in _calls(module):
             if called_name(call) == "merge_from_args" and isinstance(call.func, ast.Attribute):
-                values = _Nodes(program).of_variable(last_name(call.func.value))
+                name, body = last_name(call.func.value), _statements_around(module, call)
+                values = _FilledConfigurations(program).of_variable(body, name)
                 options = [
-                    ScriptOption(
-                        name,
-                        value,
-                        kind=type(value).__name__,
-                        way="python" if isinstance(value, bool) else "option",
-                    )
-                    for name, value in values.items()
+                    replace(option, way="python" if option.is_flag else "option")
+                    for option in _of_mapping(values)
                 ]
                 return Configured(options, is_joined=True)
     return None
 
 
-class _Nodes:
-    """Follows the functions that fill a configuration by attributes."""
+class _FilledConfigurations:
+    """Follows functions that fill a configuration by attributes, as yacs and ml_collections do.
+
+    A configuration is a dict here. `optim = config.optim` is the same dict under another name.
+    """
 
     def __init__(self, program: ProgramSource) -> None:
         self._program = program
 
-    def of_variable(self, name: str) -> dict[str, Any]:
-        """Return the values of the configuration that a variable holds."""
-        for node in walk(self._program.main.tree):
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-                continue
-            if last_name(node.targets[0]) == name:
-                return self._of_call(node.value, 0)
-        return {}
+    def of_variable(self, body: list[ast.stmt], name: str) -> dict[str, Any]:
+        """Return the values of the configuration that a variable holds after some statements."""
+        return self._filled(body, StaticValues(), 0)[0].get(name, {})
 
-    def _of_call(self, call: ast.Call, depth: int) -> dict[str, Any]:
-        function = None
-        if isinstance(call.func, ast.Attribute) and depth < 5:
+    def of_function(self, function: ast.FunctionDef, depth: int = 0) -> dict[str, Any]:
+        """Return the values of the configuration that a function returns, or that it is given."""
+        known = {argument.arg: {} for argument in function.args.args}
+        held, returned = self._filled(function.body, StaticValues(), depth, known)
+        return returned if returned is not None else next((v for v in held.values() if v), {})
+
+    def _filled(
+        self,
+        body: list[ast.stmt],
+        static: StaticValues,
+        depth: int,
+        known: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
+        """Return the configurations of all variables, and the one that is returned."""
+        held = dict(known)
+        for statement in body:
+            match statement:
+                case ast.Assign(targets=targets, value=value):
+                    self._assign(targets, value, held, static, depth)
+                case ast.With(body=inner):  # as in `with config.unlocked():`
+                    held, returned = self._filled(inner, static, depth, held)
+                    if returned is not None:
+                        return held, returned
+                case ast.Return(value=ast.expr() as value):
+                    return held, self._configuration(value, held, depth)
+        return held, None
+
+    def _assign(
+        self,
+        targets: list[ast.expr],
+        value: ast.expr,
+        held: dict[str, dict[str, Any]],
+        static: StaticValues,
+        depth: int,
+    ) -> None:
+        config = self._configuration(value, held, depth)
+        known = static.get(value) if config is None else config
+        for target in targets:
+            if isinstance(target, ast.Name):
+                if config is not None:
+                    held[target.id] = config
+                else:
+                    static.names[target.id] = known
+            elif isinstance(target, ast.Attribute):
+                owner = self._configuration(target.value, held, depth)
+                if owner is not None:
+                    owner[target.attr] = known
+
+    def _configuration(
+        self, node: ast.expr, held: Mapping[str, dict[str, Any]], depth: int
+    ) -> dict[str, Any] | None:
+        """Return the configuration that an expression is, or None if it is none."""
+        match node:
+            case ast.Name(id=name):
+                return held.get(name)
+            case ast.Attribute(value=owner, attr=name):
+                config = self._configuration(owner, held, depth)
+                inner = None if config is None else config.setdefault(name, {})
+                return inner if isinstance(inner, dict) else None
+            case ast.Call(func=ast.Attribute(value=owner, attr="clone" | "copy"), args=[]):
+                return self._configuration(owner, held, depth)
+            case ast.Call() if called_name(node) in _NODES:
+                given = StaticValues().get(node.args[0]) if node.args else {}
+                named = {w.arg: StaticValues().get(w.value) for w in node.keywords if w.arg}
+                return {**given, **named} if isinstance(given, dict) else {}
+            case ast.Call() if depth < _MAX_CALLS:
+                function = self._called(node)
+                return None if function is None else self.of_function(function, depth + 1)
+        return None
+
+    def _called(self, call: ast.Call) -> ast.FunctionDef | None:
+        """Return the function of the program, or the method of a class of it, that is called."""
+        if isinstance(call.func, ast.Attribute):
             owner = last_name(call.func.value)
             if owner in self._program.classes:
                 body = self._program.classes[owner][1].body
-                function = next(
-                    (
-                        n
-                        for n in body
-                        if isinstance(n, ast.FunctionDef) and n.name == call.func.attr
-                    ),
-                    None,
-                )
-        if function is None and last_name(call.func) in self._program.functions:
-            function = self._program.functions[last_name(call.func)][1]
-        return self._of_function(function, depth) if function is not None else {}
+                methods = [node for node in body if isinstance(node, ast.FunctionDef)]
+                return next((node for node in methods if node.name == call.func.attr), None)
+        known = self._program.functions.get(called_name(call))
+        return None if known is None else known[1]
 
-    def _of_function(self, function: ast.FunctionDef, depth: int) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        static = StaticValues()
-        for statement in function.body:
-            if not isinstance(statement, ast.Assign):
-                continue
-            name = dotted_name(statement.targets[0]).partition(".")[2]
-            if not name:
-                continue
-            known = static.get(statement.value)
-            if isinstance(known, bool | int | float | str):
-                values[name] = known
-            elif isinstance(statement.value, ast.Call) and depth < 5:
-                inner = self._of_call(statement.value, depth + 1)
-                values |= {f"{name}.{key}": value for key, value in inner.items()}
-        return values
+
+def _statements_around(module: Module, call: ast.Call) -> list[ast.stmt]:
+    """Return the statements of the function, block or module in which a call is."""
+    blocks = [node for node in walk(module.tree) if isinstance(node, ast.FunctionDef | ast.If)]
+    return next((node.body for node in reversed(blocks) if call in walk(node)), module.tree.body)
 
 
 def _of_config_flags(program: ProgramSource) -> Configured | None:
@@ -387,36 +515,55 @@ def _of_config_flags(program: ProgramSource) -> Configured | None:
         name = literal_of(call.args[0]) if call.args else None
         if not isinstance(name, str):
             continue
-        file, words = program.path, ()
-        if kind == "DEFINE_config_file":
-            default = literal_of(call.args[1]) if len(call.args) > 1 else None
-            config = _python_config(program.path.parent, default)
-            if config is None:
-                return None
-            file, words = config, (f"--{name}={config}",)
-        constants = constants_of(file.read_text(encoding="utf-8"), ".py")
-        options = [
-            ScriptOption(
-                f"{name}.{constant.name.partition('.')[2]}",
-                constant.value,
-                kind=type(constant.value).__name__,
+        given = dict(zip(("name", "default"), call.args, strict=False))
+        default = {**given, **{word.arg: word.value for word in call.keywords}}.get("default")
+        words = ()
+        if kind == "DEFINE_config_dict":
+            node = default if isinstance(default, ast.Name) else None
+            values = _FilledConfigurations(program).of_variable(
+                program.main.tree.body, last_name(node)
             )
-            for constant in constants
-            if "." in constant.name
+        else:
+            file = _python_config(program, literal_of(default))
+            if file is None:
+                return None
+            values, words = _of_get_config(file), (f"--{name}={file}",)
+        options = [
+            replace(option, name=f"{name}.{option.name}", way="option")
+            for option in _of_mapping(values)
+            if option.way != "fixed"
         ]
         return Configured(options, words)
     return None
 
 
-def _python_config(folder: Path, default: Any) -> Path | None:
+def _of_get_config(file: Path) -> dict[str, Any]:
+    """Return the values of the configuration that `get_config` of a file returns."""
+    try:
+        program = read_program(file)
+    except WorkbenchError:
+        return {}
+    body = program.main.tree.body
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    function = next((node for node in functions if node.name == "get_config"), None)
+    return {} if function is None else _FilledConfigurations(program).of_function(function)
+
+
+def _python_config(program: ProgramSource, default: Any) -> Path | None:
     """Return the file with `get_config` that a program is most likely started with."""
+    folder = program.path.parent
     if isinstance(default, str) and (folder / default.partition(":")[0]).is_file():
         return folder / default.partition(":")[0]
+    for arguments in _commands_in_readme(program):
+        for word in re.findall(r"--config[ =]([\w./-]+\.py)\b", arguments):
+            if (folder / word).is_file():
+                return folder / word
     paths = sorted(folder.glob("configs/*.py")) + sorted(folder.glob("config*.py"))
+    paths += sorted(folder.glob("config*/**/*.py"))
     with_config = [path for path in paths if "def get_config" in path.read_text(errors="replace")]
     usual = [path for path in with_config if path.stem in ("default", "base", "config", "common")]
-    for path in [*usual, *with_config]:
-        if constants_of(path.read_text(errors="replace"), ".py"):
+    for path in dict.fromkeys([*usual, *with_config[:_MAX_FILES]]):
+        if _of_get_config(path):
             return path
     return None
 
@@ -429,19 +576,27 @@ def _of_yacs(program: ProgramSource, declared: list[ScriptOption]) -> Configured
     texts = "\n".join(module.text for module in program.modules)
     if "merge_from_list(" not in texts or "yacs" not in program.imported_names:
         return None
-    options: dict[str, ScriptOption] = {}
+    values: dict[str, Any] = {}
+    reader = _FilledConfigurations(program)
     for module in program.modules:
-        if not re.search(r"\bCN\(\)|\bCfgNode\(\)|CN\(new_allowed", module.text):
+        if not _NODE.search(module.text):
             continue
-        for constant in constants_of(module.text, ".py"):
-            name = constant.name.partition(".")[2]
-            if name and name not in options:
-                options[name] = ScriptOption(
-                    name, constant.value, kind=type(constant.value).__name__, way="assigned"
-                )
+        body = module.tree.body
+        names = [last_name(node.targets[0]) for node in body if isinstance(node, ast.Assign)]
+        for name in dict.fromkeys(filter(None, names)):
+            _merge(values, reader.of_variable(body, name))
+        for function in walk(module.tree):
+            if isinstance(function, ast.FunctionDef) and _NODE.search(ast.unparse(function)):
+                _merge(values, reader.of_function(function))
+    options = {option.name: replace(option, is_required=False) for option in _of_mapping(values)}
+    words: tuple[str, ...] = ()
+    named = next((o for o in declared if _names_file(o) and o.default in (None, "")), None)
+    file = None if named is None else _file_of_option(program, named)
+    if named is not None and file is not None:
+        words = (f"--{named.name}", str(file))
+        options |= {option.name: option for option in _options_in_file(file, "assigned")}
     option = next((o for o in declared if o.name.lower() in ("opts", "set", "options")), None)
     word = "" if option is None or option.is_positional else f"--{option.name}"
-    words = _file_words(program, declared, ())
     return Configured(list(options.values()), words, pairs=word)
 
 
@@ -453,51 +608,61 @@ def _names_file(option: ScriptOption) -> bool:
         return True
     if _CONFIG_OPTION.match(option.name):
         return True
-    says_so = re.search(r"\bconfig(?:uration)? file\b|\.ya?ml\b", option.text, re.IGNORECASE)
+    says_so = re.search(
+        r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b",
+        option.text,
+        re.IGNORECASE,
+    )
     return says_so is not None and option.default in (None, "")
-
-
-def _file_words(
-    program: ProgramSource, declared: list[ScriptOption], otherwise: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the words that name a required configuration file, if one is there."""
-    option = next((o for o in declared if _names_file(o) and o.is_required), None)
-    if option is None:
-        return otherwise
-    files = configurations_near(program.path)
-    return (f"--{option.name}", str(files[0])) if files else otherwise
 
 
 def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the configuration that `OmegaConf.from_cli` or the like overrides."""
-    calls = [call for module in program.modules for call in _calls(module)]
-    names = {called_name(call) for call in calls}
+    in_modules = [_calls(module) for module in program.modules]
+    merging = [
+        calls
+        for calls in in_modules
+        if {"from_cli", "from_dotlist"} & {called_name(call) for call in calls}
+    ]
     is_torchtune = re.search(r"^@config\.parse$", program.text, re.MULTILINE) is not None
-    if not ({"from_cli", "from_dotlist"} & names or is_torchtune):
+    if not (merging or is_torchtune):
         return None
-    for call in calls:
-        if called_name(call) == "structured" and call.args:
-            node = call.args[0]
-            held = called_name(node) if isinstance(node, ast.Call) else last_name(node)
-            if options := class_options(program, held, "assigned"):
-                return Configured(options)
-        if called_name(call) == "create" and call.args:
-            known = literal_of(call.args[0])
-            if isinstance(known, dict):
-                return Configured(list(_of_mapping(known)))
-    file = _named_file(program) if not is_torchtune else None
-    if file is not None:
+    if made := _made_by_omegaconf(program, [call for calls in merging for call in calls]):
+        return Configured(made)
+    option = next((o for o in declared if _names_file(o)), None)
+    by_place = option is not None and option.is_positional
+    if not is_torchtune and not by_place and (file := _named_file(program)) is not None:
         return Configured(_options_in_file(file, "assigned"))
     files = configurations_near(program.path)
     if not files:
         return None
-    option = next((o for o in declared if _names_file(o)), None)
+    options, name = _options_in_file(files[0], "assigned"), str(files[0])
+    if option is not None and by_place:
+        return Configured(options, (name,), taken=option.name)
     if is_torchtune or option is not None:
-        name = option.name if option is not None else "config"
-        return Configured(_options_in_file(files[0], "assigned"), (f"--{name}", str(files[0])))
+        named = option.name if option is not None else "config"
+        return Configured(options, (f"--{named}", name))
     match = re.search(r"\b\w*(?:cli|args|conf|cfg)\w*\.(\w*(?:config|cfg)\w*)", program.text)
-    words = (f"{match[1]}={files[0]}",) if match is not None else ()
-    return Configured(_options_in_file(files[0], "assigned"), words)
+    return Configured(options, (f"{match[1]}={name}",) if match is not None else ())
+
+
+def _made_by_omegaconf(program: ProgramSource, calls: list[ast.Call]) -> list[ScriptOption]:
+    """Return the fields of the class, or the values of the dict, that a configuration is made of.
+
+    Args:
+        program: The program.
+        calls: The calls of the modules that merge a configuration with the command line.
+    """
+    for call in calls:
+        made: list[ScriptOption] = []
+        if called_name(call) == "structured" and call.args:
+            made = class_options(program, _held(call.args[0]), "assigned")
+        elif called_name(call) == "create" and call.args:
+            known = literal_of(call.args[0])
+            made = list(_of_mapping(known)) if isinstance(known, dict) else []
+        if made:
+            return made
+    return []
 
 
 def _of_hyperpyyaml(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -587,7 +752,7 @@ def _root_of(path: Path) -> Path:
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the values of a configuration file that the program reads and cannot override."""
     named = [(o, _file_of_option(program, o)) for o in declared if _names_file(o)]
-    held = {file: _options_in_file(file, "constant") for _, file in named if file is not None}
+    held = {file: _searched_in_file(file) for _, file in named if file is not None}
     # A program may read several files. The one with most parameters is not that of its data.
     named.sort(key=lambda pair: -len(searched_domains(held.get(pair[1], []))) if pair[1] else 1)
     for option, file in named:
@@ -599,9 +764,25 @@ def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Config
             taken = option.name if option.is_positional else None
             return Configured(held[file], words, file, taken=taken)
     if (file := _named_file(program)) is not None:
-        options = _options_in_file(file, "constant")
-        return Configured(options, (), file, is_named=False)
+        return Configured(_searched_in_file(file), (), file, is_named=False)
     return None
+
+
+def _searched_in_file(file: Path) -> list[ScriptOption]:
+    """Return the values in a file, without those that replace its defaults only if asked for.
+
+    They are in sections next to one with the defaults, and have the same names.
+    """
+    options = _options_in_file(file, "constant")
+    sections: dict[str, set[str]] = {}
+    for option in options:
+        section, _, name = option.name.partition(".")
+        sections.setdefault(section, set()).add(name)
+    default = next((name for name in sections if name in _DEFAULTS), None)
+    if default is None:
+        return options
+    presets = {name for name, own in sections.items() if own & sections[default]} - {default}
+    return [option for option in options if option.name.partition(".")[0] not in presets]
 
 
 def _file_of_option(
@@ -680,7 +861,7 @@ def configurations_near(path: Path) -> list[Path]:
     """
     folder = path.parent
     places = [folder.iterdir()]
-    for pattern in ("config*", "conf", "cfgs", "hparams", "examples", "../config*"):
+    for pattern in ("config*", "conf", "cfgs", "yaml*", "hparams", "examples", "../config*"):
         places += [
             iter(files_below(place, _SUFFIXES, _MAX_FILES))
             for place in sorted(folder.glob(pattern))
@@ -770,6 +951,7 @@ def environment_options(program: ProgramSource) -> list[ScriptOption]:
     """Return the environment variables that a program reads, with their defaults."""
     options: dict[str, ScriptOption] = {}
     for module in program.modules[:10]:
+        around = {child: node for node in walk(module.tree) for child in ast.iter_child_nodes(node)}
         for node in walk(module.tree):
             variable = _variable_in(node)
             if variable is None or variable in options or _OF_OTHERS.match(variable):
@@ -777,7 +959,11 @@ def environment_options(program: ProgramSource) -> list[ScriptOption]:
             default = None
             if isinstance(node, ast.Call) and len(node.args) > 1:
                 default = StaticValues().get(node.args[1])
-            kind = _conversion_around(module, node)
+            outer = around.get(node)
+            if isinstance(outer, ast.BoolOp):  # as in `os.environ.get("LR") or 0.1`
+                default = StaticValues().get(outer.values[-1], default)
+                outer = around.get(outer)
+            kind = _conversion(outer)
             default = _converted(default, kind)
             if kind is None and isinstance(default, bool | int | float):
                 kind = type(default).__name__
@@ -800,11 +986,10 @@ def _variable_in(node: ast.AST) -> str | None:
     return None
 
 
-def _conversion_around(module: Module, node: ast.AST) -> str | None:
-    for call in _calls(module):
-        if called_name(call) in ("int", "float", "bool") and node in call.args:
-            return "fixed" if called_name(call) == "bool" else called_name(call)
-    return None
+def _conversion(node: ast.AST | None) -> str | None:
+    """Return the type to which a call converts a variable, "fixed" if no value means false."""
+    name = called_name(node) if isinstance(node, ast.Call) else ""
+    return {"int": "int", "float": "float", "bool": "fixed"}.get(name)
 
 
 def _converted(default: Any, kind: str | None) -> Any:

@@ -76,10 +76,10 @@ def declared_options(program: ProgramSource) -> tuple[list[ScriptOption], list[s
         return options_in_help(ast.get_docstring(program.main.tree) or ""), []
     options: dict[str, ScriptOption] = {}
     defaults: dict[str, Any] = {}
-    words: list[str] = []
-    for module in _declaring(program):
-        reader = _Calls(program, module)
-        reader.read()
+    classes = _command_classes(program)
+    words = [chosen_command(list(classes))] if classes else []
+    readers = _of_command_class(program, classes[words[0]]) if classes else _of_modules(program)
+    for reader in readers:
         for option in reader.options:
             options.setdefault(option.name, option)
         defaults |= reader.defaults
@@ -88,26 +88,79 @@ def declared_options(program: ProgramSource) -> tuple[list[ScriptOption], list[s
         for written in (name, name.replace("_", "-")):
             if written in options and not options[written].is_flag:
                 options[written] = replace(options[written], default=value)
-    options |= {
-        option.name: option for option in _by_place(program.main.tree) if option.name not in options
-    }
+    others = [*_by_place(program.main.tree), *_of_getopt(program)]
+    options |= {option.name: option for option in others if option.name not in options}
     return list(options.values()), words
+
+
+def _of_modules(program: ProgramSource) -> Iterator[_Calls]:
+    for module in _declaring(program):
+        reader = _Calls(program, module)
+        reader.read()
+        yield reader
+
+
+def _command_classes(program: ProgramSource) -> dict[str, ast.ClassDef]:
+    """Return the classes of a program that are its subcommands, by their command.
+
+    They are called as an attribute says, as in `commands.add_parser(cls.COMMAND)`.
+    """
+    attributes = {
+        call.args[0].attr
+        for module in program.modules
+        for call in walk(module.tree)
+        if isinstance(call, ast.Call)
+        and called_name(call) == "add_parser"
+        and call.args
+        and isinstance(call.args[0], ast.Attribute)
+    }
+    return {
+        command: node
+        for _, node in program.classes.values()
+        for statement in node.body
+        if isinstance(statement, ast.Assign)
+        and last_name(statement.targets[0]) in attributes
+        and isinstance(command := literal_of(statement.value), str)
+    }
+
+
+def _of_command_class(program: ProgramSource, command: ast.ClassDef) -> Iterator[_Calls]:
+    """Yield what the methods of a subcommand declare, and what the functions do that they call."""
+    reader = _Calls(program, program.main)
+    reader.read()
+    yield reader
+    module = program.classes[command.name][0]
+    waiting = [(module, node) for node in command.body if isinstance(node, ast.FunctionDef)]
+    seen: set[str] = set()
+    for module, function in waiting:  # it grows while it is read
+        reader = _Calls(program, module)
+        reader.read_function(function)
+        yield reader
+        for call in walk(function):
+            name = called_name(call) if isinstance(call, ast.Call) else ""
+            if name in program.functions and name not in seen and reader.takes_parser(name):
+                seen.add(name)
+                waiting.append(program.functions[name])
 
 
 def _declaring(program: ProgramSource) -> Iterator[Module]:
     """Yield the modules that declare options of a program: itself, and those that it calls."""
     main = program.main
     yield main
-    text = main.text
     functions = _declaring_functions(program)
     own = _declares(main.tree, functions)
-    for module in program.modules[1:]:
-        if not _declares(module.tree, functions):
-            continue
-        if 'if __name__ == "__main__"' in module.text.replace("'", '"') and own:
-            continue  # another program, of which this one uses something else
-        if not own or _adds_to_parser(module.tree, text):
-            yield module
+    waiting = [module for module in program.modules[1:] if _declares(module.tree, functions)]
+    texts, num_before = [main.text], -1
+    # A function that adds options may call another one, in a module that is imported earlier.
+    while len(texts) != num_before:
+        num_before = len(texts)
+        for module in list(waiting):
+            if 'if __name__ == "__main__"' in module.text.replace("'", '"') and own:
+                continue  # another program, of which this one uses something else
+            if not own or _adds_to_parser(module.tree, "\n".join(texts)):
+                texts.append(module.text)
+                waiting.remove(module)
+                yield module
 
 
 def _declares(tree: ast.Module, functions: Container[str] = ()) -> bool:
@@ -159,30 +212,77 @@ def _adds_to_parser(tree: ast.Module, text: str) -> bool:
 def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
     """Yield what a script reads from sys.argv[1], sys.argv[2] and so on."""
     places: dict[int, ScriptOption] = {}
-    for node in walk(tree):
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            continue
-        name = last_name(node.targets[0])
-        place = _place_in_argv(node.value)
+    for target, value in _single_assignments(tree):
+        name = last_name(target)
+        place = _place_in_argv(value)
         if not name or place is None or place in places:
             continue
-        kind = next(
-            (
-                _KINDS[called_name(call)]
-                for call in walk(node.value)
-                if isinstance(call, ast.Call) and called_name(call) in ("float", "int")
-            ),
-            "str",
-        )
         default = None
-        if isinstance(node.value, ast.IfExp):
-            default = literal_of(node.value.orelse)
-        is_required = not isinstance(node.value, ast.IfExp)
+        if isinstance(value, ast.IfExp):
+            default = literal_of(value.orelse)
+        is_required = not isinstance(value, ast.IfExp)
         places[place] = ScriptOption(
-            name, default, kind=kind, way="positional", is_required=is_required
+            name, default, kind=_converted_kind(value), way="positional", is_required=is_required
         )
     if sorted(places) == list(range(1, len(places) + 1)):
         yield from (places[place] for place in sorted(places))
+
+
+def _single_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the assignments of one value to one name, also those in `a, b = 1, 2`."""
+    for node in walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                yield from zip(targets, values, strict=False)
+            case ast.Assign(targets=[target], value=value):
+                yield target, value
+
+
+def _converted_kind(node: ast.expr) -> str:
+    """Return the type to which an expression converts a text."""
+    calls = [part for part in walk(node) if isinstance(part, ast.Call)]
+    names = [called_name(call) for call in calls if called_name(call) in ("float", "int")]
+    return _KINDS[names[0]] if names else "str"
+
+
+def _of_getopt(program: ProgramSource) -> Iterator[ScriptOption]:
+    """Yield the long options of getopt, with the defaults of the variables that they are put in."""
+    tree = program.main.tree
+    values = StaticValues()
+    values.learn(tree.body)
+    for function in walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            values.learn(function.body)
+    names = [
+        name
+        for call in walk(tree)
+        if isinstance(call, ast.Call) and called_name(call) in ("getopt", "gnu_getopt")
+        for name in values.get(call.args[2] if len(call.args) > 2 else None, [])
+        if isinstance(name, str)
+    ]
+    for name in names:
+        plain = name.rstrip("=")
+        assigned = [
+            pair
+            for node in walk(tree)
+            if isinstance(node, ast.If) and f"--{plain}" in _texts_of(node.test)
+            for statement in node.body
+            for pair in _single_assignments(statement)
+        ]
+        if plain == name or not assigned:
+            if plain == name and plain not in ("help", "version"):
+                yield ScriptOption(plain, default=False, kind="bool", way="switch")
+            continue
+        target, value = assigned[0]
+        default = values.get(target)
+        kind = _converted_kind(value)
+        yield ScriptOption(
+            plain, default if isinstance(default, bool | int | float | str) else None, kind=kind
+        )
+
+
+def _texts_of(node: ast.expr) -> list[str]:
+    return [str(part.value) for part in walk(node) if isinstance(part, ast.Constant)]
 
 
 def _place_in_argv(node: ast.expr) -> int | None:
@@ -218,6 +318,17 @@ class _Calls:
         """Read the module."""
         self._find_subcommands()
         self._read_all(self._module.tree.body)
+
+    def read_function(self, function: ast.FunctionDef) -> None:
+        """Read one function of the module."""
+        self._read_function(function)
+
+    def takes_parser(self, name: str) -> bool:
+        """Return whether a function of the program adds options to what it is called with."""
+        function = self._program.functions[name][1]
+        return _declares(ast.Module([function], []), self._functions) or any(
+            "pars" in argument.arg for argument in function.args.args
+        )
 
     def _find_subcommands(self) -> None:
         """Choose the subcommand that trains, where a program has several."""
@@ -382,7 +493,10 @@ class _Calls:
                 name = long[2:]
         default = self._default(given.get("default"))
         kind = self._kind(given.get("type"), default)
-        num_values = self._values.get(given.get("nargs"), 1)
+        num_values = self._num_values(given.get("nargs"))
+        if num_values in ("+", "*") and isinstance(default, list) and len(default) == 1:
+            # As many values as there are layers, of which one is enough for all of them.
+            default, num_values = default[0], 1
         is_several = num_values not in (1, "?", None)
         text = self._values.get(given.get("help"), "")
         required = self._values.get(given.get("required"), otherwise=False)
@@ -401,6 +515,10 @@ class _Calls:
             required is True,
             str(text),
         )
+
+    def _num_values(self, node: ast.expr | None) -> Any:
+        """Return how many values an option of argparse takes, as `nargs` says it."""
+        return "..." if last_name(node) == "REMAINDER" else self._values.get(node, 1)
 
     def _kind(self, node: ast.expr | None, default: Any) -> str | None:
         """Return the type of an option of argparse, "any" if a number is passed on as a text."""

@@ -88,7 +88,10 @@ _ALLOWED_DESPITE = (
     ("d", "model"),
     ("batch",),
     ("batchsize",),
+    ("jitter",),
     ("accumulation",),
+    ("accumulate",),
+    ("accum",),
     ("tau",),
     ("discount",),
     ("temp",),
@@ -114,13 +117,13 @@ _LEARNING_RATE = re.compile(
 _RATE_WORDS = _table(
     "temp lr rate c reg l1 l2 alpha lambda lam decay wd temperature cost penalty"
     " regularization regularisation regularizer coef coefficient coeff eta nu tau ent entropy"
-    " weight kl multiplier noise sigma scale"
+    " weight kl multiplier mult noise sigma scale"
 )
 """What is searched by its order of magnitude."""
 _PART_WORDS = _table(
     "discount dropout drop mask mixup cutmix smoothing smooth ratio prob probability frac"
     " fraction momentum gamma beta beta1 beta2 betas subsample colsample bytree rho ema"
-    " percent pct split p dropath path_drop rate_drop"
+    " percent pct split p dropath path_drop rate_drop jitter"
 )
 """What lies between 0 and 1."""
 _SCALES = _table("gamma")
@@ -131,7 +134,8 @@ _SIZE_WORDS = _table(
     "batchsize hid ff batch width hidden dim dims size layer layers nlayers nhid nhead nheads"
     " emsize embd embed embedding emb channel channels unit units depth filter filters rank r"
     " head heads kernel neurons nodes features leaves estimators trees neighbors minibatches"
-    " ch nf feat stacks bs steps epoch epochs lstm fc mlp feats accumulation cells ngf ndf ndim"
+    " ch nf feat stacks bs steps epoch epochs lstm fc mlp feats accumulation accumulate accum cells"
+    " ngf ndf ndim capacity"
     " expansion bins degree"
     " components clusters hops samples nz l lin d_model"
     " warmup bag ksize blocks block nstep inner"
@@ -152,6 +156,9 @@ _NOT_CHOSEN = _table(
 )
 _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 """A word and what belongs to it, written together."""
+_TWO_WORDS = re.compile(
+    r"([a-z]{2,})(width|depth|layers|heads|units|channels|filters|hidden|dim|size|dropout|prob)"
+)
 _OF_POLICIES = _table("gae gamma discount clip rollout ppo env ent entropy")
 _USUAL: tuple[tuple[str, ...], ...] = (
     ("lr",),
@@ -236,6 +243,9 @@ _OF_ALL = _table(
     " decay"
 )
 """What may be 1: the share of all rows and columns, the parameter of a distribution, no decay."""
+_SHARE_OF_ALL = _table("mixup cutmix prob probability p frac fraction")
+"""What is often 1, its highest value, without a search."""
+_PERCENT = _table("percent pct")
 _NEUTRAL = _table(
     "per gpu device train training max total size rate ratio prob p dim dims coef coefficient"
     " value num steps type name factor norm layers channels units eps 1 2 3 iters epochs fraction"
@@ -296,8 +306,12 @@ def searched_domains(
 
 
 def _meant(option: ScriptOption) -> ScriptOption:
-    """Return an option of a single letter by the name that its help gives: `-b`, the batch size."""
-    if len(option.name) > 1:
+    """Return an option by the name that its help gives, if its own says nothing.
+
+    It is a single letter, such as `-b` for the batch size, or has no word that is known.
+    """
+    words = [word for word in _plain_words(option.name) if word not in ("n", "num")]
+    if len(option.name) > 1 and ("." in option.name or any(map(_is_known, words))):
         return option
     said = _SAID.search(option.text.lower().replace("_", " ").replace("-", " "))
     return option if said is None else replace(option, name=said[0].replace(" ", "_"))
@@ -616,6 +630,13 @@ def _of_size(named: set[str], default: float, *, is_rate: bool) -> str | None:
     """Return a range of numbers that are neither clipped nor a share."""
     if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
         return "{low: 0.5, high: 1.0}"
+    if default == 1 and named & _SHARE_OF_ALL:
+        return "{low: 0.1, high: 1.0}"
+    if default >= 1 and named & _PART_WORDS and not named & (_PERCENT | _SHARE_OF_ALL):
+        # It is no share then, but a weight: the beta of an autoencoder, the ratio of two widths.
+        return f"{{low: {_number(default / 4)}, high: {_number(default * 4)}, log: true}}"
+    if default >= 1 and "warmup" in named:  # in epochs, of which there may be a part
+        return f"{{low: {_number(default / 2)}, high: {_number(default * 2)}}}"
     if is_rate and default == 0:
         return "{choices: [0.0, 0.0001, 0.01]}"
     if default > 0 and (is_rate or default < _SMALL):
@@ -646,10 +667,19 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
 
 
 def _plain_words(name: str) -> Iterator[str]:
-    """Yield the words of a name as they usually are: `nlayers` are layers, `dropouth` a dropout."""
+    """Yield the words of a name as they usually are: `nlayers` are layers, `dropouth` a dropout.
+
+    Two words may be written as one, as in `netdepth`.
+    """
     for word in name_words(name):
         joined = _JOINED.fullmatch(word)
-        yield word if joined is None else next(part for part in joined.groups() if part)
+        pair = None if _is_known(word) else _TWO_WORDS.fullmatch(word)
+        if joined is not None:
+            yield next(part for part in joined.groups() if part)
+        elif pair is not None:
+            yield from pair.groups()
+        else:
+            yield word
 
 
 def _place_of(words: list[str], part: tuple[str, ...]) -> int:

@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 
-from workbench.runs.scripts.script_options import called_name, walk
+from workbench.runs.scripts.script_options import called_name, name_words, walk
 from workbench.runs.scripts.static_values import dotted_name
 from workbench.training.programs.metric_names import (
     data_rank,
     is_score,
+    kind_of_metric,
     objectives_in,
     scoped,
     split_word,
@@ -56,6 +57,7 @@ _FILL_DICTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.FunctionD
 _CERTAIN = 0.5
 _PRINT = ("print", "pprint", "info", "write", "echo")
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
+_WITH_AGENTS = ("stable_baselines3", "sb3_contrib", "sbx")
 _MAX_LOOPED = 2
 """Maximum number of variables of one text that stand for words."""
 _MAX_COMBINATIONS = 60
@@ -147,7 +149,12 @@ def _texts(
     """Yield the texts of a source in their order, with a mark for each value that is put in."""
     looped = {**stands_for, **looped_words(tree)}
     nodes = [node for node in walk(tree) if isinstance(node, ast.expr)]
-    inside: set[ast.AST] = set()
+    # A text that is a statement alone is a comment.
+    inside: set[ast.AST] = {
+        node.value
+        for node in walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset, -_end_of(node))):
         if node in inside:
             continue
@@ -355,6 +362,8 @@ def _mark_of(node: ast.expr, several: Container[str]) -> str:
             return _SEVERAL if node.id in several else _ANYTHING
         case ast.Call():
             called = called_name(node)
+            if called == "len":  # how many there are is no result
+                return _SEVERAL
             if called in _MAKE_NUMBERS:
                 return _NUMBER
             return _SEVERAL if called in _MAKE_SEVERAL else _ANYTHING
@@ -423,6 +432,20 @@ def names_of_trainer(tree: ast.Module, own: Container[str] = ()) -> list[str]:
     return _names_of_trainer(tree, trainers) if trainers else []
 
 
+def names_of_agents(tree: ast.Module, imported: Container[str]) -> list[str]:
+    """Return the rewards that Stable-Baselines3 prints in a table while an agent learns.
+
+    Args:
+        tree: The script.
+        imported: The packages that the program imports.
+    """
+    called = {called_name(node) for node in walk(tree) if isinstance(node, ast.Call)}
+    if "learn" not in called or not any(name in imported for name in _WITH_AGENTS):
+        return []
+    evaluates = any("EvalCallback" in name for name in called)
+    return [*(["eval/mean_reward"] if evaluates else []), "rollout/ep_rew_mean"]
+
+
 def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> list[str]:
     """Return the keys of the dicts that a script prints, each once.
 
@@ -434,13 +457,38 @@ def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) 
     printed = [
         node
         for call in walk(tree)
-        if isinstance(call, ast.Call) and called_name(call) in _PRINT
+        if isinstance(call, ast.Call) and called_name(call) in _PRINT and not _is_writer(call)
         for argument in call.args
-        for node in walk(argument)
-        if isinstance(node, ast.expr)
+        for node in _outer_expressions(argument)
     ]
     names = [name for node in printed for name in dicts.keys_of(node)]
     return list(dict.fromkeys(names))
+
+
+def _holds_data(node: ast.Dict) -> bool:
+    """Return whether a dict has the parts of the data, as `{"train": train, "test": test}`."""
+    keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+    if not keys or not all(isinstance(key, str) and split_word(key) for key in keys):
+        return False
+    return all(
+        isinstance(value, ast.Name | ast.Attribute)
+        and not any(map(kind_of_metric, name_words(dotted_name(value))))
+        for value in node.values
+    )
+
+
+def _is_writer(call: ast.Call) -> bool:
+    """Return whether a call writes to an object for files, such as a writer of TensorBoard."""
+    owner = dotted_name(call.func).rpartition(".")[0].rpartition(".")[2]
+    return called_name(call) == "write" and "writer" in owner
+
+
+def _outer_expressions(root: ast.expr) -> Iterator[ast.expr]:
+    """Yield an expression and those in it, without what is in a dict: its keys have a prefix."""
+    yield root
+    for node in [] if isinstance(root, ast.Dict) else ast.iter_child_nodes(root):
+        if isinstance(node, ast.expr):
+            yield from _outer_expressions(node)
 
 
 class _Dicts:
@@ -526,11 +574,15 @@ class _Dicts:
         return self._of_functions.get(name, [])
 
     def _keys_in(self, node: ast.Dict) -> Iterator[str]:
+        if _holds_data(node):
+            return
         words = [value.value for value in node.values if isinstance(value, ast.Constant)]
         split = next((word for word in words if isinstance(word, str) and split_word(word)), "")
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
                 yield from self.keys_of(value)
+            elif isinstance(key, ast.Constant) and isinstance(value, ast.Dict):
+                yield from (f"{key.value}.{inner}" for inner in self._keys_in(value))
             elif isinstance(key, ast.Constant) and not self._holds_several(value):
                 yield scoped(str(key.value), split)
 

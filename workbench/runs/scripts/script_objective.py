@@ -26,6 +26,7 @@ from workbench.runs.scripts.program_source import (
 )
 from workbench.runs.scripts.script_metrics import (
     looped_words,
+    names_of_agents,
     names_of_trainer,
     printed_names,
     texts_of_dicts,
@@ -86,6 +87,7 @@ _TABULAR = (
 )
 """Methods that take the name of a metric and its value, and usually print a table."""
 _REPORTED = ("log", "log_dict", "log_metrics", "log_metric", "add_scalar", "add_scalars", "scalar")
+_LOGGERS = re.compile(r"^(?:\w+_)?(?:logger|tracker|reporter)$")
 _ERRORS = ("warning", "warn", "error", "exception", "debug", "critical", "exit")
 _TRAINS = re.compile(r"^\s*def \w*(?:train|eval|valid|fit|test)\w*\(", re.MULTILINE)
 _IMPROVED = re.compile(
@@ -121,7 +123,7 @@ _MAX_CONFIGURATIONS = 5
 _MAX_MODULES = 25
 _UNKNOWN_DATA = 3
 """The rank of what no word says the data of."""
-_NUM_FIRST = 5
+_NUM_FIRST = 6
 """The number of ranks that matter more than how many modules report a metric."""
 _MAX_FILES = 1000
 _LAST = 10_000
@@ -227,6 +229,11 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         )
     ]
     reported += _in_written_lines(modules)
+    reported += [
+        replace(_Reported(name, "", "print", 0), is_of_main=module is program.main)
+        for module in modules
+        for name in names_of_agents(module.tree, program.imported_names)
+    ]
     criteria = [criterion for module in modules for criterion in _criteria(module)]
     monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules)]
     for metric, goal in dict(monitored).items():
@@ -369,7 +376,8 @@ def guessed_goal(metric: str) -> Goal:
         return declared
     words = _words(metric)
     is_loss = any(kind_of_metric(word) == "loss" or word in ("err", "error") for word in words)
-    if not is_loss and any(kind_of_metric(word) == "score" for word in words):
+    is_negative = bool({"neg", "negative"} & set(words))
+    if not is_loss and not is_negative and any(kind_of_metric(word) == "score" for word in words):
         return "maximize"
     return "minimize"
 
@@ -542,6 +550,7 @@ def _rank(
         split,
         int(of_best),
         int(not agrees),
+        int(not metric.is_monitored),
         int(not metric.is_of_main),
         int(bool(metric.split) and not set(words) & _SPLITS),
         int(metric.way != "print"),
@@ -912,7 +921,7 @@ def _logged(
             continue
         for named in _in_table(node, prefixes):
             yield named, printed
-        for named in _in_keywords(node, dicts):
+        for named in (*_in_keywords(node, dicts), *_in_loggers(node)):
             yield named, printed
         name = called_name(node)
         if name == "log" and not node.args and len(node.keywords) > 1:
@@ -935,6 +944,17 @@ def _in_documents(part: ast.Module, dicts: Mapping[str, str]) -> Iterator[tuple[
         if isinstance(node, ast.Call) and dotted_name(node.func) == "json.dump" and node.args:
             for named in _keys_in_text(node.args[0], dicts):
                 yield named, way
+
+
+def _in_loggers(call: ast.Call) -> Iterator[str]:
+    """Yield the keys of a dict that is given to a logger: `logger.add({...}, prefix="episode")`."""
+    owner = dotted_name(call.func).rpartition(".")[0].rpartition(".")[2].lower()
+    if not call.args or not isinstance(call.args[0], ast.Dict) or not _LOGGERS.search(owner):
+        return
+    given = {word.arg: literal_of(word.value) for word in call.keywords if word.arg}
+    prefix = given.get("prefix")
+    before = f"{prefix}/" if isinstance(prefix, str) and prefix else ""
+    yield from (f"{before}{name}" for name in _names_in(call.args[0]))
 
 
 def _in_scalars(part: ast.Module) -> Iterator[tuple[str, _Way]]:

@@ -158,7 +158,9 @@ class StaticValues:
     def bind(self, target: ast.expr, value: Any) -> None:
         """Give a value to the names of an assignment or a loop."""
         if isinstance(target, ast.Tuple | ast.List):
-            for element, part in zip(target.elts, list(value), strict=False):
+            # A source may write `near, far = None` for what it sets later.
+            parts = list(value) if isinstance(value, list | tuple | dict | str) else []
+            for element, part in zip(target.elts, parts, strict=False):
                 self.bind(element, part)
         elif name := dotted_name(target):
             self.names[name] = value

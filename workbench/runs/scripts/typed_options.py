@@ -627,6 +627,7 @@ class _Types:
     ) -> list[ScriptOption]:
         """Return a parameter of a command of typer or cyclopts."""
         annotation = argument.annotation
+        default = self._named_mark(default)
         marks = [node for node in _annotations(annotation) if isinstance(node, ast.Call)]
         if isinstance(default, ast.Call) and called_name(default) in ("Option", "Argument"):
             marks.append(default)
@@ -659,6 +660,20 @@ class _Types:
                 name = names[0].partition("/")[0][2:]
             options.append(replace(option, name=name, way=way))
         return options
+
+    def _named_mark(self, default: ast.expr | None) -> ast.expr | None:
+        """Return what a program assigns to the name that is a default: `Rate = Option(0.1)`."""
+        if not isinstance(default, ast.Name):
+            return default
+        for module in self._program.modules:
+            for node in module.tree.body:
+                match node:
+                    case (
+                        ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call)
+                        | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call)
+                    ) if name == default.id and called_name(call) in ("Option", "Argument"):
+                        return call
+        return default
 
     def _of_field(
         self, name: str, annotation: ast.expr | None, given: ast.expr | None, place: _Place

@@ -31,12 +31,12 @@ _RISING = _words(
     "acc accs accuracy score f1 fscore auc auroc auprc aupr ap map map50 iou miou dice jaccard "
     "psnr ssim bleu chrf meteor rouge rougel cider likelihood loglik rsquared r2 precision recall "
     "sensitivity specificity reward rewards return returns ndcg mrr hitrate kappa mcc correlation "
-    "spearman pearson silhouette fitness"
+    "spearman pearson silhouette fitness elbo"
 )
 """Scores, which are better if they are higher."""
 _FALLING = _words(
-    "err error errors lpips fid kid wer cer eer ppl perplexity bpb bpc bpd nll elbo mse rmse rmsle "
-    "mae mape smape mase residual residuals deviance brier ece epe inertia gini regret merror"
+    "err error errors lpips fid kid wer cer eer ppl perplexity bpb bpc bpd nll nelbo mse rmse "
+    "rmsle mae mape smape mase residual residuals deviance brier ece epe inertia gini regret merror"
 )
 _AT_END = _words("per der top squared corr objective metric")
 """Words that are a metric only as the last word of a name."""
