@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 from workbench.cluster.remote import code_dependencies
 from workbench.cluster.remote.code_archive import unpack
-from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.remote.code_origin import Origin, user_modules
 from workbench.cluster.remote.kept_code import (
     PACKAGES,
     changed_files,
@@ -53,6 +55,27 @@ def folder(tmp_path: Path) -> Path:
 
 def names(paths: set[Path], folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)}
+
+
+def test_a_package_that_could_not_be_imported_is_no_module_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python keeps the folders without `__init__.py` that it has imported from it."""
+    (tmp_path / "half_there/folder").mkdir(parents=True)
+    (tmp_path / "half_there/folder/part.py").touch()
+    (tmp_path / "half_there/__init__.py").write_text("import half_there.folder.part, not_there")
+    (tmp_path / "whole.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="not_there"):
+        importlib.import_module("half_there")
+    importlib.import_module("whole")
+    with pytest.raises(KeyError):
+        list(sys.modules["half_there.folder"].__path__)
+
+    modules = user_modules()
+
+    assert "whole" in modules
+    assert "half_there.folder" not in modules
 
 
 def test_what_is_named_imported_and_beside_it_is_kept_and_secrets_are_not(folder: Path) -> None:

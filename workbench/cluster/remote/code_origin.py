@@ -248,10 +248,9 @@ def user_modules() -> dict[str, ModuleType]:
 def _is_user_module(module: ModuleType) -> bool:
     # A namespace package has only `__path__`. Some modules return an object for every attribute.
     path = getattr(module, "__path__", ())
-    locations = [
-        getattr(module, "__file__", None) or "",
-        *(path if isinstance(path, Iterable) else ()),
-    ]
+    locations = [getattr(module, "__file__", None) or ""]
+    with contextlib.suppress(KeyError):  # the package that it is a part of could not be imported
+        locations += path if isinstance(path, Iterable) else ()
     places = [Path(location).resolve() for location in locations if location]
     return bool(places) and not any(
         is_installed(str(path)) or path.is_relative_to(_OURS) for path in places
