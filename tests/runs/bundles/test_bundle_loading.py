@@ -166,7 +166,7 @@ def test_the_script_of_a_bundle_trains_to_an_equal_score_in_an_empty_folder(
 
 
 def test_a_program_is_trained_again_in_a_shell_without_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
@@ -192,7 +192,7 @@ def test_a_program_is_trained_again_in_a_shell_without_the_environment(
     retrained = subprocess.run(
         ["sh", str(bundle / "retrain.sh"), "--launcher", "inline", "--store", again],
         cwd="/",
-        env={"PATH": os.defpath, "HOME": str(tmp_path)},
+        env={"PATH": os.defpath, "HOME": str(tmp_path), "WORKBENCH_HOME": str(ray_head)},
         capture_output=True,
         text=True,
         check=False,
