@@ -64,6 +64,7 @@ format: env $(NODE_MODULES)  ## Format the code.
 
 slow: env  ## Run the tests that the suite leaves out because of their time (an hour and a half).
 	$(BIN)/python -m pytest -m slow --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest -m "hypothesis and not slow and not gpu" --hypothesis-profile thorough --numprocesses 3 --dist loadgroup
 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)

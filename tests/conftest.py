@@ -32,8 +32,13 @@ defer_grammar()  # which jsonschema would compile, in every process of the suite
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
 settings.register_profile(
-    "shared", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "shared",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("thorough", settings.get_profile("shared"), max_examples=100)
 settings.load_profile("shared")
 
 

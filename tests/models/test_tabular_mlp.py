@@ -51,8 +51,14 @@ def test_edges_of_numbers_are_learned(embedding: str) -> None:
     assert np.mean(scores.argmax(axis=1) == TARGETS["classes"][0]) > 0.9
 
 
-@pytest.mark.parametrize("columns", [slice(0, 7), slice(4, 7), slice(0, 4)])
-@pytest.mark.parametrize("task", TARGETS)
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [
+        *((task, slice(0, 7)) for task in TARGETS),
+        ("classes", slice(4, 7)),
+        ("classes", slice(0, 4)),
+    ],
+)
 @pytest.mark.parametrize("embedding", ["piecewise", "periodic"])
 def test_stored_weights_and_the_graph_say_the_same(
     task: str, embedding: str, columns: slice, tmp_path: Path

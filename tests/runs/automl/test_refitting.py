@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import workbench as wb
 from tests.builders.ended_automl import end
+from workbench.models.configurations import FittedConfiguration, configure
 from workbench.runs.automl import launch, refitting
 from workbench.runs.automl.preparation import prepare
 from workbench.runs.automl.task_detection import read_problem
@@ -51,6 +53,20 @@ NETWORK = {
     "tabular_mlp_step_size": 0.01,
     "tabular_mlp_decay": 1e-3,
 }
+
+
+@pytest.mark.parametrize(
+    ("family", "num_rows", "uses_all"),
+    [("boosted_trees", 90, False), ("boosted_trees", 50_000, True), ("tabular_mlp", 50_000, False)],
+)
+def test_only_trees_of_many_rows_are_learnt_on_several_threads(
+    family: str, num_rows: int, uses_all: bool
+) -> None:
+    configuration = configure(family, {})
+    assert isinstance(configuration, FittedConfiguration)
+    num_cores = len(os.sched_getaffinity(0))
+    used = refitting._num_threads(configuration, np.zeros((num_rows, 3), dtype=np.float32))
+    assert used == (min(8, num_cores) if uses_all else 1)
 
 
 @pytest.mark.parametrize("params", [TREES, NETWORK], ids=["trees", "network"])

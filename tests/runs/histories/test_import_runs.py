@@ -21,7 +21,9 @@ from workbench.runs.run import Run
 from workbench.runs.space_suggestions import how_to_widen
 from workbench.runs.trial_decisions import decide
 from workbench.store.database import Store
+from workbench.store.database.samples import last_block_seq
 from workbench.store.history.certainty import describe_luck
+from workbench.sweeps import ledger
 from workbench.sweeps.preflight import check
 from workbench.sweeps.warm_start import prior_trials, similar_runs
 
@@ -200,12 +202,16 @@ def test_a_sampler_learns_from_imported_trials(tmp_path: Path, store: Store) -> 
         prior_trials(store, run.run_id, _target(search={"depth": {"low": 1, "high": 9}}))
 
 
-def test_a_large_import_is_also_stored_as_blocks(tmp_path: Path, store: Store) -> None:
-    path = _write(tmp_path / "old.csv", _rows(range(90), num_steps=500))
+def test_a_large_import_is_also_stored_as_blocks(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "BLOCK_EVENTS", 2_000)
+    path = _write(tmp_path / "old.csv", _rows(range(9), num_steps=500))
 
     (run,) = _import(path, store).runs
 
-    assert len(run.history.trials) == 90
+    assert last_block_seq(store, run.run_id) == 4_000
+    assert len(run.history.trials) == 9
     assert all(trial.last_step == 499 for trial in run.history.trials.values())
 
 
