@@ -1382,8 +1382,10 @@ export interface TrialDetail {
   parts_s: Record<string, number>;
   setbacks: EndedAttempt[];
   resizes: string[];
-  /** As 'PID on HOST'. */
+  /** As 'GPU 0 of HOST' or '2 x CPU of HOST'. */
   workers: string[];
+  /** The process IDs of the workers while they run, by rank. */
+  processes: number[];
   attachments?: AttachedFile[];
   offers: Offer[];
 }

@@ -39,7 +39,8 @@ const TRIAL = {
   parts_s: { forward: 0.03, backward: 0.01 },
   setbacks: [{ attempt: 1, reason: "oom", message: "no room", next_plan: { micro_batch: 32 } }],
   resizes: [],
-  workers: ["12 on here"],
+  workers: ["2 x GPU 0 of here"],
+  processes: [12, 13],
   offers: [buildOffer("export", "Export")],
 } as unknown as TrialDetail;
 

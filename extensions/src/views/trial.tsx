@@ -85,6 +85,7 @@ function Course({ trial }: { trial: TrialDetail }) {
     ["seed", String(trial.seed)],
   ];
   if (trial.workers.length) others.push(["workers", trial.workers.join(", ")]);
+  if (trial.processes.length) others.push(["processes", trial.processes.join(", ")]);
   return (
     <Part title="Course">
       <dl class="workbench-pairs">

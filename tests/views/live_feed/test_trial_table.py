@@ -14,7 +14,7 @@ from tests.builders.frames import read_frame
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError
-from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.foundation.events import TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.store.database import Store
 from workbench.store.database.labels import set_chosen
 from workbench.store.history import History
@@ -359,3 +359,33 @@ def test_a_choice_is_offered_marked_and_taken_back(tmp_path: Path) -> None:
         set_chosen(store, tail.run_id, None)
         tail.advance()
         assert (read(), offered()[0]) == ((None, []), ["choose"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ([], ("2 x CPU of here", "CPU of there")),
+        ([["0"], ["1"], ["0"]], ("GPU 0 of here", "GPU 1 of here", "GPU 0 of there")),
+        ([["0"], ["0"], ["GPU-4f2a", "1"]], ("2 x GPU 0 of here", "GPU-4f2a and GPU 1 of there")),
+    ],
+)
+def test_the_page_of_a_trial_names_machines_and_devices(
+    tmp_path: Path, gpus: list[list[str]], expected: tuple[str, ...]
+) -> None:
+    started = TrialStarted(
+        trial=0, attempt=0, worker_pids=[5, 6, 7], hosts=["here", "here", "there"], gpus=gpus
+    )
+    proposed = TrialProposed(trial=0, params={}, configuration=0, seed=1)
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), proposed, started])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+        detail = trial_detail(tail, 0)
+        assert detail is not None
+        assert (detail.workers, detail.processes) == (expected, (5, 6, 7))
+        append(store, run_id, [TrialEnded(trial=0, attempt=0, state="stopped")])
+        tail.catch_up()
+        ended = trial_detail(tail, 0)
+    assert ended is not None
+    assert (ended.workers, ended.processes) == (expected, ())

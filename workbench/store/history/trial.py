@@ -151,7 +151,8 @@ class Trial:
     is_unreported: bool = False  # a program that ended without an error or an objective
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
-    num_gpus: int = 0  # of all workers of the last attempt; a shared GPU counts for each worker
+    gpus: list[list[str]] = dataclasses.field(default_factory=list)
+    """The GPUs of each worker of the last attempt. A shared one belongs to each of its workers."""
     earlier_gpu_s: float = 0.0  # in attempts that have ended
     started_unix_s: float | None = None
     planned_unix_s: float | None = None  # when the first attempt had its data and model
@@ -252,6 +253,11 @@ class Trial:
         """Whether it is a clone that continues from the weights of another trial."""
         return self.clone is not None and self.clone.inherits
 
+    @property
+    def num_gpus(self) -> int:
+        """The number of GPUs of all workers. A shared one counts for each of its workers."""
+        return sum(map(len, self.gpus))
+
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long its workers have held GPUs, summed over the GPUs, in seconds."""
         until_unix_s = now_unix_s if self.state == "running" else self.last_event_unix_s
@@ -344,7 +350,7 @@ def _start(trial: Trial, event: TrialStarted) -> None:
     trial.between_turns = False
     _count_attempt(trial, trial.last_event_unix_s)  # if nobody could record the last one's end
     trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
-    trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
+    trial.gpus = [list(gpus) for gpus in event.gpus]
     trial.first_report = trial.slowest_rank = None
     if trial.started_unix_s is None:
         trial.started_unix_s = event.time_unix_s

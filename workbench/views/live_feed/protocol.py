@@ -687,7 +687,10 @@ class TrialDetail(_Response):
     parts_s: dict[str, float] = Field(description="Seconds per step, by part.")
     setbacks: tuple[EndedAttempt, ...]
     resizes: tuple[str, ...]
-    workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")
+    workers: tuple[str, ...] = Field(description="As 'GPU 0 of HOST' or '2 x CPU of HOST'.")
+    processes: tuple[int, ...] = Field(
+        description="The process IDs of the workers while they run, by rank."
+    )
     attachments: tuple[AttachedFile, ...] = ()
     offers: tuple[Offer, ...]
 

@@ -5,6 +5,8 @@ They follow from its events. `trial_log` has what it printed.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.attachments import MEDIA_TYPES
 from workbench.foundation.errors import UnknownNameError
@@ -32,7 +34,6 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         return None
     part = describe_segment(tail.data.history, trial)
     source = trial.source if part is None else f"{trial.source}: {part}"
-    hosts = trial.hosts or ["this machine"] * len(trial.worker_pids)
     return TrialDetail(
         number=number,
         state=trial.state,
@@ -56,12 +57,26 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
             for setback in trial.setbacks
         ),
         resizes=tuple(resize.describe() for resize in trial.resizes),
-        workers=tuple(
-            f"{pid} on {host}" for pid, host in zip(trial.worker_pids, hosts, strict=False)
-        ),
+        workers=_places_of_workers(trial),
+        processes=tuple(trial.worker_pids) if trial.state == "running" else (),
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )
+
+
+def _places_of_workers(trial: Trial) -> tuple[str, ...]:
+    """Return the devices of the workers, such as "GPU 1 of vm" or "2 x CPU of vm"."""
+    num_workers = len(trial.worker_pids)
+    hosts = trial.hosts or ["this machine"] * num_workers
+    gpus = trial.gpus or [[]] * num_workers
+    devices = [" and ".join(map(_name_of_gpu, own)) or "CPU" for own in gpus]
+    places = Counter(f"{device} of {host}" for device, host in zip(devices, hosts, strict=False))
+    return tuple(place if num == 1 else f"{num} x {place}" for place, num in places.items())
+
+
+def _name_of_gpu(gpu: str) -> str:
+    """Return the name of a GPU, which is known by its number or by a UUID such as GPU-4f2a..."""
+    return f"GPU {gpu}" if gpu.isdecimal() else gpu
 
 
 def _what_it_misses(history: History, trial: Trial) -> str | None:
