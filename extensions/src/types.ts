@@ -982,7 +982,7 @@ export interface RunDetail {
   /** Whether a trial reports samples per second, or may still do so. */
   has_throughput?: boolean;
   /** Current values of the settings that can be changed. */
-  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.gpu_time" | "budget.energy" | "budget.money" | "budget.plateau", unknown>>;
+  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.gpu_time" | "budget.energy" | "budget.money" | "budget.plateau" | "confirm.best", unknown>>;
   experiment_hash: string;
   tags?: string[];
   notes?: string;

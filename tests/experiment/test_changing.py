@@ -36,6 +36,7 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
         "budget.energy": None,
         "budget.money": None,
         "budget.plateau": 3,
+        "confirm.best": None,
     }
     assert after.resources.max_retries == 5
     assert values_of(before)["resources.concurrency"] == 1

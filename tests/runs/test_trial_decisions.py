@@ -91,7 +91,7 @@ def test_a_chosen_configuration_without_repeats_has_no_result(store: Store) -> N
     answer = decide_from_runs(baseline, candidate, store=store)
     assert (answer.decision, answer.effect) == ("more", None)
     assert "was also lucky and does not count" in answer.notes[0]
-    assert "confirm.best=1" in answer.notes[0]
+    assert "extend --confirm 1" in answer.notes[0]
 
 
 def test_runs_with_the_same_metric_and_data_share_the_floor(store: Store) -> None:

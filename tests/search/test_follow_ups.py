@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import PriorTrialAdded, ReplayPlanned, TrialEnqueued, TrialProposed
+from workbench.foundation.events import (
+    PriorTrialAdded,
+    ReplayPlanned,
+    SettingsChanged,
+    TrialEnqueued,
+    TrialProposed,
+)
 from workbench.search import Proposal
 from workbench.store.history import History
 
@@ -218,6 +224,15 @@ def test_the_best_are_trained_again_with_the_same_other_seeds_once_nothing_runs(
     ]
     assert again[0].seed == again[1].seed != last.seed
     assert drive.study.ask(repeats_only=True) is None  # the round has not ended
+
+
+def test_a_study_may_be_asked_later_to_confirm_its_best() -> None:
+    drive = confirming(confirm={})
+    searched(drive, [0.9, 0.1, 0.2])
+    assert not drive.study.has_confirmations
+    drive.study.apply(SettingsChanged(settings={"confirm.best": 2}))
+    again = [drive.ask(repeats_only=True) for _ in range(2)]
+    assert [(proposal.configuration, proposal.repeat) for proposal in again] == [(1, 1), (2, 1)]
 
 
 def test_the_race_ends_when_one_is_clearly_better() -> None:

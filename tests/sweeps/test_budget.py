@@ -634,6 +634,15 @@ def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:
     ]
 
 
+def test_a_run_whose_trials_are_used_up_may_still_confirm_its_best() -> None:
+    history = make_history([1.0, 2.0], budget={"trials": 2})
+    history.apply(RunStateChanged(state="complete", reason="exhausted", time_unix_s=111.0))
+    assert extended(history, {"confirm.best": 2}, 120.0) == {"confirm.best": 2}
+    out_of_time = make_history([1.0, 2.0], budget={"time": 5})
+    with pytest.raises(ExperimentError, match=r"budget\.time of 5 s is used up"):
+        extended(out_of_time, {"confirm.best": 2}, 120.0)
+
+
 def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None:
     history = make_history([1.0], search={}, budget={"trials": 3, "time": 60})
     with pytest.raises(

@@ -85,6 +85,7 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
         "budget.energy": None,
         "budget.money": None,
         "budget.plateau": 9,
+        "confirm.best": None,
     }
     assert store.run(sweep.run_id).experiment_hash == sweep.experiment.hash()
     assert num_running(sweep) == 1

@@ -11,6 +11,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
     Event,
+    SettingsChanged,
     TrialEnded,
     TrialProposed,
     TrialReported,
@@ -140,7 +141,11 @@ def record_repeats(store: Store, values: list[list[float]], **fields: Any) -> st
     for number, (configuration, repeat, value) in enumerate(trainings):
         events += [
             TrialProposed(
-                trial=number, params={"x": 0.5}, configuration=configuration, repeat=repeat, seed=1
+                trial=number,
+                params={"x": 0.5},
+                configuration=configuration,
+                repeat=repeat,
+                seed=number,
             ),
             TrialStarted(trial=number, attempt=0, worker_pids=[1]),
             TrialEnded(trial=number, attempt=0, state="complete", values={"loss": value}, step=7),
@@ -161,5 +166,26 @@ def test_repeated_trainings_of_runs_like_this_one_are_inherited(store: Store) ->
     inherited = inherited_repeats(store, "new", make_experiment())
     assert inherited is not None
     assert inherited.from_run_ids == [confirmed]
-    assert inherited.groups == [([1.0, 1.5, 1.25], 7), ([3.0, 4.0], 7)]
+    assert [(group.values, group.seeds, group.num_steps) for group in inherited.groups] == [
+        ([1.0, 1.5, 1.25], [0, 1, 2], 7),
+        ([3.0, 4.0], [4, 5], 7),
+    ]
     assert inherited_repeats(store, confirmed, make_experiment()) is None
+
+
+def test_trainings_that_two_runs_share_are_inherited_once(store: Store) -> None:
+    values = [[1.0, 1.5, 1.25], [3.0, 4.0]]
+    for _ in range(2):
+        newest = record_repeats(store, values, repeats=2)
+    inherited = inherited_repeats(store, "new", make_experiment())
+    assert inherited is not None
+    assert inherited.from_run_ids == [newest]
+    assert [group.values for group in inherited.groups] == values
+
+
+def test_a_run_that_was_extended_to_confirm_its_best_shows_the_noise(store: Store) -> None:
+    run_id = record_repeats(store, [[1.0, 1.5]])
+    assert inherited_repeats(store, "new", make_experiment()) is None
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        writer.append(SettingsChanged(settings={"confirm.best": 1}))
+    assert inherited_repeats(store, "new", make_experiment()) is not None

@@ -1,4 +1,4 @@
-"""Changes during a run: of its budget, its concurrency and its search space.
+"""Changes during a run: of its budget, its concurrency, its search space and its last race.
 
 A change makes a new experiment, which is checked like an experiment file and used from then on. The
 run keeps its first experiment and that experiment's hash. Changes of the space are stored by
@@ -27,12 +27,15 @@ Setting = Literal[
     "budget.energy",
     "budget.money",
     "budget.plateau",
+    "confirm.best",
 ]
 CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
 DURATIONS: frozenset[str] = frozenset({"budget.time", "budget.gpu_time"})
 """The settings in seconds."""
 ENERGY = "budget.energy"
 """The setting in watt-hours."""
+CONFIRM = "confirm.best"
+"""How many of the best configurations are trained again."""
 MONEY = "budget.money"
 """The setting in the currency of the price."""
 SEARCH = "search"
@@ -126,6 +129,7 @@ def values_of(experiment: Experiment) -> dict[str, Any]:
         ENERGY: experiment.budget.energy,
         MONEY: experiment.budget.money,
         "budget.plateau": experiment.budget.plateau,
+        CONFIRM: experiment.confirm.best,
     }
 
 

@@ -642,6 +642,7 @@ class Run:
         energy: float | str | None = None,
         money: float | str | None = None,
         plateau: int | None = None,
+        confirm: int | None = None,
         search: Mapping[str, Any] | None = None,
         code: str | None = None,
         enqueue: Mapping[str, JsonValue] | None = None,
@@ -659,6 +660,8 @@ class Run:
             energy: Additional energy, in watt-hours or such as 2kWh.
             money: Additional money, in the currency of its price or such as 20 EUR.
             plateau: Number of additional configurations without a better one.
+            confirm: How many of the best configurations to train again with new seeds, to see
+                whether they were lucky.
             search: Parameters that are searched differently from now on, as in `set`.
             code: `kept`: trials run the code that the run kept. `current`: new trials run the code
                 that is now on the disk, and the sampler treats earlier trials as trials of a
@@ -690,6 +693,7 @@ class Run:
             "energy": energy,
             "money": money,
             "plateau": plateau,
+            "confirm": confirm,
             "search": search,
             "code": code,
             "enqueue": enqueue,

@@ -184,7 +184,7 @@ class _Side:
                 + (
                     " Train it again in its own program with another seed, and import the result"
                     if history.is_imported
-                    else " Train it again with confirm.best=1"
+                    else " Train it again with extend --confirm 1"
                 )
             )
         return later, notes

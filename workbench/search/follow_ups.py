@@ -98,6 +98,8 @@ def _next_of_race(
         if not racing:
             return None
         num_rounds = confirm.trainings - experiment.repeats
+        if inherited is not None:
+            inherited = inherited.without(_seeds_and_values(contenders, metric))
         racing = survivors(
             values,
             racing,
@@ -108,6 +110,18 @@ def _next_of_race(
         if len(racing) == 1 < len(contenders):
             return None
     return None
+
+
+def _seeds_and_values(
+    records: Sequence[ConfigurationRecord], metric: str
+) -> set[tuple[int, float]]:
+    """Return the seed and the value of each complete training of some configurations."""
+    return {
+        (trial.proposal.seed, outcome.values[metric])
+        for record in records
+        for trial in record.trials
+        if (outcome := trial.outcome([metric])) is not None and outcome.state == "complete"
+    }
 
 
 def _contenders(

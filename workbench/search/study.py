@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
-from workbench.experiment.changes import SEARCH
+from workbench.experiment.changes import CONFIRM, SEARCH
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.space import Params
 from workbench.experiment.trial_value import TrialValue
@@ -71,6 +71,7 @@ class Study:
         self._enqueued: deque[tuple[Params, Clone | None]] = deque()
         self._recording: Recording | None = None
         self._inherited_repeats: RepeatsInherited | None = None
+        self._num_to_confirm: int | None = None  # if it was changed during the run
         self._tried: set[str] = set()
         self._resumed: dict[int, int] = {}  # running trials, and the stopped ones they continue
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
@@ -120,12 +121,18 @@ class Study:
                 self._take_from_earlier_run(event)
             case MemoryPredicted():
                 self._learner.predict_memory(event)
-            case SettingsChanged() if SEARCH in event.settings:
-                self.change_search(event.settings[SEARCH])
+            case SettingsChanged():
+                self._change_settings(event.settings)
             case ProgramKept() if event.version > 1:
                 self.change_program(event)
             case _:
                 pass
+
+    def _change_settings(self, settings: Mapping[str, Any]) -> None:
+        if SEARCH in settings:
+            self.change_search(settings[SEARCH])
+        if CONFIRM in settings:
+            self.confirm_best(settings[CONFIRM])
 
     def _take_from_earlier_run(
         self, event: PriorTrialAdded | RepeatsInherited | ReplayPlanned
@@ -528,6 +535,10 @@ class Study:
                 waiting for waiting in self._waiting_repeats if waiting[0] != configuration.number
             )
 
+    def confirm_best(self, num_best: int) -> None:
+        """Train this many of the best configurations again, once the search is over."""
+        self._num_to_confirm = num_best
+
     def inherit_repeats(self, event: RepeatsInherited) -> None:
         """Let trainings of earlier runs show the noise, which ends the race of `confirm` sooner.
 
@@ -786,7 +797,10 @@ class Study:
                 yield record, record.outcome
 
     def _next_confirmation(self) -> tuple[ConfigurationRecord, int] | None:
-        return next_confirmation(self.experiment, self._comparable(), self._inherited_repeats)
+        experiment = self.experiment
+        if self._num_to_confirm is not None:
+            experiment = experiment.replace(confirm={"best": self._num_to_confirm})
+        return next_confirmation(experiment, self._comparable(), self._inherited_repeats)
 
     def _comparable(self) -> list[ConfigurationRecord]:
         """Return the configurations that trained from the start with the current code.

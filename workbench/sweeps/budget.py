@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from workbench.experiment.automl import concluding_s, is_automl
 from workbench.experiment.budget_units import format_energy, parse_amount, parse_price
-from workbench.experiment.changes import ENERGY, MONEY, describe_amount, values_of
+from workbench.experiment.changes import CONFIRM, ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.goals import sign_of
 from workbench.experiment.populations import num_parts
 from workbench.experiment.trainings import tries_one_configuration
@@ -193,7 +193,8 @@ def extended(
     Args:
         history: The run so far.
         more: What to add to each limit, by dotted path. Trials are counted in configurations, time
-            in seconds, energy in watt-hours, and money in the currency of the price.
+            in seconds, energy in watt-hours, and money in the currency of the price. `CONFIRM` is
+            not added to: it is the new number of configurations to train again.
         now_unix_s: The time now, in seconds since 1970.
         has_new_code: Whether its code changes as well, so that a grid can be tried again.
 
@@ -217,6 +218,9 @@ def extended(
         "budget.plateau": history.num_configurations_without_improvement(),
     }
     for path, added in more.items():
+        if path == CONFIRM:
+            extended_limits[path] = added
+            continue
         if path not in LIMITS or not isinstance(added, int | float) or not added > 0:
             raise ExperimentError(
                 f"cannot be extended by {added!r}", field=path, allowed="more than 0"
@@ -229,7 +233,8 @@ def extended(
     )
     others = [path for path in LIMITS if path not in more and in_force[path] is not None]
     for path in others:
-        if used[path] >= in_force[path] and not (path == "budget.trials" and is_unfinished):
+        has_trainings = is_unfinished or CONFIRM in more
+        if used[path] >= in_force[path] and not (path == "budget.trials" and has_trainings):
             limit = describe_amount(path, in_force[path], history.in_force.budget.price)
             raise ExperimentError(
                 f"the run would end at once: its {path} of {limit} is used up",
@@ -252,13 +257,13 @@ def _check_extensible(history: History, more: Mapping[str, float], *, has_new_co
         raise ExperimentError(
             f"it replays {history.replay_of} and has no other configuration to try"
         )
-    if history.reason == "exhausted" and not has_new_code:
+    if history.reason == "exhausted" and not (has_new_code or CONFIRM in more):
         raise _nothing_left(history)
     if not more:
         options = ", ".join(map(_option_of, LIMITS))
         raise ExperimentError(
             "there is nothing to extend the run by",
-            next_step=f"Give at least one of {options}, --search and --param.",
+            next_step=f"Give at least one of {options}, --confirm, --search and --param.",
         )
     if "budget.trials" in more and tries_one_configuration(history.in_force):
         raise ExperimentError(

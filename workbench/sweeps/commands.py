@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from workbench.experiment.actions import ACTIONS, check_payload
 from workbench.experiment.changes import (
     CHANGEABLE,
+    CONFIRM,
     ENERGY,
     SEARCH,
     change,
@@ -234,6 +235,8 @@ class Commands:
             descriptions.append(
                 f"the search continues from {format_count(num_kept, 'earlier configuration')}"
             )
+        if CONFIRM in settings:
+            self._ledger.study.confirm_best(settings[CONFIRM])
         events.append(SettingsChanged(settings=settings))
         return "; ".join(descriptions)
 
@@ -243,6 +246,8 @@ class Commands:
             return self._driver.describe_concurrency(value)
         if path == "budget.trials":
             return self._describe_trials(value)
+        if path == CONFIRM:
+            return f"the best {value} are trained again with new seeds"
         if path == "budget.plateau":
             return f"until {value} configurations in a row are no better"
         amount = describe_amount(path, value, self._ledger.history.in_force.budget.price)

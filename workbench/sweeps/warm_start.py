@@ -10,12 +10,14 @@ from operator import itemgetter
 from typing import Any
 
 from workbench.experiment import Experiment
+from workbench.experiment.changes import CONFIRM
 from workbench.experiment.goals import Goal
 from workbench.experiment.space import Params
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
 from workbench.foundation.errors import ExperimentError, RunError, StoreError
 from workbench.foundation.events import (
     PriorTrialAdded,
+    RepeatedTraining,
     RepeatsInherited,
     ReplayPlanned,
     TrialPlanned,
@@ -182,7 +184,8 @@ def inherited_repeats(store: Store, run_id: str, experiment: Experiment) -> Repe
     if len(experiment.objectives) > 1:
         return None
     metric = experiment.objectives[0].metric
-    groups: list[tuple[list[float], int | None]] = []
+    groups: list[RepeatedTraining] = []
+    seen: set[tuple[int, float]] = set()  # runs with the same settings have the same trainings
     run_ids: list[str] = []
     for row in store.runs(limit=_MAX_LOOKED_AT):
         try:
@@ -191,18 +194,24 @@ def inherited_repeats(store: Store, run_id: str, experiment: Experiment) -> Repe
             continue
         if row.run_id == run_id or not _has_same_noise(earlier, experiment):
             continue
+        if not (earlier.repeats > 1 or earlier.confirm.best or _was_confirmed(store, row.run_id)):
+            continue
         ends = store.events(row.run_id, types=["trial_proposed", "trial_started", "trial_ended"])
         history = History.of(earlier, (stored.event for stored in ends))
         repeated = [
-            group
+            RepeatedTraining(
+                values=[trial.values[metric] for trial in group],
+                seeds=[trial.seed for trial in group],
+                num_steps=budget_of(group),
+            ).without(seen)
             for group in trainings_by_configuration(history, metric).values()
-            if len(group) > 1
         ]
+        repeated = [group for group in repeated if len(group.values) > 1]
         if repeated:
             run_ids.append(row.run_id)
-            groups += [
-                ([trial.values[metric] for trial in group], budget_of(group)) for group in repeated
-            ]
+            groups += repeated
+        for group in repeated:
+            seen.update(zip(group.seeds, group.values, strict=True))
         if len(groups) >= _MAX_GROUPS or len(run_ids) == _MAX_TAKEN:
             break
     if not groups:
@@ -214,12 +223,16 @@ def _goals(experiment: Experiment) -> list[tuple[str, Goal]]:
     return [(item.metric, item.goal) for item in experiment.objectives]
 
 
+def _was_confirmed(store: Store, run_id: str) -> bool:
+    """Return whether a run was extended to train its best configurations again."""
+    changes = store.events(run_id, types=["settings_changed"])
+    return any(CONFIRM in stored.event.settings for stored in changes)  # type: ignore[union-attr]
+
+
 def _has_same_noise(earlier: Experiment, experiment: Experiment) -> bool:
-    """Return whether an earlier experiment repeats trainings that differ as in this one."""
-    return (
-        (earlier.repeats > 1 or earlier.confirm.best is not None)
-        and _goals(earlier) == _goals(experiment)
-        and _what_is_trained(earlier) == _what_is_trained(experiment)
+    """Return whether the trainings of an earlier experiment differ as those of this one."""
+    return _goals(earlier) == _goals(experiment) and _what_is_trained(earlier) == _what_is_trained(
+        experiment
     )
 
 

@@ -15,6 +15,7 @@ from workbench.experiment.metric_declarations import METRICS, declaration_of
 from workbench.foundation.events import (
     Event,
     ProgramKept,
+    RepeatedTraining,
     RepeatsInherited,
     TrialEnded,
     TrialPlanned,
@@ -84,7 +85,7 @@ def test_of_configurations_trained_once_the_lead_and_the_cost_of_knowing_more_ar
     assert (
         describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]]))
         == "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this"
-        " may be luck. confirm.best=3 would train the best 3 again, with at most 12 trainings"
+        " may be luck. extend --confirm 3 would train the best 3 again, with at most 12 trainings"
     )
     assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith(
         "The second best also has 0.5. "
@@ -228,9 +229,11 @@ def test_a_race_keeps_the_best_as_often_as_it_promises() -> None:
 
 
 def repeats_of(*groups: list[float], num_steps: int | None = None) -> RepeatsInherited:
-    return RepeatsInherited(
-        from_run_ids=["a", "b"], groups=[(values, num_steps) for values in groups]
-    )
+    repeated = [
+        RepeatedTraining(values=values, seeds=[*range(100, 100 + len(values))], num_steps=num_steps)
+        for values in groups
+    ]
+    return RepeatsInherited(from_run_ids=["a", "b"], groups=repeated)
 
 
 def test_trainings_of_earlier_runs_show_the_noise_of_configurations_trained_once() -> None:
@@ -259,8 +262,8 @@ def test_it_is_said_which_trainings_show_the_noise() -> None:
     alike = history_of([[0.5], [0.5]])
     alike.apply(repeats_of([0.4, 0.5, 0.45], [0.1, 0.15, 0.05]))
     assert (describe_luck(alike) or "").endswith(
-        "The ranking is open: the other one may be as good. confirm.best=2 would train the best 2"
-        " again, with at most 8 trainings"
+        "The ranking is open: the other one may be as good. extend --confirm 2 would train the best"
+        " 2 again, with at most 8 trainings"
     )
 
 
@@ -273,6 +276,14 @@ def test_own_and_inherited_trainings_are_pooled_by_their_degrees_of_freedom() ->
     expected = (4 * 1.0 + alone.num_degrees * alone.variance) / (4 + alone.num_degrees)
     assert both.variance == pytest.approx(expected)
     assert both.num_degrees == pytest.approx(4 + alone.num_degrees)
+
+
+def test_a_run_with_the_same_trainings_shows_nothing_new_about_the_noise() -> None:
+    groups = [[0.1, 0.2, 0.15], [0.5, 0.4, 0.45]]
+    alone, again = history_of(groups), history_of(groups)
+    same = [RepeatedTraining(values=values, seeds=[0, 1, 2]) for values in groups]
+    again.apply(RepeatsInherited(from_run_ids=["a"], groups=same))
+    assert certainty_of(again) == certainty_of(alone)
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])
@@ -288,7 +299,11 @@ def test_trainings_of_earlier_runs_do_not_count_if_those_of_the_run_contradict_t
 def test_the_noise_of_longer_trainings_is_corrected_for_the_length() -> None:
     draw = random.Random(2)
     groups = [
-        ([draw.gauss(0.0, 1 / length) for _ in range(9)], 100 * length)
+        RepeatedTraining(
+            values=[draw.gauss(0.0, 1 / length) for _ in range(9)],
+            seeds=[*range(9)],
+            num_steps=100 * length,
+        )
         for length in (1, 2, 4, 8) * 5
     ]
     inherited = RepeatsInherited(from_run_ids=["a"], groups=groups)

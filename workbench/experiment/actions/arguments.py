@@ -160,6 +160,15 @@ MORE_PLATEAU = Argument(
     option="--more-plateau",
     setting="budget.plateau",
 )
+CONFIRM = Argument(
+    "confirm",
+    "count",
+    "Train this many of the best configurations again with new seeds, to see if they were lucky.",
+    label="Confirm the best",
+    hint="configurations to train again with new seeds",
+    option="--confirm",
+    setting="confirm.best",
+)
 CODE = Argument(
     "code",
     "text",

@@ -208,6 +208,7 @@ _DECLARED = (
             replace(
                 declared.MORE_PLATEAU, label="More patience", hint="trials without a better one"
             ),
+            declared.CONFIRM,
             declared.SEARCH,
             declared.CODE,
             replace(
@@ -231,6 +232,7 @@ _DECLARED = (
         examples=(
             "workbench extend last --more-trials 50",
             "workbench extend last --more-time 1h --detach",
+            "workbench extend last --confirm 3",
         ),
     ),
     Action(

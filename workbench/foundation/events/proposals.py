@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -79,17 +80,42 @@ class PriorTrialAdded(EventHeader):
     )
 
 
+class RepeatedTraining(BaseModel):
+    """Trainings of one configuration in an earlier run."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    values: list[float] = Field(description="The values of the objective.")
+    seeds: list[int] = Field(description="The seed of each training.")
+    num_steps: int | None = Field(
+        default=None, description="How many steps they took. None if it is unknown."
+    )
+
+    def without(self, trainings: Collection[tuple[int, float]]) -> RepeatedTraining:
+        """Return the trainings that are not among others, which are given as (seed, value)."""
+        kept = [pair for pair in zip(self.seeds, self.values, strict=True) if pair not in trainings]
+        return self.model_copy(
+            update={"seeds": [seed for seed, _ in kept], "values": [value for _, value in kept]}
+        )
+
+
 class RepeatsInherited(EventHeader):
     """Earlier runs show how much the results of one configuration differ."""
 
     type: Literal["repeats_inherited"] = "repeats_inherited"
     from_run_ids: list[str]
-    groups: list[tuple[list[float], int | None]] = Field(
-        description=(
-            "(values of the objective, number of steps) of each configuration that was trained more"
-            " than once. None if the number of steps is unknown."
-        )
+    groups: list[RepeatedTraining] = Field(
+        description="The configurations that were trained more than once."
     )
+
+    def without(self, trainings: Collection[tuple[int, float]]) -> RepeatsInherited:
+        """Return what is new beside other trainings, which are given as (seed, value).
+
+        A run with the same settings makes the same trainings again. They show nothing new.
+        """
+        groups = [group.without(trainings) for group in self.groups]
+        repeated = [group for group in groups if len(group.values) > 1]
+        return self.model_copy(update={"groups": repeated})
 
 
 class MemoryPredicted(EventHeader):

@@ -137,7 +137,8 @@ def noise_with_inherited(
         return own
     from scipy.special import fdtrc
 
-    floor = _noise_floor(tuple((tuple(values), num) for values, num in inherited.groups), budget)
+    earlier = tuple((tuple(group.values), group.num_steps) for group in inherited.groups)
+    floor = _noise_floor(earlier, budget)
     if floor is None:
         return own
     variance = floor.deviation**2
@@ -274,6 +275,8 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         return None
     groups = _trainings(history)
     inherited = history.inherited_repeats if _is_plain_search(history) else None
+    if inherited is not None:
+        inherited = inherited.without(_seeds_and_values(history))
     noise = noise_with_inherited(
         [list(values.values()) for values in groups.values()],
         inherited,
@@ -322,7 +325,7 @@ def _inherited_counts(inherited: RepeatsInherited | None) -> dict[str, int]:
     if inherited is None:
         return {}
     return {
-        "num_inherited": sum(len(values) for values, _ in inherited.groups),
+        "num_inherited": sum(len(group.values) for group in inherited.groups),
         "num_earlier_runs": len(inherited.from_run_ids),
     }
 
@@ -400,9 +403,15 @@ def _way_to_know(history: RankedTrials) -> str:
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
     return (
-        f"confirm.best={num_best} would train the best {num_best} again, with at most"
+        f"extend --confirm {num_best} would train the best {num_best} again, with at most"
         f" {format_count(num, 'training')}{duration}"
     )
+
+
+def _seeds_and_values(history: RankedTrials) -> set[tuple[int, float]]:
+    metric = history.objectives[0].metric
+    complete = history.in_state("complete")
+    return {(trial.seed, trial.values[metric]) for trial in complete if metric in trial.values}
 
 
 def _is_plain_search(history: RankedTrials) -> bool:
