@@ -56,7 +56,13 @@ def excerpts_in(file: str) -> list[Excerpt]:
     return found
 
 
-FILES = ("public_forms.txt", "other_forms.txt", "later_forms.txt", "words_of_lines.txt")
+FILES = (
+    "public_forms.txt",
+    "other_forms.txt",
+    "later_forms.txt",
+    "newer_forms.txt",
+    "words_of_lines.txt",
+)
 EXCERPTS = [excerpt for file in FILES for excerpt in excerpts_in(file)]
 
 

@@ -58,6 +58,8 @@ _LIMITS = ("max", "min", "num", "total", "n", "best", "last", "warmup")
 _RATE_OF = re.compile(r"(?:success|win|hit|pass|solve|error|miss)[ _]?rate$", re.IGNORECASE)
 _AT_RANK = re.compile(r"[^\W\d]@\d+(?![\w@])")
 """The end of a metric of the first so many results, such as `P@1`."""
+_AT_STEP = re.compile(r"(\w+)@\d[\d.]*")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
 _WORDS = re.compile(r"[a-z]*(?:f1|r2|map50)(?![a-z])|[a-z]+")
 _TOKENS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SHARED = re.compile(r"(?:^|[_./ -])(?:lr|learning[_ ]?rate|eta|lr[_-]\w+|num_\w+|mfu)$", re.I)
@@ -95,7 +97,9 @@ _MARK = re.compile(
     rf"\s*(?:[\]):;|\u2502\t]|-(?=\s)|,(?=\s)|$|(?=\s\s))(?!\s*[-+]?\d*\.?\d+(?![\d.]|\s*[\[/]))"
     rf"|(?:^|\|)\s*(?P<phrase>{'|'.join(SPLITS)})\s(?![^|]*(?:[=:]\s*\S|\d\.\d))[^|]*(?=\|)"
     rf"|[\[(]\s*(?P<tag>{'|'.join(SPLITS)})(?=[\s,@])(?![^\])]*\d\.\d)[^\])=:]{{0,30}}[\])]"
-    rf"|^(?P<first>{'|'.join(SPLITS)})\s+(?=[\w./]+=\S)",
+    rf"|^(?P<first>{'|'.join(SPLITS)})\s+(?=[\w./]+=\S)"
+    rf"|(?:{_BEFORE_MARK})\s*(?P<counted>{'|'.join(SPLITS)})\s+(?:{'|'.join(COUNTED)})s?"
+    rf"\s*[:=#]?\s*\d+(?:/\d+)?(?![\w.%/]|\s*\[)",
     re.IGNORECASE,
 )
 _MAY_BE_SPLIT = re.compile(r"train|trn|val|eval|dev|hold|test|tst", re.IGNORECASE)
@@ -223,12 +227,15 @@ def is_metric(name: str) -> bool:
         >>> is_metric("val_loss"), is_metric("loss_weights")
         (True, False)
     """
-    words = _WORDS.findall(name.lower())
+    words = _WORDS.findall(_CAPITAL.sub("_", name).lower())
+    if "per" in words[1:-1]:  # as in `return per episode`
+        words = words[: words.index("per", 1)]
     while len(words) > 1 and words[-1] in _ENDINGS:
         words.pop()
     return (
         name.endswith("mAP")
         or (bool(words) and words[-1] in _NAMES)
+        or words[-2:] == ["cross", "entropy"]
         or _AT_RANK.search(name) is not None
         or _RATE_OF.search(name) is not None
     )
@@ -267,6 +274,8 @@ _SHORTEST = 3
 def is_count(name: str) -> bool:
     """Return whether a name is a count, such as `epoch` or `global_step`."""
     words = re.split(r"[_/]", name.lower())
+    if "per" in words[1:] and is_metric(name):
+        return False
     return words[-1] in _COUNTS and (len(words) == 1 or words[0] not in _LIMITS)
 
 
@@ -343,7 +352,7 @@ def scopes_in(text: str) -> list[Scope]:
     scopes: list[Scope] = []
     if _MAY_BE_SPLIT.search(text) is not None:  # a quick check, because most lines have none
         for match in _MARK.finditer(text):
-            word = match["split"] or match["phrase"] or match["tag"] or match["first"]
+            word = next(filter(None, match.groups()))
             scopes.append(Scope(match.start(), match.end(), len(text), word, is_split=True))
     if _MAY_BE_GROUP.search(text) is not None:
         for match in itertools.islice(_GROUP.finditer(text), _MAX_GROUPS):
@@ -520,6 +529,8 @@ def _joined(words: list[str], name: str) -> str:
 def _cleaned(word: str) -> str:
     """Return a word of a name without what is no part of it, or "" if nothing remains."""
     word = word.strip("'\".:`").removesuffix("'s").removesuffix("\u2019s")
+    if (at_step := _AT_STEP.fullmatch(word)) is not None and split_word(at_step[1]):
+        return at_step[1]  # another step is no other metric
     if word.lower() in _NEUTRAL - {"of", "model", "network"}:
         return ""
     return word
@@ -595,7 +606,8 @@ _MAX_TAG = 3
 _NOT_OBJECTIVES = re.compile(
     r"time|runtime|second|duration|elapsed|eta\b|throughput|fps|sps|speed|memory|worst|grad|norm\b|gnorm|"
     r"init|samples|tokens|ups\b|wps\b|chance|dummy|old\b|best|lowest|highest|minimum|maximum|\bmin\b|\bmax\b|previous|prev\b"
-    r"|baseline|initial|random|target|kl\b|entropy|std\b|support|len\b|length|p.value|statistic",
+    r"|baseline|initial|random|target|kl\b|(?<!cross)(?<!cross )entropy|std\b|support|len\b|length"
+    r"|p.value|statistic",
     re.IGNORECASE,
 )
 _OBJECTIVES = re.compile(

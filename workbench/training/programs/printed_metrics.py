@@ -30,6 +30,7 @@ from workbench.foundation.formatting import without_escapes
 from workbench.training.programs.documents import Values, numbers_by_split, numbers_of, read_json
 from workbench.training.programs.metric_names import (
     COUNTED,
+    SPLITS,
     Scope,
     can_be_name,
     carried_label,
@@ -106,6 +107,7 @@ _BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
 _AN_OBJECT = "an array or another object"
 _LISTS = ("a list", "an empty list")
 _MAX_UNREADABLE = 3
+_NAMES_SPLIT = re.compile(rf":\s*'(?:{'|'.join(SPLITS)})'")
 _SIGNS = (b"{", b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
 _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
 _TITLES = re.compile(
@@ -331,9 +333,23 @@ class PrintedMetrics:
         """Return the metrics of a printed mapping, or None if it must be read as text."""
         if not text.endswith("}"):
             return Values()  # an incomplete line of a program that was killed
-        document = read_json(text.encode())
+        document = read_json(text.encode()) or _of_literal(text)
         kept = _without_booleans(document, self._metrics)
         return kept if document or kept.words else None
+
+
+def _of_literal(text: str) -> Values:
+    """Return the numbers of a printed dict of Python that names a part of the data.
+
+    Other dicts are read as text, which also understands values that are no literals.
+    """
+    if not _NAMES_SPLIT.search(text):
+        return Values()
+    try:
+        document = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return Values()
+    return numbers_by_split(document) if isinstance(document, dict) else Values()
 
 
 class Source:

@@ -169,6 +169,8 @@ _AT_STEP = re.compile(
 _ARROW = re.compile(r"(?<=[^\W\d])\s*(?:[-=]+>|\u2192|\u00bb)\s*(?=[^\W\d])")
 """An arrow between words, which is no change."""
 _BULLETS = re.compile(r"\s[\u00b7\u2022\u25aa\u25b8\u25b6\u25ba\u203a]\s+(?=[^\W\d])")
+_SLASHES = re.compile(r"(?<=\d)\s/\s(?=[^\W\d][\w./-]*[ =:]\s?[-+]?\.?\d)")
+"""A slash between pairs, as in `score 12.3 / length 512`."""
 _IN_WORDS = re.compile(
     r"\b(?:key|name|metric|param|parameter|option|setting|argument|hyperparameter)\s*[:=]\s*['\"]?"
     r"(?P<name>[^\W\d][\w./@-]*)['\"]?\s*[,;|]?\s*value\s*[:=]\s*",
@@ -439,7 +441,7 @@ def _with_present_values(text: str) -> str:
 
 
 def _with_plain_signs(text: str) -> str:
-    """Return a line with bars instead of bullets, and colons instead of arrows between words."""
+    """Return a line with bars between pairs, and colons instead of arrows between words."""
     is_ascii = text.isascii()
     if not is_ascii:
         text = _MINUS.sub("-", _BULLETS.sub(" | ", text))
@@ -447,6 +449,8 @@ def _with_plain_signs(text: str) -> str:
         text = _WITH_CURRENCY.sub("", text)
     if ">" in text or not is_ascii:
         text = _ARROW.sub(": ", text)
+    if " / " in text:
+        text = _SLASHES.sub(" | ", text)
     return text
 
 
