@@ -106,6 +106,10 @@ SUBJECTS = {
         "the effect of parameters in known spaces, beside fANOVA and PED-ANOVA (five minutes)",
         ("importance",),
     ),
+    "programs": Subject(
+        "tune three public scripts beside Optuna and Ray Tune (fifteen minutes)",
+        ("script_rivals",),
+    ),
     "scripts": Subject(
         "start a script as a trial, beside a plain agent and Ray Tune", ("script_start",)
     ),
@@ -147,6 +151,7 @@ ALL = (
     "importance",
     "decisions",
     "script_start",
+    "script_rivals",
     "turns",
     "advisor",
     "advisor_choice",

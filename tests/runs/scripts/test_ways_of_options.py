@@ -382,6 +382,15 @@ CASES = [
         },
     ),
     Case(
+        "a switch without which nothing is trained",
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--do_train', action='store_true')\n"
+        "p.add_argument('--train_eval', action='store_true')\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n",
+        {"lr": 0.5},
+        ["--do_train", "--lr=0.5"],
+    ),
+    Case(
         "getopt",
         "import getopt, sys\nlr = 0.1\nwidth = 8\n"
         "opts, _ = getopt.getopt(sys.argv[1:], 'l:w:h', ['help', 'lr=', 'width='])\n"

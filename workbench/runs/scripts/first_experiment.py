@@ -193,11 +193,11 @@ def _is_given(interface: _Interface, name: str) -> bool:
 
 
 def _needed(option: ScriptOption, objective: Objective) -> list[str]:
-    """Return the words that set an option so that the program reports its objective and ends."""
+    """Return the words that set an option so that the program trains, reports, and ends."""
     words = words_of(option.name.rpartition(".")[2])
     if option.is_flag:
-        is_on = option.default is not False
-        if is_on or not _reports(words, objective) or "only" in option.text.lower():
+        is_needed = words - _DOES in ({"train"}, {"training"}) or _reports(words, objective)
+        if option.default is not False or not is_needed or "only" in option.text.lower():
             return []
         return _turned_on(option)
     if option.is_positional or not words & _MODES or len(words) > 2:
