@@ -25,6 +25,30 @@ def experiment(search: dict[str, Any], **training: Any) -> Experiment:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "wrong"),
+    [
+        ("lr", [number * 1e-4 for number in range(1, 1102)], -1.0),
+        ("federated.server_lr", [number * 1e-3 for number in range(1, 1102)], 0.0),
+    ],
+)
+def test_each_of_many_choices_is_checked(name: str, values: list[float], wrong: float) -> None:
+    def of(choices: list[float]) -> Experiment:
+        federated = {"clients": 10} if name.startswith("federated.") else None
+        return Experiment(
+            model="mlp",
+            data="digits",
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+            search={name: {"choices": choices}},
+            federated=federated,
+        )
+
+    assert len(of(values).search.root[name].values() or ()) == len(values)
+    with pytest.raises(ExperimentError) as caught:
+        of([*values, wrong])
+    assert caught.value.field == f"search.{name}"
+
+
 def test_an_option_of_an_adapter_is_searched_and_the_others_stay() -> None:
     tuned = experiment({"adapter.rank": {"choices": [4, 16]}}, adapter={"dropout": 0.1})
     settings = resolve(tuned, {"adapter.rank": 16})

@@ -167,6 +167,21 @@ def test_what_has_no_counterpart_is_refused_by_name(changes: dict[str, Any], fie
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("keys", "advice"),
+    [
+        ({"distribution": "log_uniform", "min": 16, "max": 1024}, "write log_uniform_values"),
+        ({"distribution": "q_log_uniform", "min": 1, "max": 4096}, "write q_log_uniform_values"),
+        ({"distribution": "inv_log_uniform", "min": -1e6, "max": 1}, "inv_log_uniform_values"),
+        ({"distribution": "q_uniform", "min": 0, "max": math.inf, "q": 2}, "too large"),
+    ],
+)
+def test_values_in_the_place_of_exponents_are_refused(keys: dict[str, Any], advice: str) -> None:
+    with pytest.raises(ExperimentError, match=advice) as caught:
+        parameter(**keys)
+    assert caught.value.field == "parameters.x"
+
+
 def test_a_script_is_started_as_wandb_starts_it() -> None:
     document = read_yaml(DOCUMENTED) | {
         "program": "my train.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,19 @@ def test_a_reader_meanwhile_gets_the_earlier_content_or_the_new_one(tmp_path: Pa
         found.add(path.read_text(encoding="utf-8"))
     writer.join()
     assert found <= set(contents)
+    assert os.listdir(tmp_path) == ["settings.json"]
+
+
+def test_threads_may_write_the_same_file_at_once(tmp_path: Path) -> None:
+    path, contents = tmp_path / "settings.json", ["a" * 1000, "b" * 2000]
+
+    def write(number: int) -> None:
+        for _ in range(200):
+            write_atomically(path, contents[number % 2])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert path.read_text() in contents
     assert os.listdir(tmp_path) == ["settings.json"]
 
 

@@ -22,6 +22,7 @@ from pydantic import JsonValue
 
 from workbench.advisor.variants import Variant, exchange_options
 from workbench.experiment import Experiment, PlanSettings
+from workbench.experiment.domain import Int, values_to_check
 from workbench.experiment.module_inspection import method_parameters_of
 from workbench.experiment.plan import (
     EXCHANGE_OPTIONS,
@@ -481,17 +482,19 @@ class SettingsReader:
 def _values(domain: Domain) -> Sequence[JsonValue]:
     """Return all values of a domain, or some if there are too many.
 
-    These are the ends and the powers of two between them. A range of real numbers is represented
-    by its ends.
+    A range of whole numbers is represented by its ends and the powers of two between them, a
+    continuous range by its ends, and anything else by evenly spaced values.
     """
     values = domain.values()
     if values is None:
-        return [getattr(domain, "low", None), getattr(domain, "high", None)]
+        return values_to_check(domain)
     if len(values) <= _MAX_VALUES:
         return list(values)
-    low, high = values[0], values[-1]
-    assert isinstance(low, int)
-    assert isinstance(high, int)
+    if not isinstance(domain, Int):
+        last = len(values) - 1
+        indices = (round(index * last / (_MAX_VALUES - 1)) for index in range(_MAX_VALUES))
+        return [values[index] for index in indices]
+    low, high = domain.low, domain.high
     doubled = {low, high} | {
         2**power for power in range(high.bit_length()) if low <= 2**power <= high
     }

@@ -237,7 +237,7 @@ def _show(
         document: dict[str, Any] = {"plans": [plan.to_json() for plan in plans]}
         document["recommended"] = None if chosen is None else chosen.scheduler
         document["cut"] = None if system.cut is None else system.cut.to_json()
-        document["heartbeats"] = _heartbeats(tiers, system)
+        document["heartbeats"] = _heartbeats(system)
         print_json(
             document if leaks is None else {**document, "leak": [asdict(leak) for leak in leaks]}
         )
@@ -275,7 +275,7 @@ def _show(
     echo()
     if link and (extra := _traffic_without_frames(tiers)):
         echo(f"The column bytes counts frames. Busiest link also counts {' and '.join(extra)}.")
-    if (heartbeats := _heartbeats(tiers, system)) is not None:
+    if (heartbeats := _heartbeats(system)) is not None:
         echo(_about_heartbeats(tiers, heartbeats))
     for line in verdict(system, plans, chosen):
         echo(line)
@@ -295,7 +295,7 @@ def _traffic_without_frames(tiers: TiersFile) -> list[str]:
     return traffic
 
 
-def _heartbeats(tiers: TiersFile, system: System) -> dict[str, float] | None:
+def _heartbeats(system: System) -> dict[str, float] | None:
     """Return how often each device sends heartbeats to all further tiers, and their traffic."""
     from workbench.tiers.placement.links import ALIVE_BYTES, HEADER_BYTES
 

@@ -583,6 +583,27 @@ WrittenDomain = Annotated[
 ]
 
 
+def values_to_check(domain: Domain, most: int = 1000) -> Sequence[JsonValue]:
+    """Return values of a domain that are all allowed only if the whole domain is.
+
+    Every limit on a number is an interval. So if both ends of a range are allowed, everything
+    between them is, too.
+
+    Args:
+        domain: The domain.
+        most: Ranges with more values are represented by their ends.
+
+    Example:
+        >>> values_to_check(Int(low=1, high=10**6))
+        (1, 1000000)
+    """
+    values = domain.values()
+    if isinstance(domain, Float | Int) and (values is None or len(values) > most):
+        return domain.low, domain.high
+    assert values is not None, "only a range has infinitely many values"
+    return values
+
+
 def describe(domain: Domain) -> str:
     """Describe briefly which values a domain allows."""
     match domain:

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from workbench.experiment.domain import Domain, values_to_check
 from workbench.experiment.goals import Constraint
 from workbench.experiment.plan import PlanValue
 from workbench.experiment.refusals import refusal
@@ -45,7 +46,6 @@ ANSWERED_METRIC = "clients_answered"
 SPREADS = ("min", "max", "std")
 """The statistics of a metric over the clients that are reported."""
 _Part = Annotated[float, Field(ge=0, lt=1)]
-_MANY = 1000
 
 # For each setting: the field that decides whether it is read, and the values of that field that
 # read it. With any other value the setting would be ignored silently.
@@ -302,7 +302,7 @@ def _with_values(federated: Federated, values: Mapping[str, Any]) -> Federated:
         ) from error
 
 
-def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
+def _check_searched(federated: Federated, searched: Mapping[str, Domain]) -> None:
     for name, domain in searched.items():
         setting = name.removeprefix(PREFIX).partition(".")[0]
         if setting in federated.model_fields_set:
@@ -311,11 +311,7 @@ def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
                 field=f"search.{name}",
                 next_step="Remove one of the two.",
             )
-        values = domain.values()
-        if values is None or len(values) > _MANY:
-            # Every limit of a number is an interval, so if both ends are allowed, so is the rest.
-            values = [getattr(domain, "low", None), getattr(domain, "high", None)]
-        for value in values:
+        for value in values_to_check(domain):
             _with_values(federated, {name: value})
 
 

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from workbench.experiment.domain import values_to_check
 from workbench.experiment.federated import is_federated_setting
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import PlanSettings
@@ -30,7 +31,6 @@ WITH_OPTIONS = (
 """The settings of the training whose options can be searched one by one."""
 DATA_PREFIX = "data."
 """The prefix of parameters that replace options of the data."""
-_MANY = 1000
 
 
 def is_setting(name: str) -> bool:
@@ -106,12 +106,7 @@ def check_searched_fields(search: Space, training: Training, plan: PlanSettings)
             if name not in type(section).model_fields and not is_option:
                 continue
             _refuse_twice(field, section, name, place)
-            values: Sequence[Any] | None = domain.values()
-            if values is None or len(values) > _MANY:
-                # Every limit of a number is an interval, so if both ends are allowed, so is the
-                # rest.
-                values = [getattr(domain, "low", None), getattr(domain, "high", None)]
-            for value in values:
+            for value in values_to_check(domain):
                 _check_value(field, type(section), name, value)
 
 

@@ -239,7 +239,15 @@ def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
             raise ExperimentError(
                 f"{number!r} is not valid", field=f"{field}.{key}", allowed="a number"
             )
-    return build(field, *numbers)
+    try:
+        return build(field, *numbers)
+    except ArithmeticError as error:  # exp(1024), or a multiple of infinity
+        step = None
+        if name in _BY_EXPONENTS:
+            step = f"For values instead of exponents, write {name}_values."
+        raise ExperimentError(
+            f"the range of {name} is too large", field=field, next_step=step
+        ) from error
 
 
 def _default_distribution(given: Mapping[str, Any], field: str) -> str:
@@ -417,6 +425,8 @@ def _is_boolean(domain: Any) -> bool:
 
 
 _RANGE = ("min", "max")
+_BY_EXPONENTS = ("log_uniform", "q_log_uniform", "inv_log_uniform")
+"""Distributions whose ends are exponents of e."""
 _DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., dict[str, Any]]]] = {
     "constant": (("value",), lambda field, value: {"value": value}),
     "categorical": (("values",), _choices),

@@ -3,8 +3,7 @@
     WorkbenchError
     |-- ExperimentError (ValueError)         the experiment or another file of the user is wrong
     |   `-- UnknownNameError                 no registry knows the name
-    |-- ArgumentError (ValueError)           an argument of a command, a function or an HTTP request
-    is wrong
+    |-- ArgumentError (ValueError)           an argument of a command, function or request is wrong
     |-- ResourcesError                       the available hardware can never satisfy the request
     |-- DataError                            data cannot be found, read or understood
     |-- StoreError                           the store cannot be opened, read or written

@@ -16,6 +16,7 @@ import os
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     if isinstance(content, str):
         content = content.encode()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may write at once
+    # Processes, and threads of one process, may write the same file at once.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

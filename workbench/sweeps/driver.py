@@ -63,6 +63,7 @@ from workbench.sweeps.warm_start import inherited_repeats
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.25
+"""How often commands, limits and alert rules are checked, in seconds."""
 
 
 class _RunEndsError(Exception):
@@ -129,6 +130,7 @@ class Driver:
         self._ending: RunStateChanged | None = None
         self._is_interrupted = False
         self._fatal: Exception | None = None
+        """The error that ends the run. Tune would hide what is raised in its adapters."""
         self._has_prepared = False
         self._next_tick_s = 0.0
 

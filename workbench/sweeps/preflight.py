@@ -13,7 +13,7 @@ import functools
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from workbench.data.options import existing_path
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
 from workbench.experiment.command import arguments_of
-from workbench.experiment.domain import Domain, Float, Int
+from workbench.experiment.domain import values_to_check
 from workbench.experiment.imported import importing_tool, refuse_imported
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
@@ -256,7 +256,8 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
             options.check_source()
     for name, domain in experiment.search.root.items():
         if (option := data_option_of(name)) is not None:
-            check_searched_option(experiment.data, option, _values_to_check(domain))
+            values = values_to_check(domain, NUM_SAMPLED_CONFIGURATIONS)
+            check_searched_option(experiment.data, option, values)
 
 
 def _check_named_functions(experiment: Experiment) -> None:
@@ -293,19 +294,8 @@ def _check_searched_parameters(experiment: Experiment) -> None:
             raise unknown(
                 f"search.{name}", f"neither training, plan nor {model} has such a parameter", known
             )
-        for value in _values_to_check(domain):
+        for value in values_to_check(domain, NUM_SAMPLED_CONFIGURATIONS):
             check_value(model, name, value, field=f"search.{name}")
-
-
-def _values_to_check(domain: Domain) -> Sequence[object]:
-    """Return all values of a parameter, or only the ends of a long range."""
-    values = domain.values()
-    if isinstance(domain, Float | Int) and (
-        values is None or len(values) > NUM_SAMPLED_CONFIGURATIONS
-    ):
-        return domain.low, domain.high
-    assert values is not None, "only a range has infinitely many values"
-    return values
 
 
 def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None:

@@ -21,6 +21,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -46,7 +47,7 @@ from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ArtifactsError, RunError, WorkbenchError
 from workbench.foundation.events import Event, KeptVersion, Noted, ProgramKept, TrialEnded
 from workbench.foundation.formatting import format_count
-from workbench.store.history import Trial
+from workbench.store.history import History, Trial
 from workbench.store.history.programs import code_sha256_of, format_trials
 from workbench.sweeps.fingerprints import (
     MAX_STORED_FILES,
@@ -55,7 +56,6 @@ from workbench.sweeps.fingerprints import (
     stored_content,
 )
 from workbench.sweeps.ledger import Ledger
-from workbench.training.programs import kept_imports
 from workbench.training.programs.kept_imports import MANIFEST
 from workbench.training.programs.kept_scripts import served_by_name
 
@@ -64,6 +64,8 @@ logger = logging.getLogger(__name__)
 HASH_PATIENCE_S = 5.0
 """How long a trial waits for the first hashes if something changed before they were taken."""
 _MAX_NAMED = 3
+_MAX_CHANGES = 2
+"""A file that changes more often, such as a log, is no longer compared."""
 _NEVER: Stamp = (-1, -1)
 """The stamp of a file that is not yet compared with its hash."""
 FILE_NAME = "origin.json"
@@ -84,7 +86,7 @@ class Program:
         self._artifacts = artifacts
         self._origin = read_origin(artifacts)
         self._here: Origin | None = None
-        self._manifest: dict | None = None
+        self._manifest: dict[str, Any] | None = None
         self._fingerprints = Fingerprints()
         self._times_changed: dict[str, int] = {}
         self._hashing: threading.Thread | None = None
@@ -98,15 +100,14 @@ class Program:
         except (WorkbenchError, OSError) as error:  # the trials report what is missing
             logger.warning("what the run depends on cannot be compared: %s", error)
         if not self._history.programs:
-            self._record(
-                ProgramKept(
-                    version=1,
-                    code_sha256=self._origin.kept_sha256,
-                    why="start",
-                    num_files=0 if self._manifest is None else len(self._manifest["files"]),
-                    choices=read_versions(self._artifacts),
-                )
+            started = ProgramKept(
+                version=1,
+                code_sha256=self._origin.kept_sha256,
+                why="start",
+                num_files=0 if self._manifest is None else len(self._manifest["files"]),
+                choices=read_versions(self._artifacts),
             )
+            self._ledger.record(started)
 
     def note_kept(self) -> None:
         """Record that a continued run uses its kept code, if the code on the disk has changed."""
@@ -114,17 +115,14 @@ class Program:
             self._ledger.record(Noted(level="info", message=self._describe_kept(changed)))
 
     @property
-    def _history(self):
+    def _history(self) -> History:
         return self._ledger.history
 
     def _read_manifest(self) -> None:
         folder = self._origin.kept_folder()
         self._manifest = None
         if folder is not None:
-            self._manifest = json.loads((folder / kept_imports.MANIFEST).read_text("utf-8"))
-
-    def _record(self, event: ProgramKept) -> None:
-        self._ledger.record(event)
+            self._manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
 
     # Which version a trial runs.
 
@@ -321,19 +319,19 @@ class Program:
 
     def _take_changes(self, differing: list[str]) -> None:
         """Hash the files with another stamp, and record a new version if their content differs."""
-        known = self._fingerprints
+        fingerprints = self._fingerprints
         changed: dict[str, str | None] = {}
         for path in differing:
             stamp = stamp_of(path)
-            before, now = known.hashes.get(path), "" if stamp is None else hash_of(path)
-            known.stamps[path] = stamp
+            before, now = fingerprints.hashes.get(path), "" if stamp is None else hash_of(path)
+            fingerprints.stamps[path] = stamp
             if before is not None and before == now:
                 continue
-            known.hashes[path] = now
+            fingerprints.hashes[path] = now
             self._store_content(path, now)
             self._times_changed[path] = self._times_changed.get(path, 0) + 1
-            if self._times_changed[path] > 2:
-                del known.stamps[path]
+            if self._times_changed[path] > _MAX_CHANGES:
+                del fingerprints.stamps[path]
                 self._note(f"{self._relative(path)} keeps changing, so it is no longer compared")
                 continue
             changed[path] = before
@@ -344,10 +342,10 @@ class Program:
             self._describe_packages(changed[path]) if path == PACKAGES else path for path in changed
         ]
         version = self._next_version("changed", named, self._origin.kept_sha256, 0)
-        known.earlier[version.version] = changed
+        fingerprints.earlier[version.version] = changed
         self._store_fingerprints()
         self._ledger.study.change_program(version)
-        self._record(version)
+        self._ledger.record(version)
         running = [trial.number for trial in self._history.in_state("running")]
         unsure = ""
         if running:
@@ -386,7 +384,7 @@ class Program:
             events: Receives the events of the change.
 
         Returns:
-            What was done.
+            The answer to the user, as a sentence.
 
         Raises:
             RunError: If this machine does not have the folder of the run, or its code was
@@ -434,7 +432,9 @@ class Program:
         named = f": {self._named(changed)} changed" if changed else ""
         return f"trials that start from now on run version {version.version} of the code{named}"
 
-    def _next_version(self, why, changed: list[str], sha256: str, num_files: int) -> ProgramKept:
+    def _next_version(
+        self, why: Literal["changed", "current"], changed: list[str], sha256: str, num_files: int
+    ) -> ProgramKept:
         history = self._history
         return ProgramKept(
             version=history.programs[-1].version + 1 if history.programs else 2,

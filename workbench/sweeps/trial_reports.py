@@ -208,16 +208,11 @@ class Referee:
             other = describe_other_metric(
                 self._ledger.experiment.objectives, missing[0], trial.last_values
             )
+            message = f"the trial did not report {missing[0]}. It reported: {reported}"
+            if other:
+                message += f". {other}"
             return event.model_copy(
-                update={
-                    "state": "failed",
-                    "reason": "error",
-                    "message": (
-                        f"the trial did not report {missing[0]}. It reported: {reported}"
-                        + f". {other}" * bool(other)
-                    ),
-                    "values": values,
-                }
+                update={"state": "failed", "reason": "error", "message": message, "values": values}
             )
         trial = self._ledger.history.trials[event.trial]
         step = event.step or trial.last_step

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
+
+import pytest
 
 from workbench.advisor.advice import apply_settings
 from workbench.advisor.choices import base_params, believed_rate, choices_of
@@ -41,6 +44,28 @@ def test_the_advisor_finds_the_batches_the_rates_and_the_workers() -> None:
     assert choices.global_batches == (8, 16, 32, 64, 128, 256, 512)
     assert believed_rate(named, choices) == 0.1
     assert {len(values) for values in choices.options.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"low": 0.001, "high": 0.2, "step": 0.001},
+        {"choices": [number / 1000 for number in range(200, 0, -1)]},
+    ],
+)
+def test_many_listed_rates_are_represented_by_evenly_spaced_ones(rates: dict[str, Any]) -> None:
+    trained = Experiment(
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"lr": rates},
+    )
+    choices = choices_of(trained, num_train_samples=1000, max_workers=1, hardware=Hardware())
+    assert choices.rates == pytest.approx((0.001, 0.2))
+    assert choices.listed_rates is not None
+    gaps = [after - before for before, after in pairwise(choices.listed_rates)]
+    assert len(gaps) == 63
+    assert max(gaps) <= 0.004 + 1e-9
 
 
 def test_without_a_rate_and_workers_only_the_batch_is_open() -> None:

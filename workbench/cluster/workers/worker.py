@@ -435,7 +435,7 @@ class Worker:
                 self._cleanup = TrialCleanup()
             self._limit_threads()
             self._cleanup.begin(task, origin)
-            self._wait_for_device(task)
+            self._wait_for_device()
             _find_shards(task)
             from workbench.training.trial import run_trial
 
@@ -528,7 +528,7 @@ class Worker:
         told = f"others hold {format_bytes(held_bytes)} of its memory"
         return f"a GPU of {socket.gethostname()}: {'; '.join(seen) or told}"
 
-    def _wait_for_device(self, task: TrialTask) -> None:
+    def _wait_for_device(self) -> None:
         """Wait a moment for a GPU whose memory others hold.
 
         Raises:

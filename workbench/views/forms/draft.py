@@ -41,7 +41,7 @@ from workbench.views.forms.python_source import read_python, write_python
 def _check(
     document: Mapping[str, Any], payloads: Mapping[str, bytes], *, on_this_machine: bool = True
 ) -> tuple[Experiment | None, list[WorkbenchError]]:
-    """Validate a document as an experiment, and _check whether it could run.
+    """Validate a document as an experiment, and check whether it could run.
 
     Args:
         document: The experiment as in its file.

@@ -24,9 +24,7 @@ from workbench.views.server.actions import ActionRunner
 from workbench.views.server.live import AuthorizedSocket
 
 _IDLE_S = 60.0
-"""How long a process waits for another view, so that one that comes back is not measured for
-again.
-"""
+"""How long a process waits for another view. A user may come back, and measuring takes long."""
 _END_S = 15.0
 _MAX_LINE_BYTES = 2**24
 _ENDED = TiersRun(
@@ -87,17 +85,18 @@ class TiersProcesses:
     async def show(self, given: str, view: Callable[[str], None]) -> tuple[Path, int]:
         """Let a view follow a file, whose process is started if none runs.
 
-        Return by what it is known.
-
         Args:
             given: The path of the file, relative to the server's folder.
             view: Takes messages.
+
+        Returns:
+            The key of the process for `send` and `leave`: the file, and when it was changed.
 
         Raises:
             ArgumentError: If there is no such file.
         """
         path = self._actions.file(given)
-        key = path, path.stat().st_mtime_ns  # what was changed since is planned again
+        key = path, path.stat().st_mtime_ns  # a file that has changed gets another process
         async with self._starting:
             process_of_file = self._processes.get(key)
             if process_of_file is None or process_of_file.pumping.done():
@@ -125,7 +124,7 @@ class TiersProcesses:
             process_of_file.send(message)
 
     def leave(self, key: tuple[Path, int], view: Callable[[str], None]) -> None:
-        """Forget a view. Without any its process ends after a while."""
+        """Forget a view. A process without views ends after a while."""
         if (process_of_file := self._processes.get(key)) is None:
             return
         process_of_file.views.discard(view)
