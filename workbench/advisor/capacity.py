@@ -42,17 +42,17 @@ def capacity_of(
         ExperimentError: If the experiment trains no model, or the model cannot be traced.
     """
     usual = Usual.of(experiment)
-    known = _depths_of(experiment, usual)
-    if depth is not None and depth not in known:
+    depths = _depths_of(experiment, usual)
+    if depth is not None and depth not in depths:
         raise ArgumentError(
             f"{depth!r} is not a parameter of the model that holds a whole number greater than 0",
             field="--depth",
-            allowed=sorted(known) or "models that have such a parameter",
+            allowed=sorted(depths) or "models that have such a parameter",
         )
-    name = depth or next((name for name in _DEPTHS if name in known), None)
+    name = depth or next((name for name in _DEPTHS if name in depths), None)
     counted = None
     if name is not None:
-        counted = Depth(name, known[name], _values_of(experiment, name, known[name]))
+        counted = Depth(name, depths[name], _values_of(experiment, name, depths[name]))
     plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
         workers=1, stages=1, tensor=1, accumulation=1, strategy="single", exchange="allreduce"
     )

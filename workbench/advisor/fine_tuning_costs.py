@@ -514,12 +514,14 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
         )
     terms = _terms_of(used)
     is_censored = np.array([plan.memory_gb is None for plan in used])
-    known = np.log([plan.memory_gb or _USABLE * (plan.gpu_memory_gb or 1.0) for plan in used])
+    log_memory_gb = np.log(
+        [plan.memory_gb or _USABLE * (plan.gpu_memory_gb or 1.0) for plan in used]
+    )
     means, deviations = np.array(list(_FACTORS.values())).T
     means = np.log(means)
 
     def residuals(at: Array) -> Array:
-        left = (_log_memory(at, terms) - known) / _MEMORY_NOISE
+        left = (_log_memory(at, terms) - log_memory_gb) / _MEMORY_NOISE
         return np.where(is_censored, np.minimum(left, 0.0), left)
 
     at = minimise(residuals, means, deviations, [means])
@@ -539,11 +541,11 @@ def _fit_times(measured: Sequence[FineTuningPlan]) -> Array | None:
     if not timed:
         return None
     features = _time_features(timed) / _TIME_NOISE
-    known = np.log([plan.seconds_per_step or 1.0 for plan in timed]) / _TIME_NOISE
+    scaled_log_seconds = np.log([plan.seconds_per_step or 1.0 for plan in timed]) / _TIME_NOISE
     means, deviations = np.array(list(_TIME_FACTORS.values())).T
     precision = np.diag(deviations**-2.0)
     return np.linalg.solve(
-        features.T @ features + precision, features.T @ known + precision @ means
+        features.T @ features + precision, features.T @ scaled_log_seconds + precision @ means
     )
 
 

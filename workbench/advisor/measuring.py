@@ -221,9 +221,9 @@ class Bench:
         """
         if event.is_possible:
             return True
-        way = PartialPlan.from_json(event.plan).without(*SIZES)
-        is_first = way not in self._impossible
-        self._impossible.add(way)
+        variant = PartialPlan.from_json(event.plan).without(*SIZES)
+        is_first = variant not in self._impossible
+        self._impossible.add(variant)
         return is_first
 
     def probe_neighbours(

@@ -201,11 +201,11 @@ class Knowledge:
             predicted = predicted.at_most(plan.accumulation * micro_step_s)
         smaller = [
             plan_with(variant_of(plan), workers, plan.micro_batch, plan.accumulation)
-            for workers in {known.workers for known in self._within_s}
+            for workers in {other.workers for other in self._within_s}
             if workers < plan.workers
         ]
         return predicted.at_least(
-            max((self._within_s.get(known, 0.0) for known in smaller), default=0.0)
+            max((self._within_s.get(other, 0.0) for other in smaller), default=0.0)
         )
 
     def _measured_step_s(self, plan: Plan) -> float | None:
@@ -255,7 +255,9 @@ class Knowledge:
         The nearest plan has the most similar number of workers, then the most similar micro batch.
         """
         metered = [
-            (known, event.power_w) for known, event in self._by_plan if event.power_w is not None
+            (measured_plan, event.power_w)
+            for measured_plan, event in self._by_plan
+            if event.power_w is not None
         ]
         if not metered:
             return None
@@ -288,8 +290,10 @@ class Knowledge:
 
     def fits(self, plan: Plan) -> bool:
         """Return whether a plan fits. A plan about which nothing is known counts as fitting."""
-        for known, event in self._like(plan):
-            if not event.fits and (plan.micro_batch >= known.micro_batch or not event.is_possible):
+        for measured_plan, event in self._like(plan):
+            if not event.fits and (
+                plan.micro_batch >= measured_plan.micro_batch or not event.is_possible
+            ):
                 return False
         need = self.memory(plan)
         return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
@@ -305,18 +309,24 @@ class Knowledge:
         plans on one worker, and a plan on several with plans on several.
         """
         return [
-            (known, event)
-            for known, event in self._by_plan
-            if variant_of(known) == variant_of(plan) and (known.workers == 1) == (plan.workers == 1)
+            (measured_plan, event)
+            for measured_plan, event in self._by_plan
+            if variant_of(measured_plan) == variant_of(plan)
+            and (measured_plan.workers == 1) == (plan.workers == 1)
         ]
 
     def _memory_law(self, plan: Plan) -> tuple[MemoryLaw | None, bool]:
         peaks: dict[int, int] = {}
         is_exact = False
-        for known, event in self._like(plan):
+        for measured_plan, event in self._like(plan):
             if event.peak_bytes is not None and event.fits:
-                peaks[known.micro_batch] = max(event.peak_bytes, peaks.get(known.micro_batch, 0))
-                is_exact |= (known.workers, known.micro_batch) == (plan.workers, plan.micro_batch)
+                peaks[measured_plan.micro_batch] = max(
+                    event.peak_bytes, peaks.get(measured_plan.micro_batch, 0)
+                )
+                is_exact |= (measured_plan.workers, measured_plan.micro_batch) == (
+                    plan.workers,
+                    plan.micro_batch,
+                )
         if len(peaks) < 2:
             return self._estimated_law(plan), False
         least, most = min(peaks), max(peaks)
@@ -363,7 +373,7 @@ def enumerate_plans(
 
 
 def _divisions(
-    choices: Choices, variant: Variant, workers: int, batch: int, known: Knowledge | None
+    choices: Choices, variant: Variant, workers: int, batch: int, knowledge: Knowledge | None
 ) -> Iterator[Plan]:
     """Yield the divisions of a batch with the fewest micro steps that fit, and a few with more."""
     replicas, rest = divmod(workers, variant.workers_per_replica)
@@ -389,7 +399,7 @@ def _divisions(
             return
         plan = plan_with(variant, workers, micro_batch, accumulation)
         allowed = choices.micro_batches is None or micro_batch in choices.micro_batches
-        if rest == 0 and allowed and (known is None or known.fits(plan)):
+        if rest == 0 and allowed and (knowledge is None or knowledge.fits(plan)):
             num_divisions += 1
             yield plan
 

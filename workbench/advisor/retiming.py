@@ -46,19 +46,21 @@ def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
     """
     if not timed_s:
         return []
-    logs = {way: [math.log(time_s) for time_s in times_s] for way, times_s in timed_s.items()}
-    middles = {way: statistics.median(own_logs) for way, own_logs in logs.items()}
+    logs = {
+        variant: [math.log(time_s) for time_s in times_s] for variant, times_s in timed_s.items()
+    }
+    middles = {variant: statistics.median(own_logs) for variant, own_logs in logs.items()}
     offsets = [log - statistics.fmean(own_logs) for own_logs in logs.values() for log in own_logs]
     # The prior deviation and the deviation of the timings, weighted by their degrees of freedom.
     squares = _USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(offset**2 for offset in offsets)
     deviation = math.sqrt(squares / (_USUAL_COUNTS + len(offsets) - len(logs)))
     ordered = sorted(logs, key=middles.__getitem__)
 
-    def is_close(way: _Way) -> bool:
-        error = deviation * math.sqrt(1.0 / len(logs[way]) + 1.0 / len(logs[ordered[0]]))
-        return middles[way] - middles[ordered[0]] < _SURE * error
+    def is_close(variant: _Way) -> bool:
+        error = deviation * math.sqrt(1.0 / len(logs[variant]) + 1.0 / len(logs[ordered[0]]))
+        return middles[variant] - middles[ordered[0]] < _SURE * error
 
-    return ordered[:1] + [way for way in ordered[1:_MAX_CLOSE] if is_close(way)]
+    return ordered[:1] + [variant for variant in ordered[1:_MAX_CLOSE] if is_close(variant)]
 
 
 def time_in_turns(

@@ -181,8 +181,10 @@ def scale_of(
     used = [step for step in used if step.setting == least.setting]
     limit, why_limited = _limit(timed, up_to, room)
     counts = list(range(1, limit + 1))
-    known = Knowledge(used, nodes_of(used, counts[-1]), limit_bytes=None)
-    step_times = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
+    knowledge = Knowledge(used, nodes_of(used, counts[-1]), limit_bytes=None)
+    step_times = knowledge.step_times(
+        [plan_with(variant, workers, micro_batch) for workers in counts]
+    )
     alone = step_times[0]
     alone_s = alone.value
     # A time of one worker that was not measured makes every efficiency uncertain.
@@ -197,7 +199,7 @@ def scale_of(
         for step in used
         if (plan := read_plan(step.plan)) and variant_of(plan) == variant
     )
-    divided = _divided(known, variant, counts, global_batch or 0, most)
+    divided = _divided(knowledge, variant, counts, global_batch or 0, most)
     curve: list[ScalePoint] = []
     for workers, step in zip(counts, step_times, strict=True):
         is_beyond = step.extrapolated and workers not in timed
@@ -274,7 +276,7 @@ def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
 
 
 def _divided(
-    known: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
+    knowledge: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
 ) -> dict[int, DividedBatch]:
     """Return the speed of numbers of workers that can divide a global batch evenly.
 
@@ -286,7 +288,7 @@ def _divided(
         for workers, share in shares.items()
         if share and (times := _times(share, most))
     }
-    steps = known.step_times(list(plans.values())) if plans else []
+    steps = knowledge.step_times(list(plans.values())) if plans else []
     alone_s = steps[0].value if steps else math.nan  # one worker divides any batch
     return {
         workers: DividedBatch(
@@ -308,8 +310,10 @@ def _divided(
 
 def _times(share: int, most: int) -> int:
     """Return the fewest equal parts of `share` samples that have at most `most` samples each."""
-    small = [part for part in range(1, math.isqrt(share) + 1) if share % part == 0]
-    return min(times for part in small for times in (part, share // part) if share // times <= most)
+    small = [factor for factor in range(1, math.isqrt(share) + 1) if share % factor == 0]
+    return min(
+        times for factor in small for times in (factor, share // factor) if share // times <= most
+    )
 
 
 Timed = dict[int, PlanMeasured]
@@ -383,10 +387,10 @@ def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
     Its nodes have the largest size in the measurements. If all workers were always on one node, it
     is a single node.
     """
-    seen = [event.workers_per_node for event in measured if event.workers_per_node]
-    if all(len(placed) == 1 for placed in seen):
+    placements = [event.workers_per_node for event in measured if event.workers_per_node]
+    if all(len(placed) == 1 for placed in placements):
         return [most]
-    largest = max(max(placed) for placed in seen)
+    largest = max(max(placed) for placed in placements)
     return [largest] * (most // largest + 1)
 
 

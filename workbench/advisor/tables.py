@@ -139,13 +139,13 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
     if len(missing) == len(columns):
         raise DataError(f"{path} has none of the expected columns", allowed=allowed)
     for head in heads:
-        known = head in names
-        if known and heads.count(head) > 1:
+        is_known = head in names
+        if is_known and heads.count(head) > 1:
             raise DataError(f"{path} has the column {head} more than once", field=head)
         close = difflib.get_close_matches(
             _plain(head), [column.name for column in missing], 1, _MISSPELT
         )
-        if close and not known:
+        if close and not is_known:
             raise DataError(
                 f"{path} has an unknown column {head}",
                 field=head,
@@ -206,10 +206,10 @@ def check_has_plans(path: Path, plans: list[_Made]) -> list[_Made]:
 
 def truth_value(cell: str) -> bool:
     """Read true or false, also written as yes or no, or as 1 or 0."""
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if cell.lower() not in known:
+    truth_values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if cell.lower() not in truth_values:
         raise ValueError("true or false")
-    return known[cell.lower()]
+    return truth_values[cell.lower()]
 
 
 def positive_number(cell: str) -> float:

@@ -60,7 +60,9 @@ _ONE_TRAINING = 1.35
 # The range of several trainings is widened by this factor on both sides.
 _SEVERAL_TRAININGS = 1.1
 _MAX_OTHERS = 6
+"""How many candidates are listed after the choice and the runner-up."""
 _EDGE = 1.05
+"""A rate within this factor of the end of its range is at the edge."""
 _MAX_SAMPLES_RATIO = 2.0
 """A larger batch may need at most this many times the samples of the default batch."""
 
@@ -554,11 +556,12 @@ def unmeasured_values(
         name = dimension.name
         if dimension.advised_for != "speed" or dimension.option_of or name in _FORECAST:
             continue
-        tried = {plan.get(name) for plan in plans}
+        measured_values = {plan.get(name) for plan in plans}
         missing = [
             value
             for value in choices.options[name]
-            if value not in tried and _is_possible(choices, PartialPlan.of(**{name: value}))
+            if value not in measured_values
+            and _is_possible(choices, PartialPlan.of(**{name: value}))
         ]
         if missing:
             unmeasured[name] = missing
@@ -658,9 +661,9 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
             best = gains.get(plan.loaders, faster)
             gains[plan.loaders] = max(best, faster, key=lambda gain: gain[0])
     for loaders, (gain, plan) in sorted(gains.items()):
-        part = input_stall(by_plan[replace(plan, loaders=0)].parts_s)
+        stall = input_stall(by_plan[replace(plan, loaders=0)].parts_s)
         yield (
-            f"{format_percent(part)} of a step waits for data. With"
+            f"{format_percent(stall)} of a step waits for data. With"
             f" {format_count(loaders, 'loader')} it is {gain:.1f} times as fast at a micro batch of"
             f" {plan.micro_batch}"
         )
@@ -676,18 +679,18 @@ def describe_missing_cores(
         reference: The measurement of the experiment without advice and without loaders.
         spare_cores: CPU cores that a worker may use besides its own if only one trial runs.
     """
-    tried = max(
+    most_loaders = max(
         (plan.loaders for event in measured if (plan := read_plan(event.plan))),
         default=0,
     )
     wanted = loaders_to_hide(reference.parts_s)
-    if wanted <= tried:
+    if wanted <= most_loaders:
         return
     waits = (
         f"free CPU cores: {format_percent(input_stall(reference.parts_s))} of a step waits for data"
     )
     possible = min(wanted, spare_cores)
-    if possible <= tried:
+    if possible <= most_loaders:
         yield (
             f"{waits}, and no core is left for more loaders."
             " Use a machine with more cores, or make samples cheaper to load"

@@ -232,12 +232,14 @@ class WhatIf:
         return plan, None if need is None or need.limit is None else True
 
     def _unmeasured(self, choices: Choices) -> ExperimentError:
-        known = {str(variant.get("precision")): None for variant in self._knowledge.variants}
+        measured_precisions = {
+            str(variant.get("precision")): None for variant in self._knowledge.variants
+        }
         wanted = [str(precision) for precision in choices.options["precision"]]
         return ExperimentError(
             f"nothing was measured in {' or '.join(wanted)}",
             field="plan.precision",
-            allowed=list(known),
+            allowed=list(measured_precisions),
             next_step=f"Run `workbench advise` with plan.precision: {wanted[0]}.",
         )
 
@@ -264,9 +266,9 @@ class WhatIf:
         choice = mapping(self._advice.get("choice"))
         named = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
         for candidate in (*named, *rows(self._advice.get("others"))):
-            known = Estimate.of(candidate.get("time_to_target_s"))
-            if known is not None and read_plan(mapping(candidate.get("plan"))) == plan:
-                return known, None
+            time_s = Estimate.of(candidate.get("time_to_target_s"))
+            if time_s is not None and read_plan(mapping(candidate.get("plan"))) == plan:
+                return time_s, None
         of_choice = Estimate.of(choice.get("time_to_target_s"))
         if of_choice is None:
             return None, "no training reached the target, so the time to it is not known"
@@ -313,8 +315,8 @@ class WhatIf:
         )
 
     def _timed(self, variant: Variant) -> list[Plan]:
-        known = [event for event in self._knowledge.measured if event.step_time_s is not None]
-        plans = [plan for event in known if (plan := read_plan(event.plan)) is not None]
+        timed = [event for event in self._knowledge.measured if event.step_time_s is not None]
+        plans = [plan for event in timed if (plan := read_plan(event.plan)) is not None]
         return [plan for plan in plans if variant_of(plan) == variant]
 
 

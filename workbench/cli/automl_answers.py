@@ -96,9 +96,9 @@ def _lines_without_curve(why: dict[str, str]) -> list[str]:
 
 
 def _dependence(analysis: Any, column: str) -> Any:
-    known = analysis.columns
-    if column not in known:
-        allowed, meant = closest(column, known)
+    columns = analysis.columns
+    if column not in columns:
+        allowed, meant = closest(column, columns)
         why = analysis.without_curve.get(column)
         raise ArgumentError(
             f"{column!r} has no partial dependence" + (f": {why}" if why else ""),

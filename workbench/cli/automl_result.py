@@ -210,17 +210,17 @@ class CandidatesView:
         """Remove the bar; the lines stay."""
         self._live.stop()
 
-    def _show_done(self, tried: CandidateResult) -> None:
+    def _show_done(self, candidate: CandidateResult) -> None:
         from rich.text import Text
 
-        if tried.state == "under way" or tried.number in self._shown:
+        if candidate.state == "under way" or candidate.number in self._shown:
             return
-        self._shown.add(tried.number)
-        is_best = tried.state == "complete" and tried.loss < self._best
+        self._shown.add(candidate.number)
+        is_best = candidate.state == "complete" and candidate.loss < self._best
         if is_best:
-            self._best = tried.loss
+            self._best = candidate.loss
         run_time = format_duration(round(self._history.active_s(self._history.now_unix_s())))
-        text = (tried.line(is_best=is_best), "bold" if is_best else "")
+        text = (candidate.line(is_best=is_best), "bold" if is_best else "")
         line = Text.assemble((f"{run_time:>11} ", "bright_black"), text)
         self._console.print(line, no_wrap=True, overflow="ellipsis")
 

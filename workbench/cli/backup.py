@@ -30,21 +30,21 @@ def backup(to: Path, force: bool | None, as_json: bool) -> None:
     from workbench.store.database.backup import back_up
 
     with open_existing_store() as store, progress("reading the store") as show:
-        made = back_up(store, to, force=bool(force), progress=show)
+        written = back_up(store, to, force=bool(force), progress=show)
     if as_json:
         print_json(
             {
-                "path": str(made.folder),
-                "store": made.place,
-                "last_events": made.last_seqs,
-                "num_files": made.num_files,
-                "num_bytes": made.num_bytes,
+                "path": str(written.folder),
+                "store": written.place,
+                "last_events": written.last_seqs,
+                "num_files": written.num_files,
+                "num_bytes": written.num_bytes,
             }
         )
     else:
-        echo(f"backed up {made.describe()}")
-        echo(str(made.folder))
-        restoring = shlex.join(["workbench", "restore", str(made.folder)])
+        echo(f"backed up {written.describe()}")
+        echo(str(written.folder))
+        restoring = shlex.join(["workbench", "restore", str(written.folder)])
         click.echo(f"To restore it: {restoring}", err=True)
 
 

@@ -175,15 +175,15 @@ def _try_versions(experiment: Experiment) -> list[FirstStep]:
 
     steps: list[FirstStep] = []
     code = experiment.model_dump(mode="json")["search"][CODE]
-    for place, version in enumerate(keep_versions(experiment, Origin.here())):
+    for index, version in enumerate(keep_versions(experiment, Origin.here())):
         content = version.code.content
         os.environ[VARIABLE] = str(unpacked(version.code.sha256, lambda content=content: content))
-        only = {**code, "versions": [code["versions"][place]]}
+        only = {**code, "versions": [code["versions"][index]]}
         narrowed = experiment.replace(search={CODE: only})
         try:
             steps += try_first_steps(narrowed)
         except WorkbenchError as error:
-            raise error.about(f"search.{CODE}.versions.{place}") from error
+            raise error.about(f"search.{CODE}.versions.{index}") from error
     return steps
 
 
@@ -223,24 +223,24 @@ _NOT_MADE = {
 
 def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
     """Yield which first steps succeeded, what is wrong with them, and which were not tried."""
-    made = [step for step in steps if step.outcome == "fine"]
-    if made:
-        elapsed = format_duration(sum(step.elapsed_s for step in made))
-        yield f"The first step of a trial succeeded{_configurations_of(made)}, in {elapsed}."
-    if incomplete := next((step for step in made if step.unreported), None):
+    fine_steps = [step for step in steps if step.outcome == "fine"]
+    if fine_steps:
+        elapsed = format_duration(sum(step.elapsed_s for step in fine_steps))
+        yield f"The first step of a trial succeeded{_configurations_of(fine_steps)}, in {elapsed}."
+    if incomplete := next((step for step in fine_steps if step.unreported), None):
         yield (
             f"Its first report has {', '.join(incomplete.reported)} but not"
             f" {', '.join(incomplete.unreported)}. Report each objective later or return it, or the"
             " trial fails. To improve another metric: --set objectives.0.metric=NAME"
         )
-    if num_empty := max((step.num_empty_clients for step in made), default=0):
+    if num_empty := max((step.num_empty_clients for step in fine_steps), default=0):
         yield (
             f"{num_empty:,} of the clients have no training samples and train nothing. Lower "
             "federated.clients, or give more data."
         )
-    for note in dict.fromkeys(note for step in made for note in step.notes):
+    for note in dict.fromkeys(note for step in fine_steps for note in step.notes):
         yield f"Note: {note}."
-    for step in made:
+    for step in fine_steps:
         if step.not_finite:
             yield (
                 f"Warning: with {step.which}, {', '.join(step.not_finite)} is not finite in the"

@@ -51,8 +51,8 @@ def make_command(name: str) -> click.Command:
     def carry_out(run_id: str, as_json: bool, **given: Any) -> None:
         run = attach(run_id)
         action = _chosen(actions, given)
-        known = {argument.name for argument in action.arguments}
-        answer = run.act(action.kind, {name: given[name] for name in given if name in known})
+        names = {argument.name for argument in action.arguments}
+        answer = run.act(action.kind, {name: given[name] for name in given if name in names})
         print_answer(action, run, answer, given, as_json=as_json)
 
     carry_out.__doc__ = first.help

@@ -202,7 +202,7 @@ def find_packages() -> list[Finding]:
     installed, such as the packages for training, is one line.
     """
     try:
-        own = importlib.metadata.metadata(DISTRIBUTION)
+        metadata = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         folder = Path(__file__).parents[2]
         text = f"imported from {folder} but not installed, so its requirements are unknown"
@@ -212,8 +212,8 @@ def find_packages() -> list[Finding]:
         ]
     needed = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
     findings = [
-        _check_python(own["Requires-Python"]),
-        Finding(DISTRIBUTION, "fine", own["Version"]),
+        _check_python(metadata["Requires-Python"]),
+        Finding(DISTRIBUTION, "fine", metadata["Version"]),
         *_check_import_name(),
     ]
     findings += _check_all_of([item for item in needed if item.marker is None], part=None)

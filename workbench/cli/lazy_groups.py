@@ -46,11 +46,11 @@ class LazyGroup(click.Group):
             and self.get_command(ctx, name) is None
         ):
             # click would suggest from its own table, which is empty here.
-            known = self.list_commands(ctx)
-            similar = difflib.get_close_matches(name, known, 1)
+            commands = self.list_commands(ctx)
+            similar = difflib.get_close_matches(name, commands, 1)
             if similar:
                 ctx.fail(f"there is no command {name!r}. Did you mean {similar[0]}?")
-            ctx.fail(f"there is no command {name!r}; allowed: {', '.join(known)}")
+            ctx.fail(f"there is no command {name!r}; allowed: {', '.join(commands)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

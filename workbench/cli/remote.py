@@ -180,16 +180,16 @@ def _run(cluster: RemoteCluster, words: Sequence[str], wanted: Mapping[str, str]
 
 def without_options(words: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the words of a command without some options and their values."""
-    kept: list[str] = []
+    remaining: list[str] = []
     rest = iter(words)
     for word in rest:
         if word == "--":
-            return [*kept, word, *rest]
+            return [*remaining, word, *rest]
         if word in names:
             next(rest, None)
         elif word.partition("=")[0] not in names:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 def _option(words: Sequence[str], name: str) -> str | None:

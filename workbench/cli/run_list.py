@@ -137,16 +137,16 @@ def list_runs(
     from workbench.store.database.labels import matching_runs, versions_of
 
     with open_existing_store() as store:
-        known = store.runs()
+        all_rows = store.runs()
         matching = matching_runs(
-            known,
+            all_rows,
             text=match or "",
             states=state,
             tags=tag,
             archive="only" if archived else "without",
             pinned=pinned,
         )
-        rows, advice, versions = matching[:limit], store.advice_ids(), versions_of(known)
+        rows, advice, versions = matching[:limit], store.advice_ids(), versions_of(all_rows)
         waits = {
             row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"
         }
@@ -171,11 +171,11 @@ def list_runs(
                 ]
             )
             return
-        num_archived = sum(row.archived for row in known)
-        if not known:
+        num_archived = sum(row.archived for row in all_rows)
+        if not all_rows:
             click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
         elif not rows:
-            click.echo(f"No run matches. The store has {format_count(len(known), 'run')}.")
+            click.echo(f"No run matches. The store has {format_count(len(all_rows), 'run')}.")
         else:
             _print_runs(rows, waits, advice, versions)
         if num_archived and not archived:

@@ -114,7 +114,7 @@ def what_if_capacity(
             part = ""
             if capacity.again is not None:
                 part = f"{capacity.again:.0%} at {capacity.halfway:,}"
-            limits = (_describe_limit(capacity, way) for way in _RECOMPUTED)
+            limits = (_describe_limit(capacity, recompute) for recompute in _RECOMPUTED)
             table.add_row(device, _SIZES[capacity.size], f"{capacity.now:,}", *limits, part)
             device = ""
     make_console().print(table)
@@ -122,8 +122,8 @@ def what_if_capacity(
         print_note("the model has no blocks that can be recomputed")
 
 
-def _describe_limit(capacity: Capacity, way: str) -> str:
-    value = next((value for name, value in capacity.largest.items() if name == way), None)
+def _describe_limit(capacity: Capacity, recompute: str) -> str:
+    value = next((value for name, value in capacity.largest.items() if name == recompute), None)
     if value is None:
         return "-"
     if value == capacity.most:

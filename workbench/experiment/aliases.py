@@ -60,9 +60,9 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
                 for name, domain in search.items()
             }
     for place in _PLACES_OF_ALIASES:
-        known = _aliases_in(place)
-        for alias in [name for name in _section_of(resolved, place) if name in known]:
-            _move(resolved, place, alias, *known[alias])
+        aliases = _aliases_in(place)
+        for alias in [name for name in _section_of(resolved, place) if name in aliases]:
+            _move(resolved, place, alias, *aliases[alias])
     fidelity = resolved.get("fidelity")
     if trains_model and isinstance(fidelity, Mapping):
         resolved["fidelity"] = {
@@ -81,10 +81,10 @@ def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
     """
     written: dict[str, str] = {}
     for place in _PLACES_OF_ALIASES:
-        known = _aliases_in(place)
+        aliases = _aliases_in(place)
         for alias in _section_of(fields, place):
-            if alias in known:
-                written[".".join(known[alias])] = _dotted(place, alias)
+            if alias in aliases:
+                written[".".join(aliases[alias])] = _dotted(place, alias)
     searched = _section_of(fields, "search")
     for name in searched:
         if _our_name(name) not in searched:

@@ -69,10 +69,10 @@ class CodeVersion(Checked):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [key for key in ("git", "patch", "folder") if getattr(self, key) is not None]
-        if not given or {"git", "folder"} <= {*given}:
+        kinds = [key for key in ("git", "patch", "folder") if getattr(self, key) is not None]
+        if not kinds or {"git", "folder"} <= {*kinds}:
             raise ExperimentError(
-                f"a version cannot be {' and '.join(given)}" if given else "it names no code",
+                f"a version cannot be {' and '.join(kinds)}" if kinds else "it names no code",
                 allowed="{git: BRANCH}, {folder: PATH}, {patch: FILE}, or a patch with one of them",
             )
         if self.git is not None and (self.git.startswith("-") or not self.git.isprintable()):
@@ -107,8 +107,8 @@ class CodeVersion(Checked):
 
     def describe(self) -> str:
         """Describe where the code comes from, such as `git main with the patch wider.diff`."""
-        given = (("git", self.git), ("folder", self.folder))
-        parts = [f"{kind} {value}" for kind, value in given if value is not None]
+        sources = (("git", self.git), ("folder", self.folder))
+        parts = [f"{kind} {value}" for kind, value in sources if value is not None]
         if self.patch is not None:
             parts.append(f"patch {self.patch}")
         return " with ".join(parts)

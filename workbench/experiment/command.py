@@ -102,14 +102,14 @@ def parse_command(given: Any) -> Any:
     """
     if isinstance(given, str):
         try:
-            parts = shlex.split(given)
+            words = shlex.split(given)
         except ValueError as error:
             raise ExperimentError(
                 f"the line cannot be split into arguments: {error}",
                 next_step="Close the quotation, or write a list.",
             ) from error
     elif isinstance(given, Sequence):
-        parts = list(given)
+        words = list(given)
     else:
         raise ExperimentError(
             f"an object of type {type(given).__name__} is not a command",
@@ -117,12 +117,12 @@ def parse_command(given: Any) -> Any:
         )
     # A list in YAML may contain numbers: [python, train.py, --epochs, 10].
     if (
-        not parts
-        or not all(isinstance(part, str | int | float) for part in parts)
-        or parts[0] == ""
+        not words
+        or not all(isinstance(word, str | int | float) for word in words)
+        or words[0] == ""
     ):
         raise ExperimentError("there is no program", allowed="a program and its arguments")
-    arguments = [str(part) for part in parts]
+    arguments = [str(word) for word in words]
     for argument in arguments:
         if "\0" in argument:
             raise ExperimentError(
@@ -149,13 +149,13 @@ def files_to_resume_from(command: str) -> list[str]:
         >>> files_to_resume_from("python train.py --resume {resume_from:ckpt_*.pt}")
         ['ckpt_*.pt']
     """
-    names = (name for part in arguments_of(command) for name in _names_in(part))
+    names = (name for word in arguments_of(command) for name in _names_in(word))
     return list(dict.fromkeys(form for name, form in names if name == RESUME_FROM))
 
 
 def reads_earlier_files(command: str) -> bool:
     """Return whether a command tells its program that an earlier attempt left files."""
-    names = {name for part in arguments_of(command) for name, _ in _names_in(part)}
+    names = {name for word in arguments_of(command) for name, _ in _names_in(word)}
     return not names.isdisjoint(("resume", RESUME_FROM))
 
 
@@ -170,34 +170,34 @@ def check_command(command: str, search: Space, *, has_other_way: bool = False) -
     Raises:
         ExperimentError: If a placeholder has no value, or a parameter has no placeholder.
     """
-    known = [*search.root, *BUILT_IN]
+    names = [*search.root, *BUILT_IN]
     if "args" in search.root:
         raise ExperimentError(
             "args means all parameters", field="search.args", next_step="Rename the parameter."
         )
     # The version of the code reaches the program as its code.
     received: set[str] = {CODE} if search.code_versions else set()
-    for part in arguments_of(command):
-        for name, form in _names_in(part):
+    for word in arguments_of(command):
+        for name, form in _names_in(word):
             members = _members(name, search.root)
-            if name not in known and members and form in _FORMS_OF_GROUPS:
+            if name not in names and members and form in _FORMS_OF_GROUPS:
                 received.update(members)
                 continue
-            if name not in known:
+            if name not in names:
                 raise ExperimentError(
                     f"{{{name}}} is neither a searched parameter nor a built-in name",
                     field="command",
-                    allowed=known,
+                    allowed=names,
                     next_step=f"Add {name} to search, or write {{{{ and }}}} for braces.",
                 )
-            if name == "args" and part not in ("{args}", "{args:json}"):
+            if name == "args" and word not in ("{args}", "{args:json}"):
                 raise ExperimentError(
-                    f"{part!r} joins {{args}} with other text",
+                    f"{word!r} joins {{args}} with other text",
                     field="command",
                     allowed="{args} or {args:json} as a separate argument",
                 )
             if form in ("flag", "no-flag"):
-                _check_flag(name, form, part, search)
+                _check_flag(name, form, word, search)
             received.add(name)
     missing = [name for name in search.root if name not in received]
     if missing and not has_other_way and not received & {"args", "config"}:
@@ -248,29 +248,29 @@ def expand(
         >>> expand("train --lr {lr} {amp:flag} --clip {clip}", params, {})
         ['train', '--lr', '0.1', '--amp']
     """
-    parts = arguments_of(command)
+    words = arguments_of(command)
     values = {**built_in, **params}
     received: set[str] = set()
-    for name in [name for part in parts for name, _ in _names_in(part)]:
+    for name in [name for word in words for name, _ in _names_in(word)]:
         received.add(name)
         if name not in values and (members := _members(name, params)):
             values[name] = nested({member[len(name) + 1 :]: params[member] for member in members})
             received.update(members)
     others = {name: value for name, value in params.items() if name not in received}
     arguments: list[str] = []
-    for before, part in zip(["", *parts], parts, strict=False):
-        if part == "{args}":
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "{args}":
             arguments += [
                 argument for name, value in others.items() for argument in _option(name, value)
             ]
             continue
-        if part == "{args:json}":
+        if word == "{args:json}":
             arguments.append(json.dumps(others, ensure_ascii=False))
             continue
-        expanded = _expand_part(part, values)
+        expanded = _expand_part(word, values)
         if expanded is not None:
             arguments += expanded
-        elif _takes_value(before) and not part.startswith("-"):
+        elif _takes_value(before) and not word.startswith("-"):
             # In "--clip {clip}", an option without its value would take the next argument instead.
             arguments.pop()
     return arguments
@@ -316,7 +316,7 @@ def _members(group: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if len(name) > len(group) + 1 and name.startswith(f"{group}.")]
 
 
-def _check_flag(name: str, form: str, part: str, search: Space) -> None:
+def _check_flag(name: str, form: str, word: str, search: Space) -> None:
     values: Sequence[Any] | None = None
     if name in search.root:
         values = search.root[name].values()
@@ -328,22 +328,22 @@ def _check_flag(name: str, form: str, part: str, search: Space) -> None:
             field="command",
             next_step=f"Write {{{name}}}, or search {name} with the choices true and false.",
         )
-    if part != f"{{{name}:{form}}}":
+    if word != f"{{{name}:{form}}}":
         raise ExperimentError(
-            f"{part!r} joins a flag with other text",
+            f"{word!r} joins a flag with other text",
             field="command",
             allowed=f"{{{name}:{form}}} as a separate argument",
         )
 
 
-def _names_in(part: str) -> Iterator[tuple[str, str]]:
+def _names_in(word: str) -> Iterator[tuple[str, str]]:
     """Yield the names and forms of the placeholders of an argument."""
-    for match in _PLACEHOLDER.finditer(part):
+    for match in _PLACEHOLDER.finditer(word):
         if match[0] in ("{{", "}}"):
             continue
         name, _, form = (match[1] or "").partition(":")
         if name == RESUME_FROM:
-            _check_file(form, part)
+            _check_file(form, word)
             yield name, form
             continue
         if (
@@ -353,14 +353,14 @@ def _names_in(part: str) -> Iterator[tuple[str, str]]:
             or " " in name
         ):
             raise ExperimentError(
-                f"{match[0]} in {part!r} is not a placeholder",
+                f"{match[0]} in {word!r} is not a placeholder",
                 allowed=["{name}", *(f"{{name:{form}}}" for form in FORMS)],
                 next_step="Write {{ and }} for braces.",
             )
         yield name, form
 
 
-def _check_file(name: str, part: str) -> None:
+def _check_file(name: str, word: str) -> None:
     """Raise an error unless a file to continue from is below the folder of the trial."""
     problem = None
     if not name:
@@ -369,14 +369,14 @@ def _check_file(name: str, part: str) -> None:
         problem = "is outside the folder of the trial"
     if problem is not None:
         raise ExperimentError(
-            f"{part!r} {problem}",
+            f"{word!r} {problem}",
             allowed="{resume_from:model.pt}, or a pattern such as {resume_from:ckpt_*.pt}",
         )
 
 
-def _expand_part(part: str, values: Mapping[str, JsonValue]) -> list[str] | None:
+def _expand_part(word: str, values: Mapping[str, JsonValue]) -> list[str] | None:
     """Return the arguments that one part expands to, or None if it is dropped."""
-    match = _PLACEHOLDER.fullmatch(part)
+    match = _PLACEHOLDER.fullmatch(word)
     if match is not None and match[1]:
         name, form, value = _look_up(match[1], values)
         if form == "flag":
@@ -389,8 +389,8 @@ def _expand_part(part: str, values: Mapping[str, JsonValue]) -> list[str] | None
             return [_text(item, "") for item in value] or None
     pieces: list[str] = []
     end = 0
-    for match in _PLACEHOLDER.finditer(part):
-        pieces.append(part[end : match.start()])
+    for match in _PLACEHOLDER.finditer(word):
+        pieces.append(word[end : match.start()])
         end = match.end()
         if match[0] in ("{{", "}}"):
             pieces.append(match[0][0])
@@ -399,7 +399,7 @@ def _expand_part(part: str, values: Mapping[str, JsonValue]) -> list[str] | None
         if name not in values or (value is None and not form):
             return None
         pieces.append(_text(value, form))
-    return ["".join([*pieces, part[end:]])]
+    return ["".join([*pieces, word[end:]])]
 
 
 def _look_up(placeholder: str, values: Mapping[str, JsonValue]) -> tuple[str, str, JsonValue]:
@@ -429,13 +429,13 @@ def _text(value: JsonValue, form: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _takes_value(part: str) -> bool:
+def _takes_value(word: str) -> bool:
     """Return whether a part of a command is an option whose value is the next part."""
-    return re.fullmatch(r"-[^\d=.{][^={]*", part) is not None
+    return re.fullmatch(r"-[^\d=.{][^={]*", word) is not None
 
 
-def _quoted(part: str) -> str:
+def _quoted(word: str) -> str:
     # `shlex.quote` alone would also quote {lr}, and the line would be hard to read.
-    if part and not any(sign in part for sign in "'\"\\#") and shlex.split(part) == [part]:
-        return part
-    return shlex.quote(part)
+    if word and not any(sign in word for sign in "'\"\\#") and shlex.split(word) == [word]:
+        return word
+    return shlex.quote(word)

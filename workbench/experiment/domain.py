@@ -395,11 +395,11 @@ class Versions(Choice):
     @model_validator(mode="after")
     def _name(self) -> Self:
         names = [version.label for version in self.versions]
-        for place, name in enumerate(names):
-            if name in names[:place]:
+        for index, name in enumerate(names):
+            if name in names[:index]:
                 raise ExperimentError(
                     f"two versions are called {name}",
-                    field=f"versions.{place}.name",
+                    field=f"versions.{index}.name",
                     next_step="Give one of them another name: {git: main, name: before}.",
                 )
         if self.when:

@@ -37,13 +37,13 @@ def set_at(document: dict[str, Any], dotted: str, value: Any) -> None:
         ExperimentError: If the path leads nowhere.
     """
     keys = _keys(document, dotted, names_whole=isinstance(value, dict))
-    place: Any = document
+    node: Any = document
     for depth, key in enumerate(keys[:-1]):
-        place = _step_into(place, key, keys[: depth + 1])
-    if isinstance(place, list):
-        place[_index(place, keys[-1], dotted)] = value
+        node = _step_into(node, key, keys[: depth + 1])
+    if isinstance(node, list):
+        node[_index(node, keys[-1], dotted)] = value
     else:
-        place[keys[-1]] = value
+        node[keys[-1]] = value
 
 
 def remove_at(document: dict[str, Any], dotted: str) -> None:
@@ -57,18 +57,18 @@ def remove_at(document: dict[str, Any], dotted: str) -> None:
         ExperimentError: If the path has an index that its list does not have.
     """
     *parents, last = _keys(document, dotted)
-    place: Any = document
+    node: Any = document
     for depth, key in enumerate(parents):
-        if isinstance(place, list):
-            place = place[_index(place, key, ".".join(parents[: depth + 1]))]
-        elif isinstance(place, dict):
-            place = place.get(key)
+        if isinstance(node, list):
+            node = node[_index(node, key, ".".join(parents[: depth + 1]))]
+        elif isinstance(node, dict):
+            node = node.get(key)
         else:
             return
-    if isinstance(place, list):
-        del place[_index(place, last, dotted)]
-    elif isinstance(place, dict):
-        place.pop(last, None)
+    if isinstance(node, list):
+        del node[_index(node, last, dotted)]
+    elif isinstance(node, dict):
+        node.pop(last, None)
 
 
 def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -> list[str]:
@@ -88,40 +88,41 @@ def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -
         )
     if keys[0] != "search" or len(keys) < 3:
         return keys
-    known: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     if isinstance(document.get("search"), dict):
-        known = document["search"]
-    length = _length_of_name(keys[1:], known)
+        parameters = document["search"]
+    length = _length_of_name(keys[1:], parameters)
     if length is None or (
         names_whole and keys[1 + length :] and keys[1 + length] not in _DOMAIN_KEYS
     ):
         # A new parameter: its name ends before the first part of a parameter, such as low.
-        ends = (place for place, key in enumerate(keys[2:], start=1) if key in _DOMAIN_KEYS)
+        ends = (index for index, key in enumerate(keys[2:], start=1) if key in _DOMAIN_KEYS)
         length = next(ends, len(keys) - 1)
     name, rest = ".".join(keys[1 : 1 + length]), keys[1 + length :]
     if rest[:1] == ["when"] and len(rest) > 1:
-        length = _length_of_name(rest[1:], known) or 1
+        length = _length_of_name(rest[1:], parameters) or 1
         rest = ["when", ".".join(rest[1 : 1 + length]), *rest[1 + length :]]
     return ["search", name, *rest]
 
 
-def _length_of_name(keys: list[str], known: dict[str, Any]) -> int | None:
+def _length_of_name(keys: list[str], parameters: dict[str, Any]) -> int | None:
     """Return how many of the first keys form the longest known name, or None if none do."""
     return next(
-        (length for length in range(len(keys), 0, -1) if ".".join(keys[:length]) in known), None
+        (length for length in range(len(keys), 0, -1) if ".".join(keys[:length]) in parameters),
+        None,
     )
 
 
-def _step_into(place: Any, key: str, keys: list[str]) -> Any:
+def _step_into(node: Any, key: str, keys: list[str]) -> Any:
     """Return the value of `key`, as a mapping or list that can be changed."""
     field = ".".join(keys)
     at: Any = key
-    if isinstance(place, list):
-        at = _index(place, key, field)
-        inner = place[at]
+    if isinstance(node, list):
+        at = _index(node, key, field)
+        inner = node[at]
     else:
-        inner = place.get(key)
-    if keys[:-1] == ["search"] and at in place and not isinstance(inner, dict):
+        inner = node.get(key)
+    if keys[:-1] == ["search"] and at in node and not isinstance(inner, dict):
         inner = {"value": inner}
     elif inner is None:
         inner = {}
@@ -133,16 +134,16 @@ def _step_into(place: Any, key: str, keys: list[str]) -> Any:
             field=field,
             next_step=f"Set {field} itself.",
         )
-    place[at] = inner
+    node[at] = inner
     return inner
 
 
-def _index(place: list[Any], key: str, field: str) -> int:
+def _index(items: list[Any], key: str, field: str) -> int:
     is_number = key.isascii() and key.isdecimal() and len(key) <= _MAX_DIGITS
-    if not is_number or int(key) >= len(place):
+    if not is_number or int(key) >= len(items):
         raise ExperimentError(
             f"{key!r} is not an index of the list",
             field=field,
-            allowed=f"a number from 0 to {len(place) - 1}",
+            allowed=f"a number from 0 to {len(items) - 1}",
         )
     return int(key)

@@ -592,8 +592,10 @@ class Experiment(BaseModel):
 
     def _components(self) -> dict[str, Component]:
         fields = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
-        given = {key: component for key, component in fields.items() if component is not None}
-        return given | {f"metrics.{index}": metric for index, metric in enumerate(self.own_metrics)}
+        present = {key: component for key, component in fields.items() if component is not None}
+        return present | {
+            f"metrics.{index}": metric for index, metric in enumerate(self.own_metrics)
+        }
 
 
 def _with_repeated_versions(fields: dict[str, Any]) -> dict[str, Any]:
@@ -851,13 +853,13 @@ def _check_gradient_hook(experiment: Experiment) -> None:
     if experiment.training.gradient_hook is not None or "gradient_hook" in experiment.search.root:
         return
     setting = "gradient_hook_options"
-    given = [f"search.{name}" for name in experiment.search.root if name.startswith(f"{setting}.")]
+    fields = [f"search.{name}" for name in experiment.search.root if name.startswith(f"{setting}.")]
     if experiment.training.gradient_hook_options:
-        given.append(f"training.{setting}")
-    if given:
+        fields.append(f"training.{setting}")
+    if fields:
         raise ExperimentError(
             "there is no gradient hook to receive it",
-            field=given[0],
+            field=fields[0],
             next_step="Set training.gradient_hook to the function, or remove this.",
         )
 

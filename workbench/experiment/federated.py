@@ -208,8 +208,8 @@ def client_metrics(measured: Iterable[str]) -> list[str]:
             there is no other metric.
     """
     names = [name for name in measured if name != "loss"] or ["loss"]
-    own = (BYTES_METRIC, ANSWERED_METRIC, ROUNDS_METRIC, BYTES_TO_TARGET_METRIC)
-    return [*own, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
+    of_federation = (BYTES_METRIC, ANSWERED_METRIC, ROUNDS_METRIC, BYTES_TO_TARGET_METRIC)
+    return [*of_federation, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
 
 
 def default_server_lr(rule: ServerRule) -> float:
@@ -316,10 +316,10 @@ def _check_searched(federated: Federated, searched: Mapping[str, Domain]) -> Non
 
 
 def _check_training(training: Training, search: Space, resources: Resources) -> None:
-    given = training.model_fields_set
+    written = training.model_fields_set
     for name, reason in _OF_OPTIMIZER_STEPS.items():
         fields = [f"search.{param}" for param in search.root if param.partition(".")[0] == name]
-        if name in given:
+        if name in written:
             fields.append(f"training.{name}")
         if fields:
             raise ExperimentError(

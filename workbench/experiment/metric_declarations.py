@@ -298,9 +298,9 @@ def _computed(experiment: Experiment, metric: str) -> Metric | None:
     """Return the declaration of a metric that the workbench computes in an experiment."""
     if not experiment.trains_model:
         return None
-    own = {item.short_name for item in experiment.own_metrics if item.is_reference}
+    own_names = {item.short_name for item in experiment.own_metrics if item.is_reference}
     name = _without_split(metric).partition(_CLIENT_SPREAD)[0]
-    if name in own or (experiment.makes_own_steps and name not in _MEASURED_ALWAYS):
+    if name in own_names or (experiment.makes_own_steps and name not in _MEASURED_ALWAYS):
         return None
     return declaration_of(metric)
 

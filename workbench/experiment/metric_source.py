@@ -68,11 +68,11 @@ class MetricSource(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [name for name in _PLACES if getattr(self, name) is not None]
-        if len(given) + (self.from_ != "auto") > 1:
+        places = [name for name in _PLACES if getattr(self, name) is not None]
+        if len(places) + (self.from_ != "auto") > 1:
             raise ExperimentError(
                 "metrics can only be read from one place",
-                field=given[-1],
+                field=places[-1],
                 allowed=["from", *_PLACES],
                 next_step="Keep one of them.",
             )

@@ -129,15 +129,15 @@ def _one_of(given: Any, table: Mapping[str, str], field: str) -> str:
     return table[given]
 
 
-def _refuse_others(given: Mapping[str, Any], known: Iterable[str], field: str = "") -> None:
-    known = list(known)
+def _refuse_others(given: Mapping[str, Any], allowed: Iterable[str], field: str = "") -> None:
+    allowed = list(allowed)
     for key in given:
-        if key not in known:
+        if key not in allowed:
             dotted = ".".join(filter(None, (field, str(key))))
             raise ExperimentError(
                 "it has no counterpart in an experiment",
                 field=dotted,
-                allowed=known,
+                allowed=allowed,
                 next_step=HOMELESS.get(dotted, "Remove it."),
             )
 
@@ -364,15 +364,15 @@ def _command_of(
     groups = list(dict.fromkeys(name.partition(".")[0] for name in nested_names))
     names = [name for name in search if name not in nested_names]
     arguments: list[str] = []
-    for place, part in enumerate(str(part) for part in given):
-        if part == "${env}":  # /usr/bin/env, which a command does not need here
+    for index, word in enumerate(str(word) for word in given):
+        if word == "${env}":  # /usr/bin/env, which a command does not need here
             continue
-        macro = _MACRO.fullmatch(part)
+        macro = _MACRO.fullmatch(word)
         if macro and macro[1] in _MACROS_OF_LISTS:
             arguments += _arguments(macro[1], names, booleans, groups)
         else:
-            arguments.append(_replaced(part, str(document["program"]), f"command.{place}"))
-    if not any("{" in part for part in arguments):
+            arguments.append(_replaced(word, str(document["program"]), f"command.{index}"))
+    if not any("{" in word for word in arguments):
         note("{args} was added to command, because no macro passed the parameters")
         arguments += _arguments("args", names, booleans, groups)
     return arguments
@@ -391,7 +391,7 @@ def _arguments(macro: str, names: list[str], booleans: list[str], groups: list[s
     return [*(f"--{name}={{{name}:python}}" for name in literals), *written, "{args}"]
 
 
-def _replaced(part: str, program: str, field: str) -> str:
+def _replaced(word: str, program: str, field: str) -> str:
     def replace(match: re.Match[str]) -> str:
         if match[1] == "program":
             return program.replace("{", "{{").replace("}", "}}")
@@ -409,10 +409,10 @@ def _replaced(part: str, program: str, field: str) -> str:
         return _PLAIN_MACROS[match[1]]
 
     pieces, end = [], 0
-    for match in _MACRO.finditer(part):
-        pieces += [part[end : match.start()].replace("{", "{{").replace("}", "}}"), replace(match)]
+    for match in _MACRO.finditer(word):
+        pieces += [word[end : match.start()].replace("{", "{{").replace("}", "}}"), replace(match)]
         end = match.end()
-    return "".join([*pieces, part[end:].replace("{", "{{").replace("}", "}}")])
+    return "".join([*pieces, word[end:].replace("{", "{{").replace("}", "}}")])
 
 
 def _is_boolean(domain: Any) -> bool:

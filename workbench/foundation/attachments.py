@@ -217,15 +217,15 @@ def _rows_of(value: Any) -> tuple[list[str], Sequence[Sequence[Any]]] | None:
 
 
 def _table(columns: list[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    kept = [[_cell(cell) for cell in row[:MAX_COLUMNS]] for row in rows[:MAX_ROWS]]
+    shown_rows = [[_cell(cell) for cell in row[:MAX_COLUMNS]] for row in rows[:MAX_ROWS]]
     names = [_cut(name, MAX_CELL_CHARS) for name in columns[:MAX_COLUMNS]]
     # Halve the rows until the file is small enough.
     while True:
-        document = {"columns": names, "rows": kept, "num_rows": len(rows)}
+        document = {"columns": names, "rows": shown_rows, "num_rows": len(rows)}
         content = json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace")
-        if len(content) <= MAX_TABLE_BYTES or len(kept) < 2:
+        if len(content) <= MAX_TABLE_BYTES or len(shown_rows) < 2:
             return content
-        kept = kept[: len(kept) // 2]
+        shown_rows = shown_rows[: len(shown_rows) // 2]
 
 
 def _cell(value: Any) -> Any:

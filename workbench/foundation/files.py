@@ -65,7 +65,7 @@ def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None
     Raises:
         OSError: If it cannot be written.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         finish_copy(folder)
@@ -88,8 +88,8 @@ def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None
             prepared.rename(folder / _DECIDED)
         finish_copy(folder)
     except BaseException:
-        if made:
-            shutil.rmtree(made[-1], ignore_errors=True)
+        if new_folders:
+            shutil.rmtree(new_folders[-1], ignore_errors=True)
         raise
 
 

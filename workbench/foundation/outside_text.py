@@ -41,9 +41,9 @@ def storable(text: str) -> str:
     if len(text) > MAX_LINE_CHARS:
         text = _LONG_LINE.sub(_cut_line, text)
     if len(text) > MAX_CHARS:
-        kept = (MAX_CHARS - _NOTE_CHARS) // 2
-        note = f"\n... {len(text) - 2 * kept:,} characters omitted ...\n"
-        text = text[:kept] + note + text[-kept:]
+        half_chars = (MAX_CHARS - _NOTE_CHARS) // 2
+        note = f"\n... {len(text) - 2 * half_chars:,} characters omitted ...\n"
+        text = text[:half_chars] + note + text[-half_chars:]
     return text
 
 

@@ -93,7 +93,7 @@ def listed_choices(given: Any) -> Any:
         given = _in_order(given)
     elif len(_shape_of(given)) == 1 and callable(getattr(given, "tolist", None)):
         given = given.tolist()
-    return [json_value(value, str(place)) for place, value in enumerate(given)]
+    return [json_value(value, str(index)) for index, value in enumerate(given)]
 
 
 def json_value(value: Any, field: str | None = None) -> Any:
@@ -116,7 +116,7 @@ def json_value(value: Any, field: str | None = None) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, list):
-        return [json_value(inner, _path(field, place)) for place, inner in enumerate(value)]
+        return [json_value(inner, _path(field, index)) for index, inner in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: json_value(inner, _path(field, key)) for key, inner in value.items()}
     raise not_held(value, field)

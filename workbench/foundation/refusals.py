@@ -348,8 +348,8 @@ def _unknown_key(
         return ExperimentError(_UNKNOWN_KEY, field=field, next_step="Remove it.")
     if len(location) == 1 and (instead := _instead_of(field, value, section, dialect)) is not None:
         return ExperimentError(_UNKNOWN_KEY, field=field, next_step=f"Write {instead}.")
-    known = list(section.model_fields)
-    allowed, meant = closest(location[-1], known, dialect.other_names)
+    keys = list(section.model_fields)
+    allowed, meant = closest(location[-1], keys, dialect.other_names)
     if meant is None and root is not None and len(location) == 2:
         instead = _instead_of(location[-1], value, root, dialect)
         if instead is not None:

@@ -95,16 +95,16 @@ class Registry:
 
     def references(self) -> dict[str, str]:
         """Return every known name with its `module:object`, built-in ones first."""
-        known = dict(self._table)
+        references = dict(self._table)
         for entry_point in self._entry_points():
-            if known.get(entry_point.name, entry_point.value) != entry_point.value:
+            if references.get(entry_point.name, entry_point.value) != entry_point.value:
                 raise ExperimentError(
                     f"{entry_point.value!r} registers the {self.kind} {entry_point.name!r}, "
-                    f"which is already {known[entry_point.name]!r}",
+                    f"which is already {references[entry_point.name]!r}",
                     next_step="Uninstall one of the two packages.",
                 )
-            known[entry_point.name] = entry_point.value
-        return known
+            references[entry_point.name] = entry_point.value
+        return references
 
     def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
         # Scanning all packages takes noticeably long, and forms query at each key press.

@@ -117,8 +117,8 @@ class Encoding:
             elif isinstance(self.distributions[parent], CategoricalDistribution):
                 assert possible is not None
                 places = [
-                    float(place)
-                    for place, choice in enumerate(possible)
+                    float(index)
+                    for index, choice in enumerate(possible)
                     if _is_among(choice, values)
                 ]
                 condition.append((self._names.index(parent), places))

@@ -214,12 +214,12 @@ class Learner:
 
     def importance(self, finished: Finished) -> Importance:
         """Return the importance of each parameter among configurations of the current space."""
-        known = (
+        records = (
             (replace(record, params=params), outcome)
             for record, outcome in finished
             if (params := self._placed(record.params)) is not None
         )
-        return importance(self.experiment, self._projection.parameters, known)
+        return importance(self.experiment, self._projection.parameters, records)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
         """Learn from a configuration of an earlier space. Return whether it counts in this one."""

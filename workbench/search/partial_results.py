@@ -213,11 +213,11 @@ def result_values(
             values[index] = sign * trial.value
         elif forecasts is not None and is_cut(trial):
             values[index] = forecasts[index]
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return np.zeros(len(trials))
     failed = np.array([trial.state == TrialState.FAIL for trial in trials])
-    return np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
+    return np.where(np.isnan(values), np.where(failed, np.median(finite), finite.min()), values)
 
 
 def is_decision(rungs: Sequence[int], grace: int) -> bool:

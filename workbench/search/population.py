@@ -178,9 +178,9 @@ class Population:
             strong = sound[: self._num_weak]
             weak = [
                 trial
-                for place, trial in enumerate(ranked)
+                for rank, trial in enumerate(ranked)
                 if trial not in strong
-                and (place >= self._size - self._num_weak or self._scores[trial] is None)
+                and (rank >= self._size - self._num_weak or self._scores[trial] is None)
             ]
             self._replacements[number] = self._explored(number, strong, weak) if strong else {}
         return self._replacements[number]

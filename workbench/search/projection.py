@@ -300,10 +300,10 @@ class Projection:
         with quiet():
             self._study.add_trial(result.trial)
         knowledge = self._knowledge
-        known = knowledge.results
+        results = knowledge.results
         if run_id is not None:
-            known = knowledge.earlier.setdefault(run_id, [])
-        known.append(result)
+            results = knowledge.earlier.setdefault(run_id, [])
+        results.append(result)
         if outcome.state == "complete":
             knowledge.priors.append(result.trial)
 

@@ -393,13 +393,13 @@ class ProcessSampler(DesignSampler):
         ]
         limits = self._limits(features[:num_own])
         valued = ended if len(goals[0].values) == len(ended) else earlier
-        kept = np.array([keeps_limits(trial) for trial in valued])
+        is_within_limits = np.array([keeps_limits(trial) for trial in valued])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
         # While other trials are running, every other proposal is bold. Expected improvement alone
         # would always stay near the best configuration.
         is_turn = bool(running) and number % 2 == 0
         is_bold = is_turn or bool(limits or self.memory) or any(map(is_cut, ended))
-        worth = self._worth(goals, kept, cost, is_bold=is_bold)
+        worth = self._worth(goals, is_within_limits, cost, is_bold=is_bold)
         prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
         # All terms are logarithms: the worth of a configuration times the probabilities that it
@@ -517,7 +517,12 @@ class ProcessSampler(DesignSampler):
         )
 
     def _worth(
-        self, goals: Sequence[Quantity], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
+        self,
+        goals: Sequence[Quantity],
+        is_within_limits: np.ndarray,
+        cost: Cost | None,
+        *,
+        is_bold: bool,
     ) -> _Worth:
         """Return the function that scores configurations by one objective or by a front.
 
@@ -526,11 +531,11 @@ class ProcessSampler(DesignSampler):
         at a time and without limits. With several trials at a time, the two alternate.
         """
         if cost is not None:
-            return self._worth_for_cost(goals[0], kept, cost)
+            return self._worth_for_cost(goals[0], is_within_limits, cost)
         if len(goals) == 1:
             return goals[0].optimistic if is_bold else goals[0].log_improvement
         results = np.column_stack([goal.values for goal in goals])
-        gain = ExpectedGain(results[kept] if any(kept) else results)
+        gain = ExpectedGain(results[is_within_limits] if any(is_within_limits) else results)
 
         def worth(features: np.ndarray) -> np.ndarray:
             predicted = [goal.process.predict(features) for goal in goals]
@@ -544,8 +549,10 @@ class ProcessSampler(DesignSampler):
         if self._cost_limit is None or not self._results:
             return None
         seconds = full_seconds(self._results, self._readings[0])
-        known = seconds[seconds > 0]
-        if not len(known) or not self._cost_limit.ends_first(float(known.mean()), num_at_once):
+        measured_s = seconds[seconds > 0]
+        if not len(measured_s) or not self._cost_limit.ends_first(
+            float(measured_s.mean()), num_at_once
+        ):
             return None
         return Cost.of(
             seconds,
@@ -555,7 +562,7 @@ class ProcessSampler(DesignSampler):
             num_fitted=num_fitted,
         )
 
-    def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
+    def _worth_for_cost(self, goal: Quantity, is_within_limits: np.ndarray, cost: Cost) -> _Worth:
         """Return the function that scores configurations by their improvement per cost.
 
         If trials are stopped early, a disappointing trial is cheap, so the possible improvement is
@@ -564,7 +571,7 @@ class ProcessSampler(DesignSampler):
         Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section
         3.2.
         """
-        best = float(goal.values[kept if any(kept) else slice(None)].max())
+        best = float(goal.values[is_within_limits if any(is_within_limits) else slice(None)].max())
         if any(is_cut(result.trial) for result in self._results):
             return lambda features: (
                 log_possible_improvement(goal.optimistic(features), best)
@@ -582,18 +589,27 @@ class ProcessSampler(DesignSampler):
         key, reading = (f"curves {index}", num_fitted), self._readings[index]
         if key not in self._kernels:
             # Only from the first results, so that a replay fits to the same observations.
-            seen = observe(trials[:num_fitted], reading)
-            few = np.flatnonzero(seen.rows % math.ceil(len(seen.rows) / _MAX_FITTED) == 0)
-            standard = Scale.of(seen.values).standardize(seen.values)
+            observations = observe(trials[:num_fitted], reading)
+            few = np.flatnonzero(
+                observations.rows % math.ceil(len(observations.rows) / _MAX_FITTED) == 0
+            )
+            standard = Scale.of(observations.values).standardize(observations.values)
             self._kernels[key] = fit(
-                features[seen.rows[few]], self.encoding.groups, standard[few], seen.ahead[few]
+                features[observations.rows[few]],
+                self.encoding.groups,
+                standard[few],
+                observations.ahead[few],
             )
         kernel = self._kernels[key]
-        seen = observe(trials, reading)
-        scale = Scale.of(seen.values)
-        standard = scale.standardize(seen.values)
+        observations = observe(trials, reading)
+        scale = Scale.of(observations.values)
+        standard = scale.standardize(observations.values)
         process = GaussianProcess(
-            kernel, self.encoding.groups, features[seen.rows], standard, ahead=seen.ahead
+            kernel,
+            self.encoding.groups,
+            features[observations.rows],
+            standard,
+            ahead=observations.ahead,
         )
         return kernel, scale.restore(process.predict(features)[0])
 

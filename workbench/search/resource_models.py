@@ -60,19 +60,19 @@ class Cost:
             kernels: A cache of hyper-parameters. Those fitted here are added.
             num_fitted: The hyper-parameters are fitted to this many of the first trials.
         """
-        known = np.flatnonzero(seconds > 0)
-        first = known[known < num_fitted]
+        measured = np.flatnonzero(seconds > 0)
+        first = measured[measured < num_fitted]
         if len(first) < MIN_PROCESS_RESULTS:
             return None
         logs = np.log(seconds)
-        deviation = float(logs[known].std())
+        deviation = float(logs[measured].std())
         if deviation < _MIN_SPREAD or float(logs[first].std()) < _MIN_SPREAD:
             return None
         if (key := ("cost", num_fitted)) not in kernels:
             fitted = (logs[first] - logs[first].mean()) / logs[first].std()
             kernels[key] = fit(features[first], groups, fitted)
-        standard = (logs[known] - logs[known].mean()) / deviation
-        process = GaussianProcess(kernels[key], groups, features[known], standard)
+        standard = (logs[measured] - logs[measured].mean()) / deviation
+        process = GaussianProcess(kernels[key], groups, features[measured], standard)
         return cls(process, deviation, max(process.predictability() or 0.0, 0.0))
 
     def log_factor(self, features: np.ndarray) -> np.ndarray:

@@ -237,8 +237,8 @@ def make_sampler(
     """
     make = load_object(experiment.sampler.kind.factory, field="sampler.name")
     seed = stable_seed("sampler", experiment.seed, configuration)
-    given = experiment.sampler.options.items()
-    options: dict[str, Any] = {name: value for name, value in given if value is not None}
+    written_options = experiment.sampler.options.items()
+    options: dict[str, Any] = {name: value for name, value in written_options if value is not None}
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(
         options,

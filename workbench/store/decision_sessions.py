@@ -138,11 +138,11 @@ class _Session:
 
     def check(self, name: str, error: float, max_runs: int) -> None:
         """Raise an error if the settings changed, because the error would not be kept."""
-        for field, given, fixed in (
+        for field, wanted, fixed in (
             ("error", error, self.error),
             ("max_runs", max_runs, self.max_runs),
         ):
-            if given != fixed:
+            if wanted != fixed:
                 raise ArgumentError(
                     f"the session {name} started with {fixed:g}",
                     field=field,
@@ -156,10 +156,10 @@ class _Session:
             return len(self.proposals) + 1
         values = list(trainings.values)
         entry = {"results": results, "values": values, "budget": trainings.budget}
-        for place, earlier in enumerate(self.proposals):
+        for index, earlier in enumerate(self.proposals):
             if set(earlier["results"]) <= set(results):
-                self.proposals[place] = entry
-                return place + 1
+                self.proposals[index] = entry
+                return index + 1
         self.proposals.append(entry)
         return len(self.proposals)
 

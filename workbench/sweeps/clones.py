@@ -205,10 +205,10 @@ class Clones:
 
     def tidy(self) -> None:
         """Delete the checkpoints that no clone needs any more."""
-        kept = {(clone.of, clone.branch) for clone in self._unfinished()}
+        needed = {(clone.of, clone.branch) for clone in self._unfinished()}
         for trial in self._ledger.history.trials.values():
             clone = trial.clone
-            if clone is None or not clone.inherits or (clone.of, clone.branch) in kept:
+            if clone is None or not clone.inherits or (clone.of, clone.branch) in needed:
                 continue
             try:
                 branch_at(self._folder(clone.of), clone.branch).delete("")

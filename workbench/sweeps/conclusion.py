@@ -32,7 +32,7 @@ _CONCLUDED_BY = {
     "held_out": "workbench.runs.automl.conclusion:conclude",
     BASE_RUN: "workbench.deploy.compression.search:conclude",
 }
-# How long to wait for a worker. All trials have ended, so one is free unless other runs need it.
+# How long to wait for a worker. All trials have ended: one is free unless other runs use it.
 _WORKER_S = 2.0
 
 

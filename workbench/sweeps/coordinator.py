@@ -102,11 +102,11 @@ class OtherWays:
             self.plan |= self._undone
         else:
             return ended, None
-        way = self._next_way(self._changeable)
+        change = self._next_way(self._changeable)
         out = self._ran_out
         assert out is not None
         message = f"{str(out.message).rstrip('.')}{refusal}"
-        if way is None:
+        if change is None:
             return (
                 out.model_copy(
                     update={
@@ -116,18 +116,18 @@ class OtherWays:
                 ),
                 None,
             )
-        self._words = _words(way, self.plan)
-        changes = self._undone | way if refusal else way
-        self._undone = self.plan.only([name for name, _ in way.values])
-        self._tried.append(way)
-        self.plan |= way
+        self._words = _words(change, self.plan)
+        changes = self._undone | change if refusal else change
+        self._undone = self.plan.only([name for name, _ in change.values])
+        self._tried.append(change)
+        self.plan |= change
         message += f". It continues with {self._words}"
         return ended.model_copy(update={"message": message}), changes
 
     def _describe_unchanged(self) -> str:
         """Return what could have been tried if the experiment had left it open."""
-        kept = [name for name in WAYS if name not in self._changeable and name in self.plan]
-        possible = [name for name in kept if self._next_way([name])]
+        fixed = [name for name in WAYS if name not in self._changeable and name in self.plan]
+        possible = [name for name in fixed if self._next_way([name])]
         words = "" if self._divides_batch else _KEPT_WHOLE
         return words + "".join(
             f". plan.{name} stays {self.plan.get(name)} because it is not auto" for name in possible
@@ -143,14 +143,14 @@ class OtherWays:
         )
 
 
-def _words(way: PartialPlan, before: PartialPlan) -> str:
-    if way.micro_batch is not None:
-        return f"micro batches of {way.micro_batch} instead of {before.micro_batch}"
-    if "recompute" in way:
+def _words(change: PartialPlan, before: PartialPlan) -> str:
+    if change.micro_batch is not None:
+        return f"micro batches of {change.micro_batch} instead of {before.micro_batch}"
+    if "recompute" in change:
         return "blocks that are recomputed in the backward pass, which gives the same result"
     return (
-        f"the strategy {way.get('strategy')} instead of {before.get('strategy')}, which gives the"
-        " same result"
+        f"the strategy {change.get('strategy')} instead of {before.get('strategy')}, which gives"
+        " the same result"
     )
 
 

@@ -78,9 +78,9 @@ class Fingerprints:
         stamp = stamp_of(path)
         if stamp is None:
             return ""
-        known = self.hashes.get(path)
-        if known is not None and stamp == self.stamps.get(path):
-            return known
+        sha256 = self.hashes.get(path)
+        if sha256 is not None and stamp == self.stamps.get(path):
+            return sha256
         return hash_of(path)
 
 

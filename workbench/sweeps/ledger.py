@@ -156,7 +156,7 @@ class Ledger:
         assert self._writer is not None
         assert self._blocks is not None
         patience_s = STORE_PATIENCE_S if patience_s is None else patience_s
-        known = set(map(id, events))
+        known_ids = set(map(id, events))
         events = self.alerts.on_events(events)
         try:
             self._last_seq = write(
@@ -168,7 +168,7 @@ class Ledger:
                 next_step=suggest("resume", self._writer.run_id, lead="When the store is back"),
             ) from error
         for event in events:
-            if id(event) not in known:
+            if id(event) not in known_ids:
                 self.history.apply(event)
             self.speeds.apply(event)
             for listener in self.listeners:
@@ -199,10 +199,11 @@ class RunClock:
         ahead_s, known_s = time.time() - steady_unix_s(), self._ledger.history.clock_ahead_s
         if abs(ahead_s - known_s) <= TOLERATED_S:
             return
-        way = "ahead" if ahead_s > known_s else "back"
+        direction = "ahead" if ahead_s > known_s else "back"
+        change = format_duration(abs(ahead_s - known_s))
         message = (
-            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}."
-            " This run keeps the old time, and its limits are not affected"
+            f"the clock of this machine was set {direction} by {change}. This run keeps the old"
+            " time, and its limits are not affected"
         )
         self._ledger.record(Noted(level="warning", message=message, clock_ahead_s=ahead_s))
 

@@ -99,7 +99,9 @@ def check_what_is_reported(experiment: Experiment) -> None:
 
 def _check_targets(experiment: Experiment) -> None:
     """Raise an error for a share above 1, such as 95 if 0.95 is meant."""
-    own = {f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference}
+    own_names = {
+        f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference
+    }
     wanted = [
         (f"objectives.{index}.target", objective.metric, objective.target)
         for index, objective in enumerate(experiment.objectives)
@@ -110,7 +112,7 @@ def _check_targets(experiment: Experiment) -> None:
         wanted += _bounds_of("federated.target", experiment.federated.target)
     for field, metric, value in wanted:
         of_all = metric.partition("_client_")[0]
-        if value is not None and value > 1 and is_share(of_all) and of_all not in own:
+        if value is not None and value > 1 and is_share(of_all) and of_all not in own_names:
             raise ExperimentError(
                 f"{metric} is a share and never above 1, got {value:g}",
                 field=field,

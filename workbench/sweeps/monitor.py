@@ -148,8 +148,10 @@ class Monitor:
     @property
     def energy_wh(self) -> float | None:
         """Energy of all trials so far, in watt-hours, or None while nothing is known."""
-        known = [used.total_wh for used in list(self._energy.values()) if used.total_wh is not None]
-        return sum(known) if known else None
+        metered_wh = [
+            used.total_wh for used in list(self._energy.values()) if used.total_wh is not None
+        ]
+        return sum(metered_wh) if metered_wh else None
 
     def energy_of(self, number: int, is_read_now: bool = False) -> float | None:
         """Return the energy of a trial so far, in watt-hours, or None if nothing meters it.
@@ -231,15 +233,15 @@ class Monitor:
                 continue
             worker = WatchedWorker(tenure.pid, tenure.trial, tenure.rank, tenure.gpus)
             employed.setdefault(tenure.node, []).append(worker)
-        seen = Round(
+        new_round = Round(
             now_s, samplers.collect(employed, LAST_ANSWER_S if self._ended.is_set() else ANSWER_S)
         )
         tenures = self._tenures(now_s)  # some may have begun or ended meanwhile
-        for node, sample in seen.nodes.items():
+        for node, sample in new_round.nodes.items():
             used = attribute(node, sample, tenures, self._energy)
             self._energy |= used
             self._unsaved |= {trial for trial in used if used[trial].is_known}
-        self._store_round(seen, writer)
+        self._store_round(new_round, writer)
 
     def _tenures(self, now_s: float) -> list[Assignment]:
         """Return the workers that recently served a trial, followed by those that serve one now."""
@@ -251,11 +253,11 @@ class Monitor:
             ]
             return [*self._past, *(tenure for begun in self._present.values() for tenure in begun)]
 
-    def _store_round(self, seen: Round, writer: RunWriter) -> None:
-        now_s = seen.time_unix_s
+    def _store_round(self, new_round: Round, writer: RunWriter) -> None:
+        now_s = new_round.time_unix_s
         rows = [
             SampleRow(0, now_s, node, Rollup(sample).to_json())
-            for node, sample in seen.nodes.items()
+            for node, sample in new_round.nodes.items()
         ]
         used = [
             EnergyRow(trial, self._energy[trial].gpu_j, self._energy[trial].cpu_j)
@@ -265,7 +267,7 @@ class Monitor:
             keep_samples(writer, rows, used)
             self._unsaved.clear()
             for listener in self.listeners:
-                listener(seen)
+                listener(new_round)
             if time.monotonic() - self._thinned_s > THIN_EVERY_S:
                 self._thinned_s = time.monotonic()
                 for level in LEVELS:
@@ -475,8 +477,8 @@ class Waiting:
         Args:
             trials: Numbers of the trials that were started and have not ended.
         """
-        known, now_s = self._ledger.history.trials, time.monotonic()
-        if not trials or any(known[number].state != "waiting" for number in trials):
+        all_trials, now_s = self._ledger.history.trials, time.monotonic()
+        if not trials or any(all_trials[number].state != "waiting" for number in trials):
             self._report_s, self._reported = None, None
         elif self._report_s is None:
             self._report_s = now_s + HELD_UP_AFTER_S

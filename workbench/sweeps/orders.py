@@ -127,9 +127,9 @@ class Orders:
 
     def _known_plan(self, trial: Trial, decided: PartialPlan) -> PartialPlan:
         """Return what is certain about the plan of a trial. It is the same in all of its turns."""
-        known = self._known.get(trial.number)
-        if known is not None and known[0] == decided:
-            return known[1]
+        cached = self._known.get(trial.number)
+        if cached is not None and cached[0] == decided:
+            return cached[1]
         experiment = self._ledger.experiment
         plan = known_plan(experiment, trial.params, decided)
         if experiment.early_stop.turns is not None:
@@ -251,11 +251,11 @@ class Turns:
     def _worth(self, trial: Trial) -> float:
         """Return how promising a trial is. With several objectives: minus how many are better."""
         turn, trials = trial.turn, self._ledger.history.trials.values()
-        own = self._result_at(trial, turn)
-        if len(own) == 1:
-            return own[0]
+        result = self._result_at(trial, turn)
+        if len(result) == 1:
+            return result[0]
         others = [self._result_at(other, turn) for other in trials if turn in other.turn_values]
-        return -float(sum(other != own and _is_at_least(other, own) for other in others))
+        return -float(sum(other != result and _is_at_least(other, result) for other in others))
 
     def _result_at(self, trial: Trial, turn: int) -> list[float]:
         """Return the values of the objectives after a turn. Larger is better."""
@@ -268,10 +268,10 @@ class Turns:
 
     def _turn_s(self) -> float:
         """Return how long a turn takes, in seconds."""
-        known = [trial for trial in self._ledger.history.trials.values() if trial.turn]
-        if not known:
+        trained = [trial for trial in self._ledger.history.trials.values() if trial.turn]
+        if not trained:
             return 0.0
-        return fmean(trial.trained_s / trial.turn for trial in known)
+        return fmean(trial.trained_s / trial.turn for trial in trained)
 
     def _is_short(self, num_turns: int) -> bool:
         """Return whether the time is only enough for the trials that are furthest."""

@@ -65,9 +65,9 @@ def check_elastic(experiment: Experiment) -> None:
     limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
     problem = next_step = None
     if not experiment.trains_model:
-        what = "train function" if experiment.command is None else "command"
-        problem = f"the effect of more workers is unknown for a {what}"
-        next_step = f"Remove it, or use a model and data instead of the {what}."
+        subject = "train function" if experiment.command is None else "command"
+        problem = f"the effect of more workers is unknown for a {subject}"
+        next_step = f"Remove it, or use a model and data instead of the {subject}."
     elif limited:
         problem, next_step = (
             f"the strategy {limited[0]} supports a single worker only",
@@ -150,9 +150,9 @@ def check_turns(experiment: Experiment) -> None:
     if not experiment.trains_model and experiment.early_stop.length is None:
         options = {} if experiment.train is None else experiment.train.options
         if EPOCHS not in {**options, **shortest}:
-            what = "function" if experiment.command is None else "command"
+            subject = "function" if experiment.command is None else "command"
             raise ExperimentError(
-                f"missing: how long the {what} trains, so that it can be divided into turns",
+                f"missing: how long the {subject} trains, so that it can be divided into turns",
                 field="early_stop.length",
                 allowed="the last step that it reports, or the name of the parameter that sets it",
                 next_step="Set it to a number, or search the parameter epochs.",

@@ -230,11 +230,11 @@ def _check_model(experiment: Experiment) -> None:
     assert experiment.model is not None
     _check_component(experiment.model, MODELS, "model")
     if not experiment.model.is_reference:
-        known = configuration_type(experiment.model.name).model_fields
+        fields = configuration_type(experiment.model.name).model_fields
         for name, value in experiment.model.options.items():
-            if name not in known:
+            if name not in fields:
                 raise unknown(
-                    f"model.{name}", f"{experiment.model.name} has no such parameter", list(known)
+                    f"model.{name}", f"{experiment.model.name} has no such parameter", list(fields)
                 )
             check_value(experiment.model.name, name, value, field=f"model.{name}")
 
@@ -290,9 +290,9 @@ def _check_searched_parameters(experiment: Experiment) -> None:
         if is_setting(name):
             continue
         if name not in theirs:
-            known = [*theirs, *Training.model_fields, *PlanSettings.model_fields]
+            names = [*theirs, *Training.model_fields, *PlanSettings.model_fields]
             raise unknown(
-                f"search.{name}", f"neither training, plan nor {model} has such a parameter", known
+                f"search.{name}", f"neither training, plan nor {model} has such a parameter", names
             )
         for value in values_to_check(domain, NUM_SAMPLED_CONFIGURATIONS):
             check_value(model, name, value, field=f"search.{name}")
@@ -377,8 +377,8 @@ def _check_advisable(experiment: Experiment) -> None:
     """Raise an error for `advice: always` if measured plans could not be used."""
     problem = None
     if not experiment.trains_model:
-        what = "train function" if experiment.command is None else "command"
-        problem = f"a {what} cannot use measured plans"
+        subject = "train function" if experiment.command is None else "command"
+        problem = f"a {subject} cannot use measured plans"
     elif is_private(experiment):
         problem = "the steps of a private training are not measured"
     elif experiment.resources.elastic:
@@ -467,8 +467,8 @@ def _check_reference(component: Component, field: str) -> None:
         defined = [
             node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
         ]
-        known = sorted(defined or names - {"__all__"})
-        raise unknown(field, f"{module_name!r} has no {first!r}", known)
+        defined_names = sorted(defined or names - {"__all__"})
+        raise unknown(field, f"{module_name!r} has no {first!r}", defined_names)
 
 
 def _as_import(name: str) -> str:
@@ -540,8 +540,12 @@ def check_program(experiment: Experiment) -> None:
     if program in INTERPRETERS:  # the one that runs the workbench
         _check_script(others)
         return
-    own = Path(sys.executable).parent  # such as torchrun, if the environment is not activated
-    if shutil.which(program) is not None or shutil.which(program, path=str(own)) is not None:
+    # Programs such as torchrun are found even if the environment is not activated.
+    programs_folder = Path(sys.executable).parent
+    if (
+        shutil.which(program) is not None
+        or shutil.which(program, path=str(programs_folder)) is not None
+    ):
         return
     path = Path(program)
     if path.suffix == ".py":

@@ -157,8 +157,8 @@ class Program:
             version: The version of the code, by number.
             params: The configuration, which chooses between versions if the code is searched.
         """
-        kept = code_sha256_of(self._history, version, params)
-        return dataclasses.replace(self._origin, kept_sha256=kept or self._origin.kept_sha256)
+        sha256 = code_sha256_of(self._history, version, params)
+        return dataclasses.replace(self._origin, kept_sha256=sha256 or self._origin.kept_sha256)
 
     # What has changed.
 
@@ -408,19 +408,19 @@ class Program:
             )
         changed = self.changed_code()
         before = () if self._manifest is None else self._manifest["files"]
-        kept = keep(self._ledger.experiment, here, before=before)
-        sha256 = "" if kept is None else kept.sha256
+        kept_code = keep(self._ledger.experiment, here, before=before)
+        sha256 = "" if kept_code is None else kept_code.sha256
         files = {} if self._manifest is None else self._manifest["files"]
-        hashes = {} if kept is None else kept.hashes
+        hashes = {} if kept_code is None else kept_code.hashes
         # The archives would differ, because each also contains a file of the workbench.
         if hashes == {path: entry["sha256"] for path, entry in files.items()}:
             return "the code has not changed since it was kept"
         if self._history.trials:
             self._ledger.study.check_program()
-        if kept is not None:
-            self._artifacts.write(kept_name(sha256), kept.content)
+        if kept_code is not None:
+            self._artifacts.write(kept_name(sha256), kept_code.content)
         version = self._next_version(
-            "current", changed, sha256, 0 if kept is None else kept.num_files
+            "current", changed, sha256, 0 if kept_code is None else kept_code.num_files
         )
         self._origin = dataclasses.replace(
             self._origin, kept_sha256=sha256, archive_place=self._artifacts.url
@@ -468,28 +468,28 @@ def write_origin(
     """
     if artifacts.exists(FILE_NAME):
         return
-    kept = origin or _keep_submitted_code(artifacts) or Origin.here()
-    if kept.archived is not None and kept.archive_place != artifacts.url:
-        artifacts.write(ARCHIVE_NAME, open_artifacts(kept.archive_place).read(ARCHIVE_NAME))
-    if kept.kept_sha256:
-        name = kept_name(kept.kept_sha256)
-        artifacts.write(name, open_artifacts(kept.archive_place).read(name))
+    run_origin = origin or _keep_submitted_code(artifacts) or Origin.here()
+    if run_origin.archived is not None and run_origin.archive_place != artifacts.url:
+        artifacts.write(ARCHIVE_NAME, open_artifacts(run_origin.archive_place).read(ARCHIVE_NAME))
+    if run_origin.kept_sha256:
+        name = kept_name(run_origin.kept_sha256)
+        artifacts.write(name, open_artifacts(run_origin.archive_place).read(name))
         if experiment is not None and experiment.search.code_versions:
-            _copy_versions(open_artifacts(kept.archive_place), artifacts)
+            _copy_versions(open_artifacts(run_origin.archive_place), artifacts)
     elif experiment is not None and experiment.search.code_versions:
-        versions = keep_versions(experiment, kept)
+        versions = keep_versions(experiment, run_origin)
         for version in versions:
             artifacts.write(kept_name(version.code.sha256), version.code.content)
         _write_versions(artifacts, [version.event for version in versions])
-        kept = dataclasses.replace(kept, kept_sha256=versions[0].code.sha256)
+        run_origin = dataclasses.replace(run_origin, kept_sha256=versions[0].code.sha256)
     elif (
         experiment is not None
-        and (kept.archived is None or experiment.links is not None)
-        and (code := keep(experiment, kept)) is not None
+        and (run_origin.archived is None or experiment.links is not None)
+        and (code := keep(experiment, run_origin)) is not None
     ):
         artifacts.write(kept_name(code.sha256), code.content)
-        kept = dataclasses.replace(kept, kept_sha256=code.sha256)
-    write_latest_origin(artifacts, kept)
+        run_origin = dataclasses.replace(run_origin, kept_sha256=code.sha256)
+    write_latest_origin(artifacts, run_origin)
 
 
 def _write_versions(artifacts: Artifacts, versions: Sequence[KeptVersion]) -> None:
@@ -543,14 +543,14 @@ def read_origin(artifacts: Artifacts) -> Origin:
     """
     if not artifacts.exists(FILE_NAME):
         return Origin.here()
-    kept = json.loads(artifacts.read(FILE_NAME))
+    stored = json.loads(artifacts.read(FILE_NAME))
     return Origin(
-        kept["directory"],
-        tuple(kept["search_path"]),
-        kept.get("archived"),
-        kept.get("archive_sha256", ""),
+        stored["directory"],
+        tuple(stored["search_path"]),
+        stored.get("archived"),
+        stored.get("archive_sha256", ""),
         artifacts.url,
-        kept.get("kept_sha256", ""),
+        stored.get("kept_sha256", ""),
     )
 
 

@@ -86,8 +86,8 @@ class Retention:
             _, number, kind, *_ = [*name.split("/"), "", ""]
             if kind == _CHECKPOINTS and number.isdecimal():
                 sizes_bytes[int(number)] = sizes_bytes.get(int(number), 0) + size_bytes
-        known = self._ledger.history.trials
-        return {number: size for number, size in sizes_bytes.items() if number in known}
+        trials = self._ledger.history.trials
+        return {number: size for number, size in sizes_bytes.items() if number in trials}
 
     def _note_lost(self) -> None:
         """Record which unfinished trials have lost their checkpoints."""
@@ -147,8 +147,8 @@ class Retention:
             front = history.front(among=ranked)
         first = {trial.number for trial in front}
         behind = [trial for trial in ranked if trial.number not in first]
-        seen = first | {trial.number for trial in behind}
-        rest = [trial for trial in reversed(held) if trial.number not in seen]
+        ordered_numbers = first | {trial.number for trial in behind}
+        rest = [trial for trial in reversed(held) if trial.number not in ordered_numbers]
         return [*front, *behind, *rest], len(front)
 
     def _delete(self, trial: Trial, reason: Literal["keep_best", "max_checkpoints_size"]) -> None:

@@ -94,9 +94,9 @@ class Alerting:
         while self._samples:
             self.read(_reading(self._samples.popleft()))
 
-    def on_round(self, seen: Round) -> None:
+    def on_round(self, new_round: Round) -> None:
         """Take samples of the nodes, from any thread. The next tick applies the rules to them."""
-        self._samples.extend(seen.nodes.values())
+        self._samples.extend(new_round.nodes.values())
 
     def read(self, reading: NodeReading) -> None:
         """Apply rules to the reading of a node."""
@@ -158,8 +158,8 @@ def _reading(sample: NodeSample) -> NodeReading:
     return NodeReading(
         sample.machine.host,
         gpus=tuple(
-            GpuReading(gpu.uuid, "lost" if seen.state == "lost" else "well", seen.temperature_c)
-            for gpu, seen in gpus
+            GpuReading(gpu.uuid, "lost" if usage.state == "lost" else "well", usage.temperature_c)
+            for gpu, usage in gpus
         ),
     )
 

@@ -77,11 +77,11 @@ def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
 def _notes_of_code(experiment: Experiment) -> list[str]:
     """Return notes on the versions of the code and on the working folders of trials."""
     if experiment.search.code_versions:
-        kept = keep_versions(experiment, Origin.here())
+        versions = keep_versions(experiment, Origin.here())
         return [
             f"code: {version.event.name} has {format_count(version.code.num_files, 'file')}"
             f" ({version.event.describe_difference()})"
-            for version in kept
+            for version in versions
         ]
     return [] if experiment.links is None else describe_workdir(experiment)
 

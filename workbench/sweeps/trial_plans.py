@@ -200,8 +200,8 @@ def advised_configuration(
         return None
     search = experiment.search.root
     searched = {name for name, domain in search.items() if not isinstance(domain, Fixed)}
-    for run_id, given in earlier_runs(store, ["advice_given"], except_run=except_run):
-        values = _values(given[-1]) if given else {}
+    for run_id, advice in earlier_runs(store, ["advice_given"], except_run=except_run):
+        values = _values(advice[-1]) if advice else {}
         advised = {name: value for name, value in values.items() if name in searched}
         if not advised:
             continue
@@ -224,10 +224,10 @@ def advised_configuration(
     return None
 
 
-def _values(given: Any) -> dict[str, JsonValue]:
+def _values(advice_given: Any) -> dict[str, JsonValue]:
     """Return what advice recommends, by the names of parameters."""
-    assert isinstance(given, AdviceGiven)
-    settings: Any = given.advice.get("settings") or {}
+    assert isinstance(advice_given, AdviceGiven)
+    settings: Any = advice_given.advice.get("settings") or {}
     return {path.partition(".")[2]: value for path, value in settings.items()}
 
 
@@ -299,13 +299,13 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
     except WorkbenchError as error:
         ledger.record(Noted(level="info", message=f"memory could not be predicted: {error}"))
         return
-    known = [
+    estimates = [
         (params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None
     ]
-    if all(peak <= limit_bytes for _, peak in known):
+    if all(peak <= limit_bytes for _, peak in estimates):
         return
-    least = min(peak for _, peak in known)
-    predicted = MemoryPredicted(limit_bytes=int(limit_bytes), peaks=known)
+    least = min(peak for _, peak in estimates)
+    predicted = MemoryPredicted(limit_bytes=int(limit_bytes), peaks=estimates)
     ledger.study.apply(predicted)
     ledger.record(
         predicted,
@@ -313,8 +313,8 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
             level="info",
             message=(
                 f"configurations need {format_bytes(least)} to"
-                f" {format_bytes(max(peak for _, peak in known))} of memory, as predicted. Those"
-                f" that do not fit into {format_bytes(int(limit_bytes))} are avoided"
+                f" {format_bytes(max(peak for _, peak in estimates))} of memory, as predicted."
+                f" Those that do not fit into {format_bytes(int(limit_bytes))} are avoided"
             ),
         ),
     )

@@ -155,7 +155,7 @@ class Referee:
 
     def _end(self, trial: Trial, ended: TrialEnded) -> TrialEnded:
         """Return the end of a trial as it is stored, and log a failure."""
-        if any(name in trial.params for way in trial.ways_tried for name, _ in way.values):
+        if any(name in trial.params for change in trial.ways_tried for name, _ in change.values):
             ended = ended.model_copy(update={"fits": False})
         if ended.state == "failed":
             logger.warning("trial %d failed: %s: %s", trial.number, ended.reason, ended.message)

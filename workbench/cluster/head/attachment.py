@@ -109,15 +109,15 @@ def connect(
     """
     os.environ.update(QUIET)
     _check_installed()
-    given = ray_environment.cluster_address(address)
+    cluster = ray_environment.cluster_address(address)
     loaded = loaded_ray()
     if loaded is not None and loaded.is_initialized():
         if address is not None:
             _check_same_cluster(address, loaded.get_runtime_context().gcs_address)
         return
-    if given:
-        _check_reachable(given)
-        _attach(given)
+    if cluster:
+        _check_reachable(cluster)
+        _attach(cluster)
         return
     files = local_head.head_files()
     _prepare_environment(files)
@@ -324,14 +324,14 @@ def _termination_kept() -> Iterator[None]:
 def _load_token(loader: Any) -> None:
     """Let Ray read the token. Its first versions with tokens report that on the standard error."""
     loader.reset_cache()
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(silent, 2)
         loader.has_token()
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         os.close(silent)
 
 

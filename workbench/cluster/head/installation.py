@@ -77,13 +77,13 @@ def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
     Raises:
         RunError: If it cannot attach and the head is in use.
     """
-    own = ray_and_python()
-    if record.get("versions", own) == own:
+    own_versions = ray_and_python()
+    if record.get("versions", own_versions) == own_versions:
         return True
     if idle_s < IN_USE_S:
         raise RunError(
             f"the local Ray head uses {record['versions']} ({record['python']}), and this process"
-            f" {own}",
+            f" {own_versions}",
             next_step=(
                 "Wait until the runs of the other environment have ended, or set WORKBENCH_HOME to "
                 "another folder, which gets its own head."

@@ -134,12 +134,14 @@ class Keeper:
 
         from workbench.cluster.head.installation import PACKAGE, ray_and_python
 
-        own = psutil.Process()
-        essential = [child for child in own.children(recursive=True) if child.name() in ESSENTIAL]
+        this_process = psutil.Process()
+        essential = [
+            child for child in this_process.children(recursive=True) if child.name() in ESSENTIAL
+        ]
         return {
             "address": address,
             "pid": os.getpid(),
-            "created_unix_s": own.create_time(),
+            "created_unix_s": this_process.create_time(),
             "essential": [(child.pid, child.create_time()) for child in essential],
             "started_unix_s": time.time(),
             "temp_dir": str(self._temp_dir),

@@ -146,12 +146,12 @@ def end_keeper(pid: int) -> None:
 def head_files() -> HeadFiles:
     """Return the files of the head that WORKBENCH_HOME, or else the user, has."""
     home = os.environ.get("WORKBENCH_HOME")
-    place = (
+    folder = (
         Path(home).expanduser()
         if home
         else platformdirs.user_state_path("workbench", appauthor=False)
     )
-    return HeadFiles(place.absolute() / "head")
+    return HeadFiles(folder.absolute() / "head")
 
 
 def status_of(files: HeadFiles) -> HeadStatus | None:
@@ -289,9 +289,9 @@ def keeper_arguments(
     """
     if num_cpus is None and (usable := num_usable_cpus()) < (os.cpu_count() or 1):
         num_cpus = usable
-    given = [("--num-cpus", num_cpus), ("--num-gpus", num_gpus)]
+    options = [("--num-cpus", num_cpus), ("--num-gpus", num_gpus)]
     return [
-        *(f"{name}={value}" for name, value in given if value is not None),
+        *(f"{name}={value}" for name, value in options if value is not None),
         f"--include-dashboard={str(include_dashboard).lower()}",
         # the usual one may be another head's: Ray would retry for 3 s
         "--dashboard-agent-listen-port=0",
@@ -413,10 +413,10 @@ def idle_processes() -> list[psutil.Process]:
 
 
 def _number_of_user() -> int:
-    given = os.environ.get(SPARE_PROCESSES, "")
-    if given.isdecimal():
-        return int(given)
+    written = os.environ.get(SPARE_PROCESSES, "")
+    if written.isdecimal():
+        return int(written)
     usual = DEFAULT_SPARE if num_usable_cpus() >= FEWEST_CPUS else 1
-    if given:
-        logger.warning("%s is not a number: %r. Using %d", SPARE_PROCESSES, given, usual)
+    if written:
+        logger.warning("%s is not a number: %r. Using %d", SPARE_PROCESSES, written, usual)
     return usual

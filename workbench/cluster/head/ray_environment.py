@@ -30,22 +30,22 @@ def cluster_address(address: str | None = None) -> str | None:
     Raises:
         RunError: If it is an address for job submission, to which no process can attach.
     """
-    given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
-    if given and given.lower().startswith(("http://", "https://")):
+    chosen = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
+    if chosen and chosen.lower().startswith(("http://", "https://")):
         raise RunError(
-            f"{given} only accepts jobs: a process outside of the cluster cannot attach to it",
+            f"{chosen} only accepts jobs: a process outside of the cluster cannot attach to it",
             field="address",
             allowed="HOST:PORT of a cluster that this machine is part of",
-            next_step=suggest("submit", "FILE", lead="To submit a run", address=given),
+            next_step=suggest("submit", "FILE", lead="To submit a run", address=chosen),
         )
-    return given or None
+    return chosen or None
 
 
 def use_head_token(path: Path) -> None:
     """Make Ray use the token of the local head in this process and its children."""
-    given = given_environment()
+    environment = given_environment()
     for name in _TOKEN_VARIABLES:
-        os.environ[_GIVEN + name] = given.get(name, "")
+        os.environ[_GIVEN + name] = environment.get(name, "")
     os.environ[_HEAD_TOKEN] = str(path)
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
@@ -80,9 +80,9 @@ def drop_job_folder() -> None:
     if text is None:
         return
     config = json.loads(text)
-    kept = {
+    remaining = {
         name: value
         for name, value in (config.get("runtime_env") or {}).items()
         if name not in ("working_dir", "excludes")
     }
-    os.environ[_JOB_VARIABLE] = json.dumps({**config, "runtime_env": kept})
+    os.environ[_JOB_VARIABLE] = json.dumps({**config, "runtime_env": remaining})

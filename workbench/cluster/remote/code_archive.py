@@ -190,9 +190,9 @@ def unpacked(sha256: str, fetch: Callable[[], bytes]) -> Path:
     return folder
 
 
-def _remove_old(place: Path) -> None:
+def _remove_old(folder: Path) -> None:
     """Remove folders that no process of this machine has used for a month."""
-    for item in place.iterdir():
+    for item in folder.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - item.stat().st_mtime > KEPT_S:
                 shutil.rmtree(item) if item.is_dir() else item.unlink()
@@ -264,13 +264,15 @@ def _passes_a_link(folder: Path, name: str) -> bool:
 def _check_size(folder: Path, names: Iterable[str]) -> None:
     by_part: dict[str, int] = {}
     for name in names:
-        part = PurePosixPath(name).parts[0]
-        by_part[part] = by_part.get(part, 0) + (folder / name).stat().st_size
+        top_name = PurePosixPath(name).parts[0]
+        by_part[top_name] = by_part.get(top_name, 0) + (folder / name).stat().st_size
     total_bytes = sum(by_part.values())
     if total_bytes <= MAX_BYTES:
         return
-    largest = sorted(by_part, key=lambda part: -by_part[part])[:3]
-    largest_parts = ", ".join(f"{part} ({format_bytes(by_part[part])})" for part in largest)
+    largest = sorted(by_part, key=lambda top_name: -by_part[top_name])[:3]
+    largest_parts = ", ".join(
+        f"{top_name} ({format_bytes(by_part[top_name])})" for top_name in largest
+    )
     raise RunError(
         f"{folder} exceeds the {format_bytes(MAX_BYTES)} that can be sent with a run:"
         f" {largest_parts}",

@@ -96,8 +96,8 @@ def _parse(path: Path, size_bytes: int, modified_ns: int) -> ParsedCode:
             case ast.Call():
                 written |= set(_texts_in(node)) if _writes_to_file(node) else set()
                 executes |= getattr(node.func, "id", "") in ("exec", "compile")
-    kept = (text for key, text in texts.items() if key not in docstrings)
-    return ParsedCode(frozenset(imports), tuple(kept), frozenset(written), executes)
+    without_docstrings = (text for key, text in texts.items() if key not in docstrings)
+    return ParsedCode(frozenset(imports), tuple(without_docstrings), frozenset(written), executes)
 
 
 def _texts_in(node: ast.AST) -> Iterator[str]:
@@ -293,9 +293,11 @@ class ModuleFiles:
 def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]]:
     spec = PathFinder.find_spec(top, [entry or "." for entry in search_path])
     places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
-    for place in [Path(place).absolute() for place in places if place and not is_installed(place)]:
-        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            name = path.relative_to(place.parent)
+    for folder in [
+        Path(folder).absolute() for folder in places if folder and not is_installed(folder)
+    ]:
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
+            name = path.relative_to(folder.parent)
             if path.is_file() and NOT_CODE.isdisjoint(name.parts):
                 yield path, name.as_posix()
 

@@ -120,7 +120,7 @@ def use_kept_code(origin: Origin | None) -> frozenset[str]:
 def _compile_startup(folder: Path) -> None:
     """Compile what each program below this process imports first.
 
-    None does it where bytecode is off.
+    Those programs do not compile it themselves if their bytecode is off.
     """
     source = folder / kept_imports.STARTUP / "sitecustomize.py"
     if not os.path.exists(importlib.util.cache_from_source(str(source))):
@@ -209,7 +209,7 @@ class UserCode:
         return has_loaded
 
     def _has_changed(self) -> bool:
-        return any(_signature(file) != known for file, known in self._signatures.items())
+        return any(_signature(file) != signature for file, signature in self._signatures.items())
 
     def _forget(self) -> None:
         for name in self._modules:
@@ -229,8 +229,8 @@ def _moved(entry: str, before: str, folder: Path) -> str:
 
 def is_installed(path: str) -> bool:
     """Return whether a path belongs to this Python installation rather than to user code."""
-    place = Path(path).resolve()
-    return f"{place}{os.sep}".startswith(_INSTALLED) or not _PACKAGES.isdisjoint(place.parts)
+    resolved = Path(path).resolve()
+    return f"{resolved}{os.sep}".startswith(_INSTALLED) or not _PACKAGES.isdisjoint(resolved.parts)
 
 
 def is_user_file(path: str) -> bool:

@@ -58,10 +58,10 @@ class JobPackage:
     def describe(self) -> list[str]:
         """Describe which files are sent, and which files of the folder were skipped and why."""
         archive = self.archive
-        own = [name for name in archive.names if not name.startswith(f"{FOLDER}/")]
+        user_files = [name for name in archive.names if not name.startswith(f"{FOLDER}/")]
         lines = [
-            f"sends the experiment and {format_count(len(own), 'file')} of this folder, "
-            f"{format_bytes(len(archive.content))}: {_listed(own)}"
+            f"sends the experiment and {format_count(len(user_files), 'file')} of this folder, "
+            f"{format_bytes(len(archive.content))}: {_listed(user_files)}"
         ]
         modules = [name for name in archive.names if name.startswith(f"{MODULES_FOLDER}/")]
         if modules:

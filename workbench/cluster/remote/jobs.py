@@ -245,8 +245,8 @@ class Jobs:
         )
 
     def _refused(self, status: int, text: str) -> RunError:
-        given = "Authorization" in self._headers
-        if status in (401, 403) and not given:
+        has_token = "Authorization" in self._headers
+        if status in (401, 403) and not has_token:
             return RunError(
                 f"{self.address} requires a token, and none was given",
                 field="token",

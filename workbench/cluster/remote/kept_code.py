@@ -405,11 +405,11 @@ def _add_workdir(
         for value in domain.values() or ()
         if name != CODE
     ]
-    given = [*arguments, *searched]
+    named_texts = [*arguments, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
-        given += BUILD_FILES
+        named_texts += BUILD_FILES
     code = {os.path.relpath(path, directory): path for path in {*needed, *files.bundled.values()}}
-    named = find_named_files(given, code, directory, max_bytes=_ANY_SIZE)
+    named = find_named_files(named_texts, code, directory, max_bytes=_ANY_SIZE)
     written = {*_Constants(code.values()).written, experiment.metric_source.path}
     program = directory / arguments[0] if arguments else directory
     mentioned = [path for name, path in named.files.items() if name not in written]
@@ -514,15 +514,16 @@ def _add_named(
         for value in domain.values() or ()
         if name != CODE
     ]
-    given = [*_inputs_among(arguments), *options, *searched]
+    named_texts = [*_inputs_among(arguments), *options, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
-        given += BUILD_FILES
-    named = find_named_files(given, {}, directory, max_bytes=_ANY_SIZE)
+        named_texts += BUILD_FILES
+    named = find_named_files(named_texts, {}, directory, max_bytes=_ANY_SIZE)
     files.others |= {
         parent
         for path in named.files.values()
         for parent in path.parents
-        if parent.is_relative_to(directory) and parent.relative_to(directory).as_posix() in given
+        if parent.is_relative_to(directory)
+        and parent.relative_to(directory).as_posix() in named_texts
     }
     in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
     constants = _Constants([*code.values(), *named.files.values()])
@@ -593,11 +594,13 @@ def _is_source(path: Path) -> bool:
 
 def _add_editable(modules: Iterable[str], code: dict[str, Path], files: RunFiles) -> None:
     """Add packages that are found neither on the search path nor among the installed ones."""
-    known = {name.partition("/")[0].removesuffix(".py") for name in code}
+    module_names = {name.partition("/")[0].removesuffix(".py") for name in code}
     wanted = {name.partition(".")[0] for name in modules}
     for path in code.values():
         wanted |= parse_code(path).imports if path.suffix == ".py" else set()
-    for name in sorted(wanted - known - set(sys.stdlib_module_names) - {"workbench", "__main__"}):
+    for name in sorted(
+        wanted - module_names - set(sys.stdlib_module_names) - {"workbench", "__main__"}
+    ):
         try:
             spec = importlib.util.find_spec(name)
         except (ImportError, ValueError, AttributeError):

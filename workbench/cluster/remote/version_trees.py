@@ -62,10 +62,10 @@ def keep_versions(experiment: Experiment, origin: Origin) -> list[VersionOfCode]
             the same content. The error has the dotted field.
     """
     _refuse_fixed_paths(experiment, origin)
-    kept: list[VersionOfCode] = []
+    versions: list[VersionOfCode] = []
     present = [path.absolute() for path in find(experiment, origin).sources]
-    for place, (name, version) in enumerate(experiment.search.code_versions.items()):
-        field = f"search.{CODE}.versions.{place}"
+    for index, (name, version) in enumerate(experiment.search.code_versions.items()):
+        field = f"search.{CODE}.versions.{index}"
         with _tree(experiment, version, origin, field) as (tree, source):
             code = keep(experiment, origin, tree=tree, gone=present)
         if code is None:
@@ -75,7 +75,7 @@ def keep_versions(experiment: Experiment, origin: Origin) -> list[VersionOfCode]
                 next_step="Check the command, and the folder in which you start the run.",
             )
         twin = next(
-            (item for item in kept if not _changes(experiment, origin, item.code, code)), None
+            (item for item in versions if not _changes(experiment, origin, item.code, code)), None
         )
         if twin is not None:
             raise ExperimentError(
@@ -84,14 +84,14 @@ def keep_versions(experiment: Experiment, origin: Origin) -> list[VersionOfCode]
                 allowed="versions that differ in a file that the trials run",
                 next_step="Remove one of the two.",
             )
-        first = kept[0].code if kept else code
+        first = versions[0].code if versions else code
         changes = _changes(experiment, origin, first, code)
         event = KeptVersion(
             name=name, source=source, code_sha256=code.sha256, num_files=code.num_files
         )
         difference = _difference(first, code, changes, origin.directory)
-        kept.append(VersionOfCode(code, event.model_copy(update=difference)))
-    return kept
+        versions.append(VersionOfCode(code, event.model_copy(update=difference)))
+    return versions
 
 
 def copy_code(experiment: Experiment, origin: Origin, target: Path) -> None:
@@ -354,12 +354,12 @@ def _git(
 def _run(
     command: list[str], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         return subprocess.run(
             command,
             cwd=folder,
-            env={**own, **variables},
+            env={**environment, **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

@@ -70,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         "workbench.cluster.workers.await_nodes", description=main.__doc__
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--nodes", type=int, metavar="N", help="wait for N nodes that have CPUs")
-    what.add_argument("--release", action="store_true", help="release the nodes instead")
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--nodes", type=int, metavar="N", help="wait for N nodes that have CPUs")
+    group.add_argument("--release", action="store_true", help="release the nodes instead")
     parser.add_argument("--cpus", type=float, default=1.0, help="CPUs of each node (default: 1)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each node (default: 0)")
     parser.add_argument(

@@ -376,8 +376,8 @@ class Gang:
                 return dataclasses.replace(self._end_lost(rank, error), events=events)
         failed = [ending for ending in self._endings.values() if ending.state == "failed"]
         first = min(failed, key=_cause_order) if failed else self._endings[0]
-        own = self._endings.get(0, first)
-        ended = own.model_copy(
+        of_first_rank = self._endings.get(0, first)
+        ended = of_first_rank.model_copy(
             update={
                 name: getattr(first, name) for name in ("state", "reason", "message", "traceback")
             }

@@ -94,9 +94,11 @@ def _end_loky(module: Any) -> None:
 
 
 def _find() -> list[psutil.Process]:
-    kept = _kept_pids()
+    kept_pids = _kept_pids()
     return [
-        process for process in psutil.Process().children(recursive=True) if process.pid not in kept
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.pid not in kept_pids
     ]
 
 
@@ -149,8 +151,8 @@ def thread_ids() -> frozenset[int | None]:
 
 
 def _find_threads(before: frozenset[int | None]) -> list[threading.Thread]:
-    known = before | {threading.get_ident()}
-    threads = [thread for thread in threading.enumerate() if thread.ident not in known]
+    ignored = before | {threading.get_ident()}
+    threads = [thread for thread in threading.enumerate() if thread.ident not in ignored]
     if not threads:
         return []
     frames = sys._current_frames()

@@ -89,7 +89,7 @@ class NodeMonitors:
         """
         self._list_nodes()
         self._request(employed)
-        own = self._own.sample(employed.get(self._here, ()))
+        sample_here = self._own.sample(employed.get(self._here, ()))
         pending = [node.pending for node in self._nodes.values() if node.pending is not None]
         if pending:
             ray.wait(pending, num_returns=len(pending), timeout=timeout_s)
@@ -97,7 +97,7 @@ class NodeMonitors:
             if node.pending is not None:
                 self._receive(node)
         others = {name: self._sample_of(node) for name, node in self._nodes.items()}
-        return {self._here: own} | {
+        return {self._here: sample_here} | {
             name: sample for name, sample in others.items() if sample is not None
         }
 

@@ -92,7 +92,7 @@ class Nodes:
     def known(self) -> list[Node]:
         """Return all nodes, including those that may come back, as if none was in use."""
         self._refresh()
-        return [_whole(node_id, seen) for node_id, seen in self._seen.items()]
+        return [_whole(node_id, description) for node_id, description in self._seen.items()]
 
     def usable(self, shape: Shape, leased: Sequence[Slot], idle: Sequence[Slot]) -> list[Node]:
         """Return the nodes that can be used now, with how much of each is in use.
@@ -143,13 +143,13 @@ def _at(node_id: str, slots: Collection[Slot]) -> list[Shape]:
     return [slot.shape for slot in slots if slot.node_id == node_id]
 
 
-def _whole(node_id: str, seen: dict[str, Any]) -> Node:
-    resources = seen["Resources"]
+def _whole(node_id: str, description: dict[str, Any]) -> Node:
+    resources = description["Resources"]
     return Node(node_id, cpus=resources.get("CPU", 0.0), gpus=resources.get("GPU", 0.0))
 
 
-def _size(seen: dict[str, Any]) -> str:
-    node = _whole("", seen)
+def _size(description: dict[str, Any]) -> str:
+    node = _whole("", description)
     gpus = f" and {node.gpus:g} GPUs" if node.gpus else ""
     return f"{node.cpus:g} CPUs{gpus}"
 

@@ -73,9 +73,9 @@ UNUSED_S = 60.0
 
 def ask_to_give_way() -> None:
     """Ask all other pools to end their idle workers, without waiting for it."""
-    own = ray.get_runtime_context().get_actor_name()
+    own_name = ray.get_runtime_context().get_actor_name()
     for name in ray.util.list_named_actors():
-        if name.startswith(POOL_NAME) and name != own:
+        if name.startswith(POOL_NAME) and name != own_name:
             with contextlib.suppress(ValueError, AttributeError):  # it has just ended
                 ray.get_actor(name).give_way.remote()
 
@@ -293,8 +293,8 @@ class Pool:
         foreign_cpus = sum(node.foreign_cpus for node in self._idle.usable_nodes(Shape()))
         waiting = [pending.request for pending in self._waiting if not pending.admitted.done()]
         queue = tuple(serving_order(waiting, self._held_cpus()))
-        kept = (f"in quarantine is {occupied}" for occupied in self._quarantine.values())
-        missing = (*self._nodes.missing(), *self._demand.describe(), *kept)
+        quarantined = (f"in quarantine is {occupied}" for occupied in self._quarantine.values())
+        missing = (*self._nodes.missing(), *self._demand.describe(), *quarantined)
         return PoolStatus(dict(leased), queue, self._idle.pids, round(foreign_cpus, 2), missing)
 
     def _leased_workers(self) -> list[WorkerHandle]:
@@ -437,12 +437,12 @@ class Pool:
 
 
 def _idle_s_of_user() -> float:
-    given = os.environ.get(IDLE_VARIABLE, "")
-    if given.isdecimal():
-        return float(given)
-    if given:
+    written = os.environ.get(IDLE_VARIABLE, "")
+    if written.isdecimal():
+        return float(written)
+    if written:
         logger.warning(
-            "%s is not a number of seconds: %r. Using %g", IDLE_VARIABLE, given, WORKER_IDLE_S
+            "%s is not a number of seconds: %r. Using %g", IDLE_VARIABLE, written, WORKER_IDLE_S
         )
     return WORKER_IDLE_S
 

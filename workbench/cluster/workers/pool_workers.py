@@ -150,7 +150,7 @@ class IdleWorkers:
             worker.idle_since_s = time.monotonic()
 
     def take(self, request: Request) -> list[WorkerHandle] | None:
-        """Take idle workers and start the rest of a gang, and return None where it does not fit."""
+        """Take idle workers and start the rest of a gang, or return None if it does not fit."""
         self._idle = [worker for worker in self._idle if not worker.is_dead]
         matching = [worker for worker in self._idle if worker.may_serve(request)]
         matching.sort(

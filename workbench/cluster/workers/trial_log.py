@@ -42,9 +42,7 @@ def log_name(rank: int) -> str:
 
 
 def crash_in(path: Path, since_unix_s: float) -> str | None:
-    """Return the name of the signal by which a process crashed, as its log shows.
-
-    None where it does not.
+    """Return the name of the signal by which a process crashed, or None if its log shows no crash.
 
     Args:
         path: The log. It need not exist.

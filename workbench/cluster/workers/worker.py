@@ -51,7 +51,7 @@ from workbench.experiment.goals import MeanLast
 from workbench.experiment.trial_value import find_divergence
 
 NUM_FREE = 1000
-"""How many reports pass at any rate. A curve with so many points looks complete."""
+"""How many reports are never held back. A curve with 1,000 points looks complete."""
 SHORTEST_S, LONGEST_S = 0.5, 10.0
 ELAPSED_FRACTION = 1e-3
 """Reports wait for this fraction of the time that the attempt has taken, between the two limits
@@ -174,19 +174,19 @@ class ReportThinning:
     def _selected(self) -> _Waiting:
         """Return what is kept of the waiting reports."""
         reports = [report for report, _ in self._waiting]
-        kept = {len(reports) - 1, *_last_places(reports, range(len(reports)))}
+        kept_indices = {len(reports) - 1, *_last_places(reports, range(len(reports)))}
         for metric in self._objectives:
-            places = [place for place, report in enumerate(reports) if metric in report.values]
-            kept.update(places[-self._tails.get(metric, 1) :])
-            for extreme in (min, max) if places else ():
-                kept.update(
-                    _beside(reports, extreme(places, key=lambda at: reports[at].values[metric]))
+            indices = [index for index, report in enumerate(reports) if metric in report.values]
+            kept_indices.update(indices[-self._tails.get(metric, 1) :])
+            for extreme in (min, max) if indices else ():
+                kept_indices.update(
+                    _beside(reports, extreme(indices, key=lambda at: reports[at].values[metric]))
                 )
         selected: _Waiting = []
         left_out = 0
-        for place, (report, left_out_before) in enumerate(self._waiting):
+        for index, (report, left_out_before) in enumerate(self._waiting):
             left_out += left_out_before
-            if place in kept:
+            if index in kept_indices:
                 selected.append((report, left_out))
                 left_out = 0
             else:
@@ -194,20 +194,20 @@ class ReportThinning:
         return selected
 
 
-def _beside(reports: list[TrialReported], place: int) -> set[int]:
+def _beside(reports: list[TrialReported], index: int) -> set[int]:
     """Return the places of the reports that tell all metrics as they were at one of them.
 
     A best report represents all metrics: those before it and those that follow at its step.
     """
-    step = reports[place].step
-    following = range(place + 1, len(reports))
+    step = reports[index].step
+    following = range(index + 1, len(reports))
     same_step = [later for later in following if reports[later].step == step]
-    return {place, *_last_places(reports, range(place + 1)), *_last_places(reports, same_step)}
+    return {index, *_last_places(reports, range(index + 1)), *_last_places(reports, same_step)}
 
 
-def _last_places(reports: list[TrialReported], places: range | list[int]) -> set[int]:
+def _last_places(reports: list[TrialReported], indices: range | list[int]) -> set[int]:
     """Return where each metric was reported last, of some places."""
-    return set({name: place for place in places for name in reports[place].values}.values())
+    return set({name: index for index in indices for name in reports[index].values}.values())
 
 
 @dataclass(frozen=True)
@@ -522,11 +522,11 @@ class Worker:
         held_bytes = foreign_bytes(gpus)
         if not held_bytes:
             return None
-        seen = [
+        occupations = [
             str(occupation) for gpu in gpus if (occupation := occupation_of(gpu, [os.getpid()]))
         ]
-        told = f"others hold {format_bytes(held_bytes)} of its memory"
-        return f"a GPU of {socket.gethostname()}: {'; '.join(seen) or told}"
+        fallback = f"others hold {format_bytes(held_bytes)} of its memory"
+        return f"a GPU of {socket.gethostname()}: {'; '.join(occupations) or fallback}"
 
     def _wait_for_device(self) -> None:
         """Wait a moment for a GPU whose memory others hold.

@@ -158,20 +158,20 @@ def check_arguments(
         ArgumentError: If a name is unknown, a value is not valid, or a required argument is
             missing.
     """
-    known = {
+    by_name = {
         argument.name: argument
         for argument in arguments
         if argument.is_from_browser or not from_browser
     }
     for name in given:
-        if name not in known:
+        if name not in by_name:
             raise ArgumentError(
                 "there is no such argument",
                 field=name,
-                allowed=list(known) or "no arguments",
+                allowed=list(by_name) or "no arguments",
             )
     values = {name: value for name, value in given.items() if value is not None}
-    for name, argument in known.items():
+    for name, argument in by_name.items():
         if name in values:
             argument.check(values[name])
         elif argument.is_required:

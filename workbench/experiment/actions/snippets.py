@@ -93,10 +93,10 @@ def suggest(
         for name, value in arguments.items():
             words += [f"--{name}", str(value)]
         return Suggestion(lead, verb, subject, arguments, words=tuple(words))
-    given = arguments
+    all_arguments = arguments
     if action.subject == "file":
-        given = {"path": subject, **arguments}
-    words = command_words(action, subject or "", given)
+        all_arguments = {"path": subject, **arguments}
+    words = command_words(action, subject or "", all_arguments)
     return Suggestion(
         lead,
         verb,
@@ -104,7 +104,7 @@ def suggest(
         arguments,
         words=tuple(words),
         label=action.label,
-        python=_python(action, subject or "", given),
+        python=_python(action, subject or "", all_arguments),
     )
 
 

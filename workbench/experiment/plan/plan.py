@@ -116,9 +116,9 @@ class PartialPlan:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> PartialPlan:
         """Read a stored plan. Dimensions and values that this version does not know are ignored."""
-        known = {name: stored[name] for name in NAMES if name in stored}
+        values = {name: stored[name] for name in NAMES if name in stored}
         return cls.of(
-            **{name: value for name, value in known.items() if BY_NAME[name].accepts(value)}
+            **{name: value for name, value in values.items() if BY_NAME[name].accepts(value)}
         )
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -138,7 +138,7 @@ class PartialPlan:
         return bool(self.values)
 
     def __contains__(self, name: object) -> bool:
-        return any(name == known for known, _ in self.values)
+        return any(name == other for other, _ in self.values)
 
     def __or__(self, other: PartialPlan) -> PartialPlan:
         """Return what either plan decides. If both decide a dimension, `other` wins."""
@@ -164,7 +164,7 @@ class PartialPlan:
 
     def get(self, name: str) -> PlanValue | None:
         """Return the value of a dimension, or None if it is open."""
-        return next((value for known, value in self.values if known == name), None)
+        return next((value for other, value in self.values if other == name), None)
 
     @property
     def workers(self) -> int | None:

@@ -132,7 +132,7 @@ class LocalArtifacts(Artifacts):
 def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for their owner only.
 
-    Leave what there is.
+    Folders that exist keep their permissions.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):

@@ -96,10 +96,10 @@ def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
     padded = f" {name} "
     if " MIG " in padded:
         return None
-    for known, rates in _PEAK_TERAFLOPS:
+    for pattern, rates in _PEAK_TERAFLOPS:
         # Only whole words match: A10 must not match A100 or A10G, but A100 must match
         # A100-SXM4-80GB.
-        if any(f" {known}{end}" in padded for end in (" ", "-")):
+        if any(f" {pattern}{end}" in padded for end in (" ", "-")):
             rate = rates.get(precision)
             if rate is None:
                 return None
@@ -187,7 +187,7 @@ def flops_per_token(model: nn.Module, length: int) -> float | None:
 
 def _matrices(module: nn.Module, *, is_expert: bool) -> Iterator[tuple[Tensor, int]]:
     """Yield the matrices of a module by which tokens are multiplied, and their sizes."""
-    own = dict(module.named_parameters(recurse=False))
+    parameters = dict(module.named_parameters(recurse=False))
     weight = getattr(module, "weight", None)
     # 4-bit weights are packed, so the size follows from the layer.
     sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
@@ -196,9 +196,9 @@ def _matrices(module: nn.Module, *, is_expert: bool) -> Iterator[tuple[Tensor, i
     elif type(module).__name__ == "Conv1D" and isinstance(weight, Tensor):  # of GPT-2
         yield weight, weight.numel()
     elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-        yield from ((item, item.numel()) for item in own.values() if item.ndim == 2)
+        yield from ((item, item.numel()) for item in parameters.values() if item.ndim == 2)
     elif is_expert:  # all experts of a layer in one tensor
-        yield from ((item, item.numel()) for item in own.values() if item.ndim == 3)
+        yield from ((item, item.numel()) for item in parameters.values() if item.ndim == 3)
 
 
 def _share_of_experts(config: Any) -> float | None:

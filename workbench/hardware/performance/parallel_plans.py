@@ -117,9 +117,12 @@ def put_in_columns(
 
 
 def _filled(plans: Sequence[ParallelPlan], name: str, otherwise: Array) -> Array:
-    known = [getattr(plan.shape, name) for plan in plans]
+    known_values = [getattr(plan.shape, name) for plan in plans]
     return np.array(
-        [usual if value is None else value for value, usual in zip(known, otherwise, strict=True)],
+        [
+            usual if value is None else value
+            for value, usual in zip(known_values, otherwise, strict=True)
+        ],
         float,
     )
 
@@ -128,9 +131,9 @@ def _usual_shape(plans: Sequence[ParallelPlan]) -> dict[str, float]:
     """Return the geometric mean of the known values of each number, or its usual value."""
     usual = dict(_USUAL)
     for name in usual:
-        known = [value for plan in plans if (value := getattr(plan.shape, name)) is not None]
-        if known:
-            usual[name] = float(np.exp(np.mean(np.log(sorted(set(known))))))
+        known_values = [value for plan in plans if (value := getattr(plan.shape, name)) is not None]
+        if known_values:
+            usual[name] = float(np.exp(np.mean(np.log(sorted(set(known_values))))))
     return usual
 
 

@@ -99,9 +99,9 @@ def cgroup_folders(root: Path, membership: Path) -> list[Path]:
         controllers, _, path = group.partition(":")
         for controller in controllers.split(","):
             if controller in mounts:
-                own = mounts[controller] / path.lstrip("/")
-                steps = len(own.relative_to(mounts[controller]).parts)
-                folders += [own, *list(own.parents)[:steps]]
+                own_folder = mounts[controller] / path.lstrip("/")
+                steps = len(own_folder.relative_to(mounts[controller]).parts)
+                folders += [own_folder, *list(own_folder.parents)[:steps]]
     # Inside a container, the path is often a path of the host, while the mount is already the
     # container's group.
     folders += mounts.values()

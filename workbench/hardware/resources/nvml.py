@@ -120,8 +120,8 @@ class Holder(NamedTuple):
     user: str
 
     def __str__(self) -> str:
-        known = " of ".join(filter(None, [self.name, self.user]))
-        text = f"process {self.pid}" + (f" ({known})" if known else "")
+        described = " of ".join(filter(None, [self.name, self.user]))
+        text = f"process {self.pid}" + (f" ({described})" if described else "")
         return text if self.used_bytes is None else f"{text}: {format_bytes(self.used_bytes)}"
 
 
@@ -172,8 +172,8 @@ def occupation_of(gpu: str, own_pids: Collection[int] = ()) -> Occupation | None
 def _holder(process: Any) -> Holder:
     name = user = ""
     with contextlib.suppress(psutil.Error):
-        seen = psutil.Process(process.pid)
-        name, user = seen.name(), seen.username()
+        holder = psutil.Process(process.pid)
+        name, user = holder.name(), holder.username()
     return Holder(process.pid, process.usedGpuMemory, name, user)
 
 

@@ -120,22 +120,22 @@ def _mean(weighted: Sequence[tuple[Kind, int]]) -> Kind:
     last, _ = weighted[-1]
     merged: dict[str, Any] = {}
     for field in fields(last):
-        known = [(getattr(value, field.name), weight) for value, weight in weighted]
-        known = [(value, weight) for value, weight in known if value is not None]
-        if known and all(isinstance(value, int | float) for value, _ in known):
-            merged[field.name] = _number(field.name, known)
+        known_values = [(getattr(value, field.name), weight) for value, weight in weighted]
+        known_values = [(value, weight) for value, weight in known_values if value is not None]
+        if known_values and all(isinstance(value, int | float) for value, _ in known_values):
+            merged[field.name] = _number(field.name, known_values)
         elif field.name == "state":
-            merged["state"] = max((value for value, _ in known), key=_WORST.index)
+            merged["state"] = max((value for value, _ in known_values), key=_WORST.index)
     return replace(last, **merged)
 
 
-def _number(name: str, known: Sequence[tuple[Any, int]]) -> float:
-    values = [value for value, _ in known]
+def _number(name: str, weighted: Sequence[tuple[Any, int]]) -> float:
+    values = [value for value, _ in weighted]
     if name in _SUMMED:
         return sum(values)
     if name in _GREATEST:
         return max(values)
-    mean = sum(value * weight for value, weight in known) / sum(weight for _, weight in known)
+    mean = sum(value * weight for value, weight in weighted) / sum(weight for _, weight in weighted)
     mean = min(max(mean, min(values)), max(values))  # rounding may have left this range
     return round(mean) if all(isinstance(value, int) for value in values) else mean
 
@@ -150,13 +150,13 @@ def _mean_of_gpu(weighted: Sequence[tuple[GpuUsage, int]]) -> GpuUsage:
 
 
 def _workers(weighted: Sequence[tuple[NodeSample, int]]) -> tuple[WorkerUsage, ...]:
-    seen: dict[tuple[int, int, int], list[tuple[WorkerUsage, int]]] = {}
+    usages: dict[tuple[int, int, int], list[tuple[WorkerUsage, int]]] = {}
     for node, weight in weighted:
         for worker in node.workers:
-            seen.setdefault((worker.trial, worker.rank, worker.pid), []).append((worker, weight))
-    longest = sorted(seen, key=lambda key: sum(weight for _, weight in seen[key]), reverse=True)
+            usages.setdefault((worker.trial, worker.rank, worker.pid), []).append((worker, weight))
+    longest = sorted(usages, key=lambda key: sum(weight for _, weight in usages[key]), reverse=True)
     return tuple(
-        replace(_mean(seen[key]), trial=key[0], rank=key[1], pid=key[2])
+        replace(_mean(usages[key]), trial=key[0], rank=key[1], pid=key[2])
         for key in sorted(longest[:MAX_WORKERS])
     )
 
@@ -181,11 +181,11 @@ def _widest(parts: Sequence[Ranges]) -> Ranges:
     def widest(ranges: Sequence[Any], names: Sequence[str]) -> dict[str, Range | None]:
         merged: dict[str, Range | None] = {}
         for name in names:
-            known = [value for item in ranges if (value := getattr(item, name)) is not None]
+            values = [value for item in ranges if (value := getattr(item, name)) is not None]
             merged[name] = None
-            if known:
+            if values:
                 merged[name] = Range(
-                    min(value.least for value in known), max(value.most for value in known)
+                    min(value.least for value in values), max(value.most for value in values)
                 )
         return merged
 
@@ -269,5 +269,5 @@ def next_span_s(level: Level) -> int | None:
 
 
 def _longer(level: Level) -> Level | None:
-    place = LEVELS.index(level) + 1
-    return LEVELS[place] if place < len(LEVELS) else None
+    index = LEVELS.index(level) + 1
+    return LEVELS[index] if index < len(LEVELS) else None

@@ -161,7 +161,7 @@ class Sampler:
         before, now = self._before, _count()
         self._before = now
         elapsed_s = 0.0 if before is None else now.time_s - before.time_s
-        part, rates, energy_j, busy_s = None, (None,) * len(now.rising), None, 0.0
+        busy_share, rates, energy_j, busy_s = None, (None,) * len(now.rising), None, 0.0
         if before is not None and elapsed_s > 0:
             energy_j = energy_between_j(before.energy, now.energy)
             busy_s = now.busy_s - before.busy_s
@@ -170,7 +170,7 @@ class Sampler:
                 for old, new in zip(before.rising, now.rising, strict=True)
             )
             if now.total_s > before.total_s:
-                part = busy_s / (now.total_s - before.total_s)
+                busy_share = busy_s / (now.total_s - before.total_s)
         memory = psutil.virtual_memory()
         gpus = self._gpus.read()
         workers = [
@@ -184,7 +184,7 @@ class Sampler:
             machine=self._machine,
             time_unix_s=steady_unix_s(),
             elapsed_s=elapsed_s,
-            cpu_utilisation=None if part is None else min(1.0, max(0.0, part)),
+            cpu_utilisation=None if busy_share is None else min(1.0, max(0.0, busy_share)),
             memory_used_bytes=int(memory.total - memory.available),
             disk_used_bytes=None if disk is None else disk.used,
             disk_bytes=None if disk is None else disk.total,

@@ -91,10 +91,10 @@ class ServedReading:
     num_rows: int
 
 
-COOLER_C = 5.0
-EMPTIER = 0.02
 # An alert about heat or a disk is cleared only this far below its limit. Values that hover around
 # the limit would raise an alert again and again.
+COOLER_C = 5.0
+EMPTIER = 0.02
 _RULE: TypeAdapter[SettingsRule] = TypeAdapter(SettingsRule)
 _PROGRESS = frozenset(
     {
@@ -457,10 +457,10 @@ def _judge(
             text = f"drift from the training data in {names} ({rows})"
             yield reading.model, "warning", bool(reading.drifted), not reading.drifted, text
         case DiskFull(), NodeReading():
-            for place, used in reading.disks_used.items():
-                text = f"the disk of {place} on {reading.node} is {format_percent(used)} full"
+            for path, used in reading.disks_used.items():
+                text = f"the disk of {path} on {reading.node} is {format_percent(used)} full"
                 yield (
-                    f"{reading.node} disk {place}",
+                    f"{reading.node} disk {path}",
                     "warning",
                     used > rule.above,
                     used < rule.above - EMPTIER,

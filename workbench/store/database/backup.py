@@ -119,9 +119,9 @@ def back_up(
         }
         write_atomically(unfinished / MANIFEST, json.dumps(document, indent=1))
         _replace(unfinished, folder)
-    made = read_backup(folder)
-    _remember(made)
-    return made
+    backup = read_backup(folder)
+    _remember(backup)
+    return backup
 
 
 def read_backup(folder: Path) -> Backup:
@@ -165,8 +165,8 @@ def restore(
     backup, document = read_backup(folder), _read_manifest(folder)
     progress("checking the backup")
     _verify(folder, document["files"])
-    known = {row.run_id: row for row in store.runs()}
-    present = sorted(known.keys() & backup.last_seqs.keys())
+    existing = {row.run_id: row for row in store.runs()}
+    present = sorted(existing.keys() & backup.last_seqs.keys())
     driven = [run_id for run_id in present if store.is_driven(run_id)]
     if driven:
         raise StoreError(
@@ -235,28 +235,28 @@ class _Copier:
         """Copy new and changed files of some runs."""
         for number, run_id in enumerate(run_ids, 1):
             self._progress(f"copying the files of run {number:,} of {len(run_ids):,}")
-            place = self._store.artifacts.below(run_id)
-            self._copy_place(place, PurePosixPath(FILES_FOLDER, run_id))
-            if not place.is_local:  # logs grow by appending, so they are on this machine
-                working = open_artifacts(place.working_folder)
+            artifacts = self._store.artifacts.below(run_id)
+            self._copy_place(artifacts, PurePosixPath(FILES_FOLDER, run_id))
+            if not artifacts.is_local:  # logs grow by appending, so they are on this machine
+                working = open_artifacts(artifacts.working_folder)
                 self._copy_place(working, PurePosixPath(LOGS_FOLDER, run_id))
 
-    def _copy_place(self, place: Artifacts, below: PurePosixPath) -> None:
-        for name, stamp in sorted(place.stamps().items()):
+    def _copy_place(self, artifacts: Artifacts, below: PurePosixPath) -> None:
+        for name, stamp in sorted(artifacts.stamps().items()):
             if _HALF_WRITTEN.match(PurePosixPath(name).name):
                 continue
-            kept = str(below / name)
-            target = self._folder / kept
-            if self._stamps.get(kept) == stamp:
+            backup_name = str(below / name)
+            target = self._folder / backup_name
+            if self._stamps.get(backup_name) == stamp:
                 continue
-            if kept not in self._stamps and _has_stamp(target, stamp):
+            if backup_name not in self._stamps and _has_stamp(target, stamp):
                 # A backup that was interrupted has copied it.
-                self._known[kept] = _digest(target)
-            elif (digest := _copy_file(place, name, target, stamp)) is not None:
-                self._known[kept] = digest
+                self._known[backup_name] = _digest(target)
+            elif (digest := _copy_file(artifacts, name, target, stamp)) is not None:
+                self._known[backup_name] = digest
             else:
                 continue  # it was deleted meanwhile
-            self._stamps[kept] = stamp
+            self._stamps[backup_name] = stamp
 
     def finish(self, run_ids: set[str]) -> dict[str, list[Any]]:
         """Remove files that belong to no run of the backup, and return the others.
@@ -264,7 +264,7 @@ class _Copier:
         Returns:
             The hash and size of each file, by its name.
         """
-        kept = {
+        entries = {
             name: entry
             for name, entry in self._known.items()
             if PurePosixPath(name).parts[1] in run_ids
@@ -272,20 +272,24 @@ class _Copier:
         for top in (FILES_FOLDER, LOGS_FOLDER):
             for path in sorted((self._folder / top).rglob("*"), reverse=True):
                 name = path.relative_to(self._folder).as_posix()
-                if path.is_file() and name not in kept:
+                if path.is_file() and name not in entries:
                     path.unlink()
-        return kept
+        return entries
 
 
 def _copy_file(
-    place: Artifacts, name: str, target: Path, stamp: tuple[int, int]
+    artifacts: Artifacts, name: str, target: Path, stamp: tuple[int, int]
 ) -> list[Any] | None:
     """Copy a file, and return the hash and size of the copy, or None if the file is gone."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = target.with_name(f".{target.name[:100]}.copying")
     digest, size = hashlib.sha256(), 0
     try:
-        with place.as_file(name) as path, path.open("rb") as source, temporary.open("wb") as copy:
+        with (
+            artifacts.as_file(name) as path,
+            path.open("rb") as source,
+            temporary.open("wb") as copy,
+        ):
             while chunk := source.read(_CHUNK_BYTES):
                 digest.update(chunk)
                 size += copy.write(chunk)
@@ -293,7 +297,7 @@ def _copy_file(
             os.fsync(copy.fileno())
     except (FileNotFoundError, ArtifactsError):
         temporary.unlink(missing_ok=True)
-        if place.exists(name):  # a remote place does not say which error it was
+        if artifacts.exists(name):  # a remote place does not say which error it was
             raise
         return None
     if size == stamp[0]:  # otherwise it was written meanwhile, and is copied again
@@ -393,9 +397,12 @@ def _insert_rows(source: Connection, target: Connection, *, frees: bool = False)
         key = target.execute(runs.insert().values(**values)).inserted_primary_key
         assert key is not None
         for table in _tables_of_runs():
-            own = sa.select(table).where(table.c.run_key == row["key"])
+            rows_of_run = sa.select(table).where(table.c.run_key == row["key"])
             for chunk in (
-                source.execution_options(yield_per=_CHUNK_ROWS).execute(own).mappings().partitions()
+                source.execution_options(yield_per=_CHUNK_ROWS)
+                .execute(rows_of_run)
+                .mappings()
+                .partitions()
             ):
                 target.execute(table.insert(), [{**item, "run_key": key[0]} for item in chunk])
 
@@ -407,10 +414,10 @@ def _tables_of_runs() -> list[sa.Table]:
 def _place_of(name: str, store: Store) -> tuple[Artifacts, str]:
     """Return where a file of a backup belongs: the place of its run and its name there."""
     top, run_id, *rest = PurePosixPath(name).parts
-    place = store.artifacts.below(run_id)
-    if top == LOGS_FOLDER and not place.is_local:
-        place = open_artifacts(place.working_folder)
-    return place, str(PurePosixPath(*rest))
+    artifacts = store.artifacts.below(run_id)
+    if top == LOGS_FOLDER and not artifacts.is_local:
+        artifacts = open_artifacts(artifacts.working_folder)
+    return artifacts, str(PurePosixPath(*rest))
 
 
 def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
@@ -422,16 +429,16 @@ def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
     for name, (digest, size) in files.items():
         if name == STORE_NAME:
             continue
-        place, own = _place_of(name, store)
-        if place.url not in sizes_at:
-            sizes_at[place.url] = place.sizes()
-        sizes = sizes_at[place.url]
-        if own not in sizes:
+        artifacts, name_there = _place_of(name, store)
+        if artifacts.url not in sizes_at:
+            sizes_at[artifacts.url] = artifacts.sizes()
+        sizes = sizes_at[artifacts.url]
+        if name_there not in sizes:
             continue
-        with place.as_file(own) as path:
-            if sizes[own] != size or _digest(path)[0] != digest:
+        with artifacts.as_file(name_there) as path:
+            if sizes[name_there] != size or _digest(path)[0] != digest:
                 raise ArgumentError(
-                    f"{place}/{own} exists and differs from the file in the backup",
+                    f"{artifacts}/{name_there} exists and differs from the file in the backup",
                     field="store",
                     next_step=(
                         "Set WORKBENCH_ARTIFACTS to another place, or replace the files with"
@@ -442,21 +449,21 @@ def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
 
 def _delete_other_files(files: dict[str, list[Any]], store: Store, run_id: str) -> None:
     """Delete the files of a replaced run that are not in the backup."""
-    place = store.artifacts.below(run_id)
+    artifacts = store.artifacts.below(run_id)
     # The logs of a run with remote artifacts are in another folder of the backup.
-    tops = (FILES_FOLDER, LOGS_FOLDER) if place.is_local else (FILES_FOLDER,)
-    for name in place.sizes():
+    tops = (FILES_FOLDER, LOGS_FOLDER) if artifacts.is_local else (FILES_FOLDER,)
+    for name in artifacts.sizes():
         if not any(f"{top}/{run_id}/{name}" in files for top in tops):
-            place.delete(name)
+            artifacts.delete(name)
 
 
 def _restore_file(folder: Path, name: str, store: Store) -> None:
-    place, own = _place_of(name, store)
+    artifacts, name_there = _place_of(name, store)
     with tempfile.NamedTemporaryFile(prefix="restored-", delete=False) as file:
         temporary = Path(file.name)
     try:
         shutil.copyfile(folder / name, temporary)
-        place.put(temporary, own)
+        artifacts.put(temporary, name_there)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -585,7 +592,7 @@ def _remember(backup: Backup) -> None:
     """Note where the last backup of a store is, for `doctor`."""
     path = _record()
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        known[backup.place] = asdict(backup) | {"folder": str(backup.folder)}
+        backups = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        backups[backup.place] = asdict(backup) | {"folder": str(backup.folder)}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(known, indent=1))
+        write_atomically(path, json.dumps(backups, indent=1))

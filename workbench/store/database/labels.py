@@ -81,8 +81,8 @@ def change_tags(
     tags: list[str] = []
 
     def work(row: Any) -> Mapping[str, Any]:
-        kept = dict.fromkeys([*json.loads(row.tags or "[]"), *added])
-        tags[:] = [tag for tag in kept if tag not in removed]
+        all_tags = dict.fromkeys([*json.loads(row.tags or "[]"), *added])
+        tags[:] = [tag for tag in all_tags if tag not in removed]
         if len(tags) > MAX_TAGS:
             raise ArgumentError(
                 f"{len(tags)} tags are too many", field="tags", allowed=f"at most {MAX_TAGS}"

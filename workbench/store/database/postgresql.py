@@ -185,13 +185,13 @@ def complete(connection: Connection) -> URL:
     user, database = parameters.pop("user", None), parameters.pop("dbname", None)
     for name in (*_CONNECT, "client_encoding", "passfile", "service", "servicefile"):
         parameters.pop(name, None)
-    kept = {name: value for name, value in url.query.items() if name in _CONNECT}
+    connect_options = {name: value for name, value in url.query.items() if name in _CONNECT}
     return URL.create(
         url.drivername,
         username=user,
         password=info.password or None,
         database=database,
-        query={**{name: str(value) for name, value in parameters.items()}, **kept},
+        query={**{name: str(value) for name, value in parameters.items()}, **connect_options},
     )
 
 

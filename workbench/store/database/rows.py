@@ -220,15 +220,15 @@ def words_of(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "run"
 
 
-def hint(run_id: str, known: Sequence[str]) -> str:
+def hint(run_id: str, run_ids: Sequence[str]) -> str:
     """Return a hint for a run id that does not exist.
 
     Args:
         run_id: The requested run id.
-        known: The existing runs, newest first.
+        run_ids: The existing runs, newest first.
     """
-    near = difflib.get_close_matches(run_id, known, n=3)
-    newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."
+    near = difflib.get_close_matches(run_id, run_ids, n=3)
+    newest = f"The newest: {', '.join(run_ids[:3])}." if run_ids else "The store has no runs yet."
     if near:
         return f"Did you mean {' or '.join(near)}?"
     return newest
@@ -237,9 +237,9 @@ def hint(run_id: str, known: Sequence[str]) -> str:
 def describe_process(pid: int) -> str | None:
     """Return the boot, pid namespace and start time of a process, or None without /proc."""
     status = _read_status(pid)
-    place = _read_place()
-    if status and place:
-        return f"{place} {status[1]}"
+    namespace = _read_place()
+    if status and namespace:
+        return f"{namespace} {status[1]}"
     return None
 
 
@@ -260,8 +260,8 @@ def is_alive(pid: int, host: str, described: str | None) -> bool | None:
         True or False, or None if that cannot be known, as for processes of other machines.
     """
     if described is not None:
-        place, _, start = described.rpartition(" ")
-        if place != _read_place():
+        namespace, _, start = described.rpartition(" ")
+        if namespace != _read_place():
             return None
         status = _read_status(pid)
         return status is not None and status[1] == start and status[0] not in "ZX"

@@ -157,8 +157,8 @@ class Store:
             >>> store = wb.Store.open("runs.sqlite")
         """
         resolved = resolve_url(url)
-        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
-        return cls(connect(resolved), open_artifacts(place))
+        location = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
+        return cls(connect(resolved), open_artifacts(location))
 
     def close(self) -> None:
         """Close the connections. Close writers first."""
@@ -614,11 +614,11 @@ class RunSize:
     def describe(self) -> str:
         """Describe the size in words."""
         files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.files_bytes)}"
-        kept = (
+        stored = (
             f"{format_count(self.num_events, 'event')} of {format_bytes(self.stored_bytes)} in the"
             " store"
         )
-        return f"{files}, and {kept}"
+        return f"{files}, and {stored}"
 
 
 def measure_run(store: Store, run_id: str) -> RunSize:
@@ -629,7 +629,9 @@ def measure_run(store: Store, run_id: str) -> RunSize:
         ArtifactsError: If its files cannot be listed.
     """
     row = store.find(run_id)
-    sizes = [size for place in _places(store, row.run_id) for size in place.sizes().values()]
+    sizes = [
+        size for artifacts in _places(store, row.run_id) for size in artifacts.sizes().values()
+    ]
     num_events, stored_bytes = _measure_texts(store, events, row.key)
     _, sampled_bytes = _measure_texts(store, samples, row.key)
     return RunSize(len(sizes), sum(sizes), num_events, stored_bytes + sampled_bytes)
@@ -665,8 +667,8 @@ def delete_run(store: Store, run_id: str) -> RunSize:
     owner = {"owner_pid": os.getpid(), "owner_host": socket.gethostname()}
     # Under the lease, so that no driver resumes the run meanwhile.
     with store.writer(row.run_id, **owner, lease_timeout_s=LEASE_TIMEOUT_S) as writer:
-        for place in _places(store, row.run_id):
-            place.delete("")
+        for artifacts in _places(store, row.run_id):
+            artifacts.delete("")
         writer.keep(_delete_rows)
     return size
 

@@ -55,12 +55,12 @@ def encode_block(rows: Sequence[Sequence[Any]]) -> bytes | None:
     order = np.argsort(trials, kind="stable")
     columns = columns.at(order)
     reporting, counts = np.unique(trials, return_counts=True)
-    others, texts, place = [], [], 0
+    others, texts, index = [], [], 0
     for seq, kind, trial, _, payload in rows:
         if kind == "trial_reported":
-            place += 1
+            index += 1
         else:
-            others.append((place, trial, seq))
+            others.append((index, trial, seq))
             texts.append(payload)
     block = _Writer()
     block.add(order)
@@ -108,8 +108,8 @@ def decode_block(block: bytes) -> ReadRows | None:
         for trial, (start, stop) in zip(header["trials"], pairwise(edges.tolist()), strict=True)
     }
     others = [
-        (place, trial, seq, from_json(payload))
-        for (place, trial, seq), payload in zip(header["others"], texts, strict=True)
+        (index, trial, seq, from_json(payload))
+        for (index, trial, seq), payload in zip(header["others"], texts, strict=True)
     ]
     return ReadRows(Batch(by_trial, columns), len(order), others, header["last_unix_s"])
 
@@ -122,9 +122,9 @@ class _Writer:
         self._parts: list[bytes] = []
 
     def add(self, array: NDArray[Any]) -> None:
-        kept = _shortest(array)
-        self._arrays.append((kept.dtype.str, len(kept)))
-        self._parts.append(kept.tobytes())
+        shortest = _shortest(array)
+        self._arrays.append((shortest.dtype.str, len(shortest)))
+        self._parts.append(shortest.tobytes())
 
     def add_column(self, name: str, column: NumberColumn) -> tuple[str, bool | None]:
         """Add a column, and return its name and whether all, some (None) or none are known."""

@@ -369,8 +369,8 @@ class History:
             if value is not None:
                 record.last_values[name] = value
                 self._metrics[name] = None
-        speeds, known = reports.numbers["samples_per_s"]
-        if len(where := np.flatnonzero(known & (speeds != 0))):
+        speeds, is_known = reports.numbers["samples_per_s"]
+        if len(where := np.flatnonzero(is_known & (speeds != 0))):
             record.samples_per_s = float(speeds[where[-1]])
         record.parts_s = reports.last_parts_s() or record.parts_s
         rank, factor = (
@@ -385,15 +385,15 @@ class History:
         record.reports += len(reports)
         record.reports_left_out += int(np.nansum(reports.numbers["left_out"].values))
         record.last_step = int(reports.numbers["step"].values[-1])
-        epochs, known = reports.numbers["epoch"]
-        record.last_epoch = float(epochs[-1]) if known[-1] else None
+        epochs, is_known = reports.numbers["epoch"]
+        record.last_epoch = float(epochs[-1]) if is_known[-1] else None
         times_unix_s = reports.numbers["time_unix_s"].values
         if record.first_report is None:
             first_step, first_epoch = int(reports.numbers["step"].values[0]), float(epochs[0])
             record.first_report = (
                 float(times_unix_s[0]),
                 first_step,
-                first_epoch if known[0] else None,
+                first_epoch if is_known[0] else None,
             )
         record.last_event_unix_s = float(times_unix_s[-1])
         self.clock.note_time(record.last_event_unix_s)
@@ -593,11 +593,11 @@ class History:
         repeats, and 2 if repeats are missing.
         """
         values = [repeat.values.get(metric, math.nan) for repeat in self.repeats_of(trial)]
-        known, times = [value for value in values if math.isfinite(value)], len(values)
+        finite, times = [value for value in values if math.isfinite(value)], len(values)
         if self.is_imported:  # nobody has trained its best configurations again to confirm them
-            return 0, math.fsum(known) / len(known)
+            return 0, math.fsum(finite) / len(finite)
         doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
-        return doubt, math.fsum(known) / len(known)
+        return doubt, math.fsum(finite) / len(finite)
 
     def trainings_of(self, configuration: int) -> list[Trial]:
         """Return the trials of a configuration, by number."""
@@ -690,8 +690,8 @@ class History:
         finite = all(
             math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives
         )
-        kept = all(keeps(item, trial.values) for item in self.experiment.constraints)
-        return finite and kept and trial.fits
+        keeps_all = all(keeps(item, trial.values) for item in self.experiment.constraints)
+        return finite and keeps_all and trial.fits
 
     def reason_of(self, trial: Trial) -> str | None:
         """Return why a trial ended as it did.
@@ -876,8 +876,9 @@ def describe_choice(history: History) -> str | None:
     whose = "front's best" if len(history.objectives) > 1 else "best"
     parts: list[str] = []
     for metric, value in history.best_values().items():
-        best, own = format_number(value), format_number(chosen.values[metric])
-        parts.append(f"{metric} {own} ({f'the {whose}' if own == best else f'{whose} {best}'})")
+        best_value, chosen_value = format_number(value), format_number(chosen.values[metric])
+        compared = f"the {whose}" if chosen_value == best_value else f"{whose} {best_value}"
+        parts.append(f"{metric} {chosen_value} ({compared})")
     return ", ".join(parts)
 
 

@@ -45,9 +45,9 @@ class NumberColumn(NamedTuple):
     @classmethod
     def of(cls, numbers: Sequence[Any]) -> Self:
         """Build a column from numbers, None, and texts for non-finite numbers."""
-        known = [number is not None for number in numbers]
+        is_known = [number is not None for number in numbers]
         values = [math.nan if number is None else float(number) for number in numbers]
-        return cls(np.array(values, dtype=np.float64), np.array(known, dtype=np.bool_))
+        return cls(np.array(values, dtype=np.float64), np.array(is_known, dtype=np.bool_))
 
     def at(self, places: Any) -> NumberColumn:
         """Return the rows at some places."""
@@ -167,7 +167,7 @@ class Batch:
     def _at(self, places: NDArray[np.intp], start: int) -> Reports:
         if isinstance(self._columns, Reports):
             return self._columns.at(slice(start, start + len(places)))
-        return Reports.of([parse_json(self._columns[int(place)]) for place in places])
+        return Reports.of([parse_json(self._columns[int(index)]) for index in places])
 
 
 def _columns_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, NumberColumn]:

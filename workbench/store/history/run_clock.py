@@ -109,12 +109,12 @@ class RunClock:
             The run time in seconds. It is 0 before the run starts, and constant between two
             drivers.
         """
-        place = max(bisect.bisect_right(self._starts_unix_s, time_unix_s) - 1, 0)
+        index = max(bisect.bisect_right(self._starts_unix_s, time_unix_s) - 1, 0)
         if not self._starts_unix_s:
             return self.waited_s
-        counted_s = self._before_s[place] + max(0.0, time_unix_s - self._starts_unix_s[place])
-        if place + 1 < len(self._before_s):
-            counted_s = min(counted_s, self._before_s[place + 1])
+        counted_s = self._before_s[index] + max(0.0, time_unix_s - self._starts_unix_s[index])
+        if index + 1 < len(self._before_s):
+            counted_s = min(counted_s, self._before_s[index + 1])
         return self.waited_s + counted_s
 
     def at_all(self, times_unix_s: NDArray[np.float64]) -> NDArray[np.float64]:

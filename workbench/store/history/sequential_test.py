@@ -43,20 +43,21 @@ _HOPELESS = 0.05
 # The baseline has its own spread if chance explains with at most this probability that its runs
 # differ so much more than the floor says. A larger share would miss more true gains.
 _UNLIKE = 0.02
-# The variance of the candidate is its own. That of the baseline counts like so many degrees of
-# freedom of its own, and it is at least this part of it.
+# The variance of a candidate is estimated from its results. The variance of the baseline is added
+# with the weight of `_PRIOR_DEGREES` degrees of freedom, and the estimate is at least `_LEAST_PART`
+# of it.
 _PRIOR_DEGREES = 1.0
 _LEAST_PART = 0.8
 _NUM_FUTURES = 2000
 _NUM_DEGREES = 40
 _SEED = 54
-# The density of the statistic is integrated over this many standard deviations, with at least so
-# many points, and so many in a standard deviation of the next step.
+# The density of the statistic is integrated over `_REACH` standard deviations, with at least
+# `_MIN_POINTS` points and `_POINTS_PER_STEP` points in a standard deviation of the next step.
 _REACH = 8.0
 _MIN_POINTS = 121
 _POINTS_PER_STEP = 4.0
 _NUM_HALVINGS = 60
-# A chance of success is estimated from so many futures with a similar statistic.
+# A chance of success is estimated from this many futures with a similar statistic.
 _NUM_SIMILAR = 100
 
 
@@ -257,9 +258,9 @@ def _is_unlike(own: _Spread, floor: NoiseFloor) -> bool:
 def _variance_of_candidate(expected: float, squares: Array, num: Array) -> Array:
     """Return the variance of a candidate: its own, which a change may have made larger.
 
-    The variance of the baseline counts like `_PRIOR_DEGREES` of its own degrees of freedom, so that
-    two results that agree by chance do not show that there is no noise. It is never far below that
-    of the baseline, for the same reason.
+    The variance of the baseline is added with the weight of `_PRIOR_DEGREES` degrees of freedom, so
+    that two results that agree by chance do not show that there is no noise. For the same reason,
+    the estimate is never far below the variance of the baseline.
 
     Args:
         expected: The variance of the baseline.

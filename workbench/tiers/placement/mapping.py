@@ -250,7 +250,7 @@ def _least_p95_s(system: System) -> float:
 
 
 def _expected(system: System, requests: Requests, placing: Placing) -> Outcome:
-    """Return what comes of it in the long run, without steady times where there is no room."""
+    """Return the outcome in the long run, with infinite response times in an overload."""
     played = _Played(system, requests, placing)
     used, outcome = _used(system, placing), played.evened
     if used < 1.0:

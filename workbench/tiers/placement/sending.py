@@ -137,7 +137,7 @@ class Sending:
         return occupied_s(num_bytes, self.file, self.folder)
 
     def bytes_of(self, num_values: int, dtype: str) -> int:
-        """Return the bytes of a frame with so many numbers of a type."""
+        """Return the bytes of a frame with `num_values` numbers of a type."""
         is_quantised = self.file.privacy.features == "uint8" and dtype.startswith("float")
         return HEADER_BYTES + num_values * (1 if is_quantised else np.dtype(dtype).itemsize)
 

@@ -65,7 +65,7 @@ class Turn:
         self._devices, self._device = devices, device
         self._is_in_line = self._is_taken = False
         self.at_s = arrived_s
-        """When the device has done what it has begun for the request."""
+        """When the device ends the last work for the request that it has begun."""
 
     def join(self) -> None:
         """Join the line of the device, unless that is done."""

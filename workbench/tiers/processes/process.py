@@ -1,7 +1,7 @@
 """The process of a tier: `python -m workbench.tiers.processes.process SETTINGS`.
 
-Prints one line of JSON when it listens, and another, with what it has done, when SIGTERM or SIGINT
-ends it.
+Prints one line of JSON when it listens. When SIGTERM or SIGINT ends it, it prints another, which
+counts its work.
 """
 
 from __future__ import annotations

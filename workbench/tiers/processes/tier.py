@@ -473,7 +473,7 @@ class _Work:
     early: Callable[[Frame], None] | None
 
     def now_s(self) -> float:
-        """Return when the device has done what it has begun for the request, in seconds."""
+        """Return when the device ends the last work for the request it has begun, in seconds."""
         return asyncio.get_running_loop().time() if self.turn is None else self.turn.at_s
 
 

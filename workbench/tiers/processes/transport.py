@@ -57,14 +57,14 @@ class Identity:
         Args:
             is_server: Whether this side is connected to.
         """
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
-        made.minimum_version = made.maximum_version = ssl.TLSVersion.TLSv1_3
-        made.verify_mode = ssl.CERT_REQUIRED
-        made.load_verify_locations(self.authority)
-        made.load_cert_chain(self.certificate, self.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(self.authority)
+        context.load_cert_chain(self.certificate, self.key)
         if is_server:
-            made.num_tickets = 0  # a connection is kept, so no session is ever resumed
-        return made
+            context.num_tickets = 0  # a connection is kept, so no session is ever resumed
+        return context
 
 
 class Connection:
@@ -242,14 +242,14 @@ def bind(host: str, port: int) -> socket.socket:
     family, kind, number, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    made = socket.socket(family, kind, number)
+    bound = socket.socket(family, kind, number)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
+    return bound
 
 
 def _reason_of(error: Exception) -> str:

@@ -113,7 +113,10 @@ class ActingTools:
                 allowed=", ".join(self._experiments) or "none: start the server with a file",
             )
         for name in settings or {}:
-            if not any(name == known or name.startswith(f"{known}.") for known in _CHANGEABLE):
+            if not any(
+                name == changeable or name.startswith(f"{changeable}.")
+                for changeable in _CHANGEABLE
+            ):
                 raise ArgumentError(
                     f"an agent cannot change {name}",
                     field=f"settings.{name}",

@@ -168,15 +168,15 @@ class ReadingTools:
         reports = self.store.events(opened.run_id, trial=trial, types=["trial_reported"])
         name = metric or opened.history.objectives[0].metric
         points: dict[int, float] = {}
-        known: set[str] = set()
+        reported: set[str] = set()
         for stored in reports:
             values = getattr(stored.event, "values", {})
-            known.update(values)
+            reported.update(values)
             if name in values:
                 points[stored.event.step] = values[name]  # type: ignore[union-attr]
-        if not points and known:
+        if not points and reported:
             raise ArgumentError(
-                f"trial {trial} did not report {name}", field="metric", allowed=sorted(known)
+                f"trial {trial} did not report {name}", field="metric", allowed=sorted(reported)
             )
         steps = _evenly(sorted(points))
         return CurvePoints(

@@ -296,11 +296,11 @@ def _what_if(context: QueryContext, arguments: Arguments, _report: Report) -> Wh
 
     if context.advice_id is None:
         raise ExperimentError("nothing has been measured yet", next_step="Ask for advice first.")
-    known = {
+    plan_arguments = {
         name: value for name, value in arguments.items() if name in PlanQuery.__dataclass_fields__
     }
     query = PlanQuery(
-        **{name: value for name, value in known.items() if value not in (None, _AUTO)}
+        **{name: value for name, value in plan_arguments.items() if value not in (None, _AUTO)}
     )
     return WhatIfResult.model_validate(context.models_of(context.advice_id).answer(query))
 

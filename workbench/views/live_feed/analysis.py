@@ -237,12 +237,12 @@ class ImportanceProcess:
             words = "Members of a population continue each other, so parameters share the credit."
             return Importance(state="ready", words=words)
         ended = [trial.number for trial in history.in_state("complete", "pruned")]
-        given = None
+        subset = None
         if trials is not None:
-            ended = given = tuple(sorted(set(ended) & set(trials)))
-        question = _Question(tail.run_id, _version_of(tail), given, attempt)
+            ended = subset = tuple(sorted(set(ended) & set(trials)))
+        question = _Question(tail.run_id, _version_of(tail), subset, attempt)
         with self._lock:
-            if question not in self._results and given is None:
+            if question not in self._results and subset is None:
                 shares = _read(tail.folder / _FILE, question.version)
                 if shares is not None:
                     self._keep(question, _Computed(shares, len(ended)))
@@ -353,10 +353,10 @@ def _message(computed: _Computed) -> Importance:
 def _read(path: Path, version: str) -> Shares | None:
     """Return the importance that is kept with a run, or None if there is none of this version."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["version"] != version:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["version"] != version:
             return None
-        return {name: (share, low, high) for name, (share, low, high) in kept["shares"].items()}
+        return {name: (share, low, high) for name, (share, low, high) in stored["shares"].items()}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -385,6 +385,6 @@ def compute_importance(
         if trials is None:
             # A store that is only read still shows it.
             with contextlib.suppress(OSError, WorkbenchError):
-                kept = {"version": version, "shares": shares}
-                write_atomically(store.folder(run.run_id) / _FILE, json.dumps(kept))
+                stored = {"version": version, "shares": shares}
+                write_atomically(store.folder(run.run_id) / _FILE, json.dumps(stored))
     return shares

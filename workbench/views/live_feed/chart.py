@@ -238,12 +238,12 @@ def _curve(
     trial: int, start: int, points: np.ndarray, data: CurvesData, numbers: Numbers
 ) -> CurveUpdate:
     x = points[:, AXES.index(data.axis)] / data.x_unit
-    known = np.isfinite(x)
+    is_finite = np.isfinite(x)
     return CurveUpdate(
         trial=trial,
         start=start,
-        x=numbers.add(x[known], exact=True),
-        y=numbers.add(points[known, -1]),
+        x=numbers.add(x[is_finite], exact=True),
+        y=numbers.add(points[is_finite, -1]),
     )
 
 

@@ -31,16 +31,23 @@ from workbench.views.live_feed.run_tail import RunTail
 logger = logging.getLogger(__name__)
 
 _FORGET_S = 60.0
+"""A run that nobody has shown for this time is dropped from memory."""
 _MAX_POINTS = 8_000_000
+"""With more points of curves in memory, unused runs are dropped after `_QUIET_S`."""
 _ROWS_EVERY_S = 1.0
+"""The list of runs is read at most this often."""
 _SUMMARIES_S = 0.2
+"""Summaries are made for at most this time before shown runs are read again."""
 _RETRY_S = 1.0
+"""The store, or a run that could not be read, is read again after this time."""
 _QUIET_S = 5.0
+"""If no front end has asked for this time, nothing is read."""
 _MACHINES_S = 1.0
+"""The state of machines is measured at most this often."""
 _LEFT_S = 2.0
-"""A run that nobody showed for so long counts as asked for again."""
+"""A run that was not shown for this time counts as newly asked for when it is shown again."""
 _TURN_OF_OTHERS = 4
-"""While the run that was asked for last is read, others get one chunk in so many."""
+"""While the run that was asked for last is behind, other runs are read in every fourth round."""
 
 
 class Feed:

@@ -211,9 +211,7 @@ def _rounded(value: float) -> float | None:
 
 
 def _means(times: np.ndarray, values: np.ndarray, max_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut the time into at most so many equal parts, and return the means of those that have
-    samples.
-    """
+    """Cut the time into `max_points` equal parts, and return the means of parts with samples."""
     if len(times) <= max_points:
         return times, values
     begin = times[0]
@@ -222,10 +220,10 @@ def _means(times: np.ndarray, values: np.ndarray, max_points: int) -> tuple[np.n
         (times - begin) / ((end - begin) or 1.0) * max_points, max_points - 1
     ).astype(int)
     used, inverse = np.unique(parts, return_inverse=True)
-    known = ~np.isnan(values)
+    is_known = ~np.isnan(values)
     sums, counts = np.zeros((len(used), values.shape[1])), np.zeros((len(used), values.shape[1]))
-    np.add.at(sums, inverse, np.where(known, values, 0.0))
-    np.add.at(counts, inverse, known)
+    np.add.at(sums, inverse, np.where(is_known, values, 0.0))
+    np.add.at(counts, inverse, is_known)
     middle = np.bincount(inverse, weights=times) / np.bincount(inverse)
     return middle, np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
@@ -235,7 +233,7 @@ def _on(
 ) -> list[Trial]:
     """Return the trials that ran on a machine.
 
-    Those of an unknown one belong to the only one there is.
+    Trials without a known machine count for it only if it is the only machine.
     """
     return [
         trial for trial in trials if host in trial.hosts or (not trial.hosts and len(nodes) == 1)

@@ -146,10 +146,7 @@ class RunTail:
         return changed
 
     def _note_reading(self) -> None:
-        """Note whether events are missing.
-
-        Any until the tail has caught up once, later more than a chunk.
-        """
+        """Note in the history whether it still lacks events of the run."""
         behind = self.row.last_seq - self.cursor
         self._has_caught_up = self._has_caught_up or behind <= 0
         # While a run is first read, any lag counts. Later a running one is always a little behind.
@@ -212,23 +209,23 @@ class RunTail:
             while_quiet: Whether to recompute even if no event has come.
         """
         now_s, chosen = time.monotonic(), self.row.chosen_trial
-        known = self._cache.get(key)
-        if known is not None:
-            known.used_s = now_s
-            same = known.version == (self.cursor, self.row.state, chosen) and not while_quiet
+        entry = self._cache.get(key)
+        if entry is not None:
+            entry.used_s = now_s
+            same = entry.version == (self.cursor, self.row.state, chosen) and not while_quiet
             # A value of a partly read run expires as soon as the run is read completely, any by a
             # choice.
-            is_out = known.version[2] != chosen or (
-                known.was_behind and self.cursor == self.row.last_seq
+            is_out = entry.version[2] != chosen or (
+                entry.was_behind and self.cursor == self.row.last_seq
             )
-            if same or (now_s < known.again_s and not is_out):
-                return known.value
+            if same or (now_s < entry.again_s and not is_out):
+                return entry.value
         value = make()
         again_s = now_s + max(every_s, (time.monotonic() - now_s) / _SHARE_OF_TIME)
         self._cache = {
-            kept: cached
-            for kept, cached in self._cache.items()
-            if now_s - cached.used_s < _FORGET_S
+            other_key: other
+            for other_key, other in self._cache.items()
+            if now_s - other.used_s < _FORGET_S
         }
         version = (self.cursor, self.row.state, chosen)
         self._cache[key] = _Cached(value, version, now_s, again_s, self.cursor < self.row.last_seq)

@@ -238,14 +238,14 @@ class FrameBuilder:
         self, tail: RunTail, query: ChartQuery, numbers: Numbers
     ) -> tuple[ChartUpdate, ...]:
         """Build the updates of further charts, except of metrics that no trial has reported."""
-        known = set(tail.data.series.metrics)
+        reported = set(tail.data.series.metrics)
         self._further = {
             metric: self._further.get(metric, ChartUpdates()) for metric in query.further
         }
         updates = (
             charts.next_update(tail, query.model_copy(update={"metric": metric}), numbers)
             for metric, charts in self._further.items()
-            if metric in known
+            if metric in reported
         )
         return tuple(update for update in updates if update is not None)
 
@@ -332,10 +332,10 @@ class FrameBuilder:
         if not have_started or not self._is_due("compared"):
             return {}
         # Columns are added to the frame only if the curves have changed.
-        seen = tuple((tail.run_id, tail.cursor, tail.row) for tail in tails)
-        if self._sent.get("compared") == seen:
+        versions = tuple((tail.run_id, tail.cursor, tail.row) for tail in tails)
+        if self._sent.get("compared") == versions:
             return {}
-        self._sent["compared"] = seen
+        self._sent["compared"] = versions
         return {"compared": comparison(tails, query, numbers)}
 
     def _log_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
@@ -478,7 +478,7 @@ def _groups(members: Mapping[str, list[RunItem]]) -> tuple[RunGroup, ...]:
 
 
 class Session:
-    """The subscription of a front end, and what it was sent.
+    """Sends one front end the changes of what it subscribed to.
 
     `receive` and `next_frame` may run in different threads.
     """
