@@ -61,6 +61,9 @@ settings = {"model": "mlp", "data": "digits", "training": {"epochs": 1}}
 experiment = Experiment(**settings, search=search, objectives=[objective])
 ended, _ = run(experiment, Path(sys.argv[1]), params={"lr": 0.01})
 assert ended.state == "complete", ended.traceback
+settings["model"] = {"name": "tabular_mlp", "num_passes": 1.0}
+ended, _ = run(Experiment(**settings, objectives=[objective]), Path(sys.argv[1]), params={})
+assert ended.state == "complete", ended.traceback
 assert {COMPILER, "sympy", "torch.distributed.tensor"}.isdisjoint(sys.modules)
 
 names = ("sgd", "adamw", "rmsprop")

@@ -181,14 +181,19 @@ def difference_of(outputs: Tensor, expected: Tensor) -> float:
 def _read_operators_once() -> None:
     """Let torch keep what it reads of the operators of ONNX.
 
-    It parses the source of all 500 at each export, which takes longer than a small model itself.
-    If another version of torch keeps them elsewhere, it still parses them at each export.
+    It parses the source and the signatures of all 500 at each export, which takes longer than a
+    small model itself. If another version of torch keeps them elsewhere, it still parses them at
+    each export.
     """
     with contextlib.suppress(ImportError, AttributeError):
         operators: Any = importlib.import_module(
             "torch.onnx._internal._lazy_import"
         ).onnxscript_apis
         operators.get_torchlib_ops = functools.cache(operators.get_torchlib_ops)
+        signatures: Any = importlib.import_module("torch.onnx._internal.exporter._schemas")
+        signatures.op_signature_from_function = functools.cache(
+            signatures.op_signature_from_function
+        )
 
 
 def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> None:

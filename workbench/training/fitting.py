@@ -32,6 +32,7 @@ from workbench.training.attempt_events import AttemptEvents, Report
 from workbench.training.evaluation import Predictor, evaluate, failed_test, tested
 from workbench.training.loading import load_trial_data
 from workbench.training.loss_and_metrics import metrics_of, pairing_of
+from workbench.training.optimizers import defer_compiler
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.planning.settings import TrialSettings, fitted_of
 from workbench.training.source import Source
@@ -175,6 +176,8 @@ class _Fitting:
         inputs, targets = _all_of(self._datasets.train)
         is_classes = self._datasets.task == "classification"
         options: dict[str, Any] = {"growth": growth} if self._configuration.can_continue else {}
+        if self._configuration.has_small_steps:
+            defer_compiler()
         return self._configuration.grow(
             inputs,
             self._fitted_to(targets),

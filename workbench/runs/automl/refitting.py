@@ -165,7 +165,11 @@ def _fit(
 ) -> nn.Module:
     from threadpoolctl import threadpool_limits
 
+    from workbench.training.optimizers import defer_compiler
+
     num_threads = _num_threads(configuration, rows.inputs)
+    if configuration.has_small_steps:
+        defer_compiler()
     if candidate.models:
         configuration = configuration.for_all_rows(list(candidate.models.values()))
     with threadpool_limits(limits=num_threads):
