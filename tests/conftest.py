@@ -49,10 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     would ignore it. And Ray does not end workers because something else on the machine uses its
     memory; tests of running out of memory start a head of their own that does. Nor does it start
     processes for runs to come. Where the suite runs on several processes, each computes on one
-    thread: more would wait for each other.
+    thread: more would wait for each other. What sets a number of threads itself waits asleep.
     """
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
     os.environ[local_head.SPARE_PROCESSES] = "0"
     os.environ.pop("WORKBENCH_ARTIFACTS", None)  # a store of a test has its artifacts next to it
