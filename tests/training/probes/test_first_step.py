@@ -12,6 +12,7 @@ from workbench.cli.check import describe_first_steps
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, ExperimentError, RunError
 from workbench.training.planning.typical_configurations import configurations_to_try
+from workbench.training.probes import first_step
 from workbench.training.probes.first_step import FirstStep, try_first_steps
 
 OWN = """
@@ -361,6 +362,12 @@ def test_a_function_that_ends_the_process_is_refused() -> None:
 
 def test_what_takes_too_long_is_left_open() -> None:
     assert [step.outcome for step in try_function("endless", limit_s=0.5)] == ["out of time"]
+
+
+def test_the_time_that_a_thread_waits_for_a_processor_is_read(tmp_path: Path) -> None:
+    (tmp_path / "schedstat").write_text("71000000 2500000000 12\n")  # runs, waits, number of turns
+    assert first_step._waited_of(tmp_path) == 2.5
+    assert first_step._waited_of(tmp_path / "ended") == 0.0
 
 
 def test_the_time_limit_does_not_interrupt_an_import(tmp_path: Path) -> None:
