@@ -27,6 +27,7 @@ from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
 from workbench.experiment import Component, Experiment, Objective
 from workbench.experiment.training_section import LowRankAdapter
+from workbench.foundation.attachments import read_table
 from workbench.foundation.events import Event, TrialReported
 from workbench.training import assembly, checkpoint
 from workbench.training.attempt_events import AttemptEvents
@@ -166,6 +167,33 @@ def test_samples_are_conversations_and_not_rows(packing, folder):
     planned = events.planned(plan, datasets, {})
     assert planned.num_validation == 8
     assert (len(datasets.validation) < 8) is packing
+
+
+def test_answers_are_those_that_transformers_generates(folder, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    written = experiment(folder, epochs=4, data={"answers": 3, "answer_tokens": 8})
+    train(written, tmp_path)
+    prompts = load_trial_data("run", written, SEED).prompts
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    stored = checkpoint.read(tmp_path / "checkpoints" / "last.pt")["strategy"]["model"]
+    model.load_state_dict({name.removeprefix("inner."): item for name, item in stored.items()})
+    files = sorted((tmp_path / "attachments").glob("*answers.json"))
+    assert len(files) == 4, "one for each evaluation"
+    table = read_table(files[-1].read_bytes())
+    assert table.columns == ["prompt", "answer", "expected"]
+    assert len(table.rows) == len(prompts) == 3
+    for prompt, (asked, answer, expected) in zip(prompts, table.rows, strict=True):
+        tokens = torch.tensor(prompt.tokens.tolist())[None]
+        made = model.generate(
+            tokens,
+            do_sample=False,
+            max_new_tokens=8,
+            eos_token_id=int(prompt.expected[-1]),
+            pad_token_id=2,
+        )
+        assert answer == prompt.decode(made[0, tokens.shape[1] :].tolist())
+        assert f"say {expected.strip()}" in asked, "the assistant repeats the user"
 
 
 def test_a_model_that_cannot_be_packed_is_trained_in_single_rows_only(tmp_path):

@@ -137,6 +137,10 @@ class ChatTokenizer:
         """The number of token ids."""
         return len(self.loaded)
 
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without those that mark the ends of messages."""
+        return self.loaded.decode(list(ids), skip_special_tokens=True)
+
     def encode(self, conversations: Sequence[Conversation], loss_on: LossOn) -> list[Tokens]:
         """Return conversations as tokens.
 

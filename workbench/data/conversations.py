@@ -30,7 +30,7 @@ from workbench.data.chat_records import (
 )
 from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens, tokenizer_files
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
-from workbench.data.splits import IGNORED, Datasets
+from workbench.data.splits import IGNORED, Datasets, Prompt
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import format_count
@@ -67,6 +67,13 @@ class _RowsOptions(DatasetOptions):
     similar_lengths: bool = Field(
         True, description="Without packing, put rows of similar length into a batch."
     )
+    answers: int = Field(
+        0,
+        ge=0,
+        le=20,
+        description="Held-out prompts that the model answers after each evaluation, to be read.",
+    )
+    answer_tokens: int = Field(64, ge=1, le=4096, description="The most tokens of such an answer.")
 
     _kind: ClassVar[Task] = "language_model"
     _name: ClassVar[str] = ""
@@ -95,7 +102,21 @@ class _RowsOptions(DatasetOptions):
             input_shape=(self.sequence,),
             num_outputs=size,
             vocabulary_size=size,
+            prompts=self._prompts(parts["validation"]),
         )
+
+    def _prompts(self, split: ConversationSplit) -> tuple[Prompt, ...]:
+        if not self.answers:
+            return ()
+        # Rows are sorted by length, so these are prompts of different lengths.
+        rows = np.unique(np.linspace(0, len(split) - 1, self.answers).round().astype(int))
+        decode = self._tokenizer().text_of
+        prompts = []
+        for row in rows:
+            prompt, expected = _divided_at_answer(*split.documents(int(row))[0])
+            most_tokens = max(1, min(self.answer_tokens, self.sequence - len(prompt)))
+            prompts.append(Prompt(prompt, expected, most_tokens, decode))
+        return tuple(prompts)
 
     def notes(self) -> tuple[str, ...]:
         """Return how the file is read, and two samples as the model sees them."""
@@ -140,7 +161,15 @@ class _RowsOptions(DatasetOptions):
             ],
             "seed": seed,
             "options": self.model_dump(
-                mode="json", exclude={"path", "tokenizer", "validation", "similar_lengths"}
+                mode="json",
+                exclude={
+                    "path",
+                    "tokenizer",
+                    "validation",
+                    "similar_lengths",
+                    "answers",
+                    "answer_tokens",
+                },
             ),
         }
         here = Path(__file__)
@@ -296,6 +325,21 @@ class PreferencesOptions(_RowsOptions):
             )
         facts["padding"] = tokenizer.padding
         return Cached(arrays, facts | {"notes": notes})
+
+
+def _divided_at_answer(ids: np.ndarray, is_counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens before the first answer of a document, and those of the answer.
+
+    Of a plain text, half is the prompt.
+    """
+    counted = np.flatnonzero(is_counted)
+    first, last = int(counted[0]), int(counted[-1]) + 1
+    gaps = np.flatnonzero(~is_counted[first:last])
+    if len(gaps):
+        last = first + int(gaps[0])
+    if first <= 1:  # nothing comes before it
+        first = max(1, len(ids) // 2)
+    return ids[:first], ids[first : max(last, first + 1)]
 
 
 def _parts_of_groups(

@@ -172,6 +172,23 @@ def fetch_samples(
 
 
 @dataclass(frozen=True)
+class Prompt:
+    """The beginning of a document, which a language model continues.
+
+    Attributes:
+        tokens: Its token ids, at least one.
+        expected: The token ids of the answer in the data. The last one ends an answer.
+        most_tokens: The most tokens that the model writes.
+        decode: Returns the text of token ids.
+    """
+
+    tokens: np.ndarray
+    expected: np.ndarray
+    most_tokens: int
+    decode: Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True)
 class Datasets:
     """A data set, split and described.
 
@@ -198,6 +215,7 @@ class Datasets:
         bytes_per_target: Bytes of text of each validated target on average, in UTF-8, or None if
             targets are not text.
         loading: What DataLoaders of the user's state about train, validation and test, by part.
+        prompts: What the model answers after each evaluation, so that you can read its answers.
     """
 
     name: str
@@ -215,6 +233,7 @@ class Datasets:
     target_scale: float = 1.0
     bytes_per_target: float | None = None
     loading: Mapping[str, LoaderArguments] = field(default_factory=dict, repr=False)
+    prompts: tuple[Prompt, ...] = field(default=(), repr=False)
 
     @property
     def tokens_per_sample(self) -> float | None:

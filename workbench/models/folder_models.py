@@ -12,6 +12,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -318,6 +319,8 @@ class LanguageModel(FolderModel):
         position_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        *,
+        scores_last_only: bool = False,
     ) -> Any:
         """Return the losses of the labels, or the scores of the next token at each position.
 
@@ -328,6 +331,8 @@ class LanguageModel(FolderModel):
                 document begins, which does not see the one before.
             attention_mask: 1 for tokens and 0 for padding, of (batch, length).
             labels: The next token at each position, -100 where it does not count.
+            scores_last_only: Whether only the scores at the last position are needed. Some models
+                compute all of them anyway.
 
         Returns:
             `AnswerRewards` for pairs of answers, `TokenLosses` with labels, and otherwise the
@@ -345,6 +350,8 @@ class LanguageModel(FolderModel):
             # It only separates the documents of a batch with a single row. All rows can be one,
             # because positions begin again with each.
             given |= {name: given[name].reshape(1, -1) for name in ("input_ids", "position_ids")}
+        if scores_last_only and "logits_to_keep" in signature(self.inner.forward).parameters:
+            given["logits_to_keep"] = 1
         if labels is None or not self.computes_losses:
             outputs = self.inner(**given)
             if given["input_ids"].shape != input_ids.shape:

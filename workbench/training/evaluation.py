@@ -19,9 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from workbench.data.splits import Prompt
 from workbench.experiment import Experiment
 from workbench.experiment.goals import LATENCY, SIZE
 from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.attachments import Attachment, attachment_of
 from workbench.foundation.errors import ExperimentError, RunError, first_line_of
 from workbench.foundation.events import Event, Noted, TrialTested
 from workbench.models import parts
@@ -145,6 +147,49 @@ def measure_split(parts: Parts, source: Source) -> dict[str, float]:
     if parts.makes_own_steps and needs_all:
         return evaluate_at_once(strategy, source, metrics, device=worker.device)
     return evaluate(strategy, source, metrics, batch=parts.settings.plan.micro_batch, worker=worker)
+
+
+def answer(parts: Parts) -> Attachment | None:
+    """Let the model answer the prompts of the data. All workers must call it.
+
+    It writes the most likely token each time.
+
+    Args:
+        parts: The training.
+
+    Returns:
+        A table of prompts, answers, and the answers in the data. None if there are no prompts.
+    """
+    prompts = parts.datasets.prompts
+    if not prompts:
+        return None
+    parts.strategy.train(False)
+    rows = [
+        {
+            "prompt": prompt.decode(prompt.tokens.tolist()),
+            "answer": prompt.decode(_continued(parts, prompt)),
+            "expected": prompt.decode(prompt.expected.tolist()),
+        }
+        for prompt in prompts
+    ]
+    parts.strategy.train(True)
+    return attachment_of("answers", rows)
+
+
+def _continued(parts: Parts, prompt: Prompt) -> list[int]:
+    worker = parts.worker
+    tokens = torch.from_numpy(prompt.tokens.astype(np.int64)).to(worker.device)[None]
+    written: list[int] = []
+    while len(written) < prompt.most_tokens:
+        outputs = parts.strategy.predict({"input_ids": tokens, "scores_last_only": True})
+        own = None if outputs is None else int(outputs.logits[0, -1].argmax())
+        # All workers continue with the same token, and stop together.
+        token = next(item for item in worker.group.gather(own) if item is not None)
+        written.append(token)
+        if token == int(prompt.expected[-1]):
+            break
+        tokens = torch.cat([tokens, tokens.new_tensor([[token]])], dim=1)
+    return written
 
 
 def measure_kept(

@@ -25,9 +25,16 @@ from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, notes_on_assembly
 from workbench.training.attempt_events import AttemptEvents, Report
 from workbench.training.device import HeldMemory, join_trial
-from workbench.training.evaluation import ModelCosts, measure_kept, measure_split, renew_statistics
+from workbench.training.evaluation import (
+    ModelCosts,
+    answer,
+    measure_kept,
+    measure_split,
+    renew_statistics,
+)
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
+from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import branch_at, mark_kept, take_over
 from workbench.training.optimizers import take_hyperparameters
@@ -82,6 +89,7 @@ class _Loop:
         self._report = report
         self._started_s = started_s
         self._events = AttemptEvents(task, report, parts.worker, started_s=started_s)
+        self._attachments = KeptAttachments(task, report)
         self._memory = HeldMemory(parts.worker.device, task.experiment)
         self._step = 0
         self._epochs_done = 0
@@ -372,6 +380,7 @@ class _Loop:
                     worker=worker,
                 )
             measured = measure_split(parts, parts.validation)
+            answers = answer(parts)
             values |= self._costs.measure(parts.strategy, parts.validation, worker)
         values |= {f"val_{name}": value for name, value in measured.items()}
         if parts.privacy is not None:
@@ -387,6 +396,9 @@ class _Loop:
         elapsed_s = self._evaluated_s - self._started_s
         event = speeds.model_copy(update={"values": values, "elapsed_s": elapsed_s})
         ended = self._send(event)
+        if answers is not None:
+            self._attachments.take(self._step, answers)
+            self._attachments.close()
         name = find_divergence(self._task.experiment, values)
         if name is not None:
             return diverged(name, values[name], self._step, values), False
