@@ -18,6 +18,8 @@ import cloudpickle
 if TYPE_CHECKING:
     import numpy as np
 
+MIN_PROBABILITY = 1e-3
+"""The share of the votes of a forest for a class that no tree votes for."""
 TREES_RATIO = 1.4
 """Each round of boosted trees has so many times the trees of the one before.
 

@@ -25,10 +25,8 @@ from torch import Tensor, nn
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.fitted_estimator import add_loaded_buffers
-from workbench.models.staged_fitting import Growth, fit_rounds
+from workbench.models.staged_fitting import MIN_PROBABILITY, Growth, fit_rounds
 
-# If no tree of a forest votes for a class, the class is unlikely but not impossible.
-MIN_PROBABILITY = 1e-3
 # How far the score of a class without training samples lies below all others: exp(-16) is nearly 0.
 UNSEEN = 16.0
 _NODE_VALUES = ("feature", "threshold", "missing_left", "value")

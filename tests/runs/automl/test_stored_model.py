@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import subprocess
 import sys
@@ -68,14 +69,14 @@ def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
         monkeypatch.setattr(result, "unpack", refuse)
         again = wb.AutoML.attach(ended.run.run_id, store=store)
         if target == "class":
-            np.testing.assert_array_equal(again.predict_proba(rows), expected)
+            np.testing.assert_allclose(again.predict_proba(rows), expected, rtol=1e-5, atol=1e-6)
             assert set(again.predict(rows)) <= set(again.classes) == {"high", "low"}
         else:
-            np.testing.assert_array_equal(again.predict(rows), expected[:, 0])
+            np.testing.assert_allclose(again.predict(rows), expected[:, 0], rtol=1e-5, atol=1e-6)
             low, high = made.bands.around(expected[:, 0], 0.8, rows)  # type: ignore[union-attr]
             table = again.predict(rows, interval=0.8)
-            np.testing.assert_allclose(table["low"], low, rtol=1e-9)
-            np.testing.assert_allclose(table["high"], high, rtol=1e-9)
+            np.testing.assert_allclose(table["low"], low, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(table["high"], high, rtol=1e-5, atol=1e-6)
         assert {
             "score": again.score(),
             "intervals": again.intervals(),
@@ -92,6 +93,43 @@ def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
         np.testing.assert_allclose(answers.numbers.reshape(expected.shape), expected, rtol=1e-5)
         if target == "number":
             _check_intervals(tmp_path / "best", rows, again.predict(rows, interval=0.8))
+
+
+@pytest.mark.parametrize("family", ["linear", "boosted_trees", "extra_trees"])
+@pytest.mark.parametrize("target", ["number", "class"])
+def test_trees_and_linear_models_predict_without_torch(
+    family: str, target: str, tmp_path: Path
+) -> None:
+    table = TABLE
+    if target == "class":
+        table = TABLE.assign(y=np.where(TABLE["y"] > 4, "high", "low"))
+    table.loc[3, "x"] = np.nan
+    voting = {"extra_trees_num_trees": 9, "extra_trees_min_samples_leaf": 2}
+    params = {"linear": LINEAR, "boosted_trees": TREES}.get(
+        family, {"family": family, **voting, "extra_trees_features_per_split": 0.5}
+    )
+    rows = table.drop(columns="y").head(9)
+    rows.to_pickle(tmp_path / "rows.pickle")
+    path = str(tmp_path / "store.sqlite")
+    with wb.Store.open(path) as store:
+        ended = end(launch.create(table, "y", time="20s", families=family, store=store), params)
+        expected = ended._make_model().chosen.outputs(rows)
+    ask = "predict_proba" if target == "class" else "predict"
+    program = f"""
+import sys
+import pandas as pd
+import workbench as wb
+found = wb.AutoML.attach({ended.run.run_id!r}, store={path!r})
+print(found.{ask}(pd.read_pickle({str(tmp_path / "rows.pickle")!r})).tolist())
+print(sorted({{"torch", "sklearn", "ray"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    answers, loaded = done.stdout.splitlines()
+    np.testing.assert_allclose(
+        np.reshape(ast.literal_eval(answers), expected.shape), expected, rtol=1e-5, atol=1e-6
+    )
+    assert loaded == "[]"
 
 
 def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -> None:
@@ -145,7 +183,8 @@ def test_the_model_of_a_run_that_goes_on_is_chosen_and_stored_again(tmp_path: Pa
         assert np.abs(second - first).max() > 1e-3
         again = wb.AutoML.attach(found.run.run_id, store=store)
         np.testing.assert_array_equal(again.predict(rows), second)
-        np.testing.assert_array_equal(again._make_model().chosen.outputs(rows)[:, 0], second)
+        made = again._make_model().chosen.outputs(rows)[:, 0]
+        np.testing.assert_allclose(made, second, rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_that_is_not_the_stored_one_is_not_loaded(tmp_path: Path) -> None:
@@ -168,7 +207,9 @@ def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
         assert [candidate.trial for candidate, _ in model.used] == [None]
         rows = TABLE.drop(columns="y")
         again = wb.AutoML.attach(found.run.run_id, store=store)
-        np.testing.assert_allclose(again.predict(rows), model.outputs(rows)[:, 0], rtol=1e-6)
+        np.testing.assert_allclose(
+            again.predict(rows), model.outputs(rows)[:, 0], rtol=1e-5, atol=1e-6
+        )
         again.export(tmp_path / "best")
         answers = wb.load_bundle(tmp_path / "best").predict(rows)
         assert answers.values == pytest.approx(again.predict(rows), rel=1e-5, abs=1e-6)

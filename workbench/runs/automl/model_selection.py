@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -64,6 +64,14 @@ _GAINED_BY_ALL_ROWS = 0.05
 _GAINED_BY_FEWER_FOLDS = 0.05
 
 
+class PlainModel(Protocol):
+    """A model that predicts without torch, which takes seconds to load."""
+
+    def outputs(self, inputs: np.ndarray, *, classes: bool) -> np.ndarray | None:
+        """Return what `outputs_of` returns, or None if a module is faster."""
+        ...
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A configuration that was trained on all folds that count.
@@ -75,6 +83,7 @@ class Candidate:
         params: Its configuration.
         models: By fold, the module with its best weights, only if it is used, as a forest may be
             large.
+        plain: By fold, the same model without torch, where there is one.
         predicted: Its predictions for the validation samples, fold after fold: (samples, classes)
             probabilities, or (samples, 1) numbers in the unit of the target.
         loss: Loss of these predictions.
@@ -85,11 +94,27 @@ class Candidate:
     trial: int | None
     family: str
     params: dict[str, object]
-    models: dict[int, nn.Module] = field(repr=False)
+    models: Mapping[int, nn.Module] = field(repr=False)
     predicted: np.ndarray = field(repr=False)
     loss: float
     is_taught: bool = False
     teachers: tuple[tuple[Candidate, float], ...] = field(default=(), repr=False)
+    plain: Mapping[int, PlainModel] = field(default_factory=dict, repr=False)
+
+    def outputs(self, number: int, inputs: np.ndarray, *, classes: bool) -> np.ndarray:
+        """Return what the model of a fold predicts, as `outputs_of` does.
+
+        Args:
+            number: The fold.
+            inputs: Encoded samples.
+            classes: Whether its outputs are scores of classes.
+        """
+        plain = self.plain.get(number)
+        if plain is not None and (answers := plain.outputs(inputs, classes=classes)) is not None:
+            return answers
+        from workbench.training.trained_model import outputs_of
+
+        return outputs_of(self.models[number], inputs, classes=classes)
 
     @property
     def title(self) -> str:
@@ -163,8 +188,6 @@ class ChosenModel:
         Raises:
             DataError: If they cannot be read.
         """
-        from workbench.training.trained_model import outputs_of
-
         if not self.used or not len(samples):
             return self._guessed(len(samples))
         classes = self.interpreter.task == "classification"
@@ -176,9 +199,9 @@ class ChosenModel:
             np.mean(
                 [
                     readers[number].in_units(
-                        outputs_of(model, inputs[number], classes=classes), inputs[number]
+                        candidate.outputs(number, inputs[number], classes=classes), inputs[number]
                     )
-                    for number, model in candidate.models.items()
+                    for number in candidate.models
                 ],
                 axis=0,
             )

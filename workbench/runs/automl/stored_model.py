@@ -7,8 +7,11 @@ result, and its next end writes a new one, so a stored model is never that of an
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,7 @@ import numpy as np
 
 from workbench.foundation.errors import RunError
 from workbench.models.second_layer import SecondLayer
+from workbench.models.staged_fitting import MIN_PROBABILITY
 from workbench.runs.automl.decisions import Decisions
 from workbench.runs.automl.error_bands import ErrorBands
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
@@ -24,7 +28,7 @@ from workbench.runs.automl.preparation import HeldOut, Interpreter, LearningData
 from workbench.store.database.run_files import read_objects, write_objects
 
 if TYPE_CHECKING:
-    import torch
+    from torch import nn
 
     from workbench.runs import Run
 
@@ -32,6 +36,23 @@ STORED_MODEL = "stored_model"
 """The key of a result with the SHA-256 of the model."""
 _NARROWED = ":int64"
 """The end of the name of weights that were 64-bit whole numbers."""
+_LINEAR = {"low", "high", "sum.weight", "sum.bias"}
+_TREES = {
+    "feature",
+    "threshold",
+    "missing_left",
+    "left",
+    "right",
+    "value",
+    "roots",
+    "start",
+    "depth",
+    "votes",
+}
+_AT_ONCE = 500_000
+"""Rows times trees that are walked at once."""
+_MOST_STEPS = 100_000_000
+"""Rows times trees times levels. More take longer than loading torch and scikit-learn."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,7 @@ class StoredModel:
         ranges: The range of each column of numbers in the samples to learn from, and of the
             numbers to predict.
         values: Its scores, such as val_accuracy and test_accuracy.
-        bands: How far predicted numbers are off, or None for classes.
+        packed_bands: How far predicted numbers are off, pickled, as it needs torch.
         quantiles: The quantiles that the user wants of each row, or empty.
         guess: The simplest guess, and its quantiles.
     """
@@ -53,9 +74,14 @@ class StoredModel:
     examples: tuple[np.ndarray, ...] = field(repr=False)
     ranges: Mapping[str, tuple[float, float]] = field(repr=False)
     values: Mapping[str, float]
-    bands: ErrorBands | None
+    packed_bands: bytes = field(repr=False)
     quantiles: tuple[float, ...]
     guess: np.ndarray = field(repr=False)
+
+    @functools.cached_property
+    def bands(self) -> ErrorBands | None:
+        """How far predicted numbers are off, or None for classes."""
+        return pickle.loads(self.packed_bands)
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.
@@ -101,7 +127,7 @@ class _Content:
     examples: tuple[np.ndarray, ...]
     ranges: dict[str, tuple[float, float]]
     values: dict[str, float]
-    bands: ErrorBands | None
+    packed_bands: bytes
     quantiles: tuple[float, ...]
     guess_with_quantiles: np.ndarray
     second: SecondLayer | None
@@ -150,7 +176,8 @@ def without_unused(
     )
     examples = tuple(_example(place, learning, held_out) for place in places)
     guess = chosen.guess if guess is None else guess
-    return StoredModel(kept, examples, held_out.ranges, values, bands, held_out.quantiles, guess)
+    packed = cloudpickle.dumps(bands)
+    return StoredModel(kept, examples, held_out.ranges, values, packed, held_out.quantiles, guess)
 
 
 def _example(place: int, learning: LearningData, held_out: HeldOut) -> np.ndarray:
@@ -167,8 +194,6 @@ def write(run: Run, model: StoredModel) -> str:
         run: The run.
         model: The model.
     """
-    from workbench.training import checkpoint
-
     payloads: dict[str, bytes] = {}
 
     def kept(payload: bytes) -> str:
@@ -184,10 +209,7 @@ def write(run: Run, model: StoredModel) -> str:
             candidate.params,
             candidate.loss,
             weight,
-            {
-                place: kept(checkpoint.packed(_narrow(module.state_dict())))
-                for place, module in candidate.models.items()
-            },
+            {place: kept(_packed(module)) for place, module in candidate.models.items()},
             candidate.is_taught,
         )
         for candidate, weight in chosen.used
@@ -200,7 +222,7 @@ def write(run: Run, model: StoredModel) -> str:
         model.examples,
         dict(model.ranges),
         dict(model.values),
-        model.bands,
+        model.packed_bands,
         model.quantiles,
         model.guess,
         chosen.second,
@@ -221,40 +243,50 @@ def read(run: Run, sha256: str) -> StoredModel:
         RunError: If it is not the model that was written.
         ArtifactsError: If it cannot be read.
     """
-    from workbench.training import checkpoint
-    from workbench.training.trained_model import load_state
-
     content: _Content = cloudpickle.loads(_verified(run, sha256))
     num_outputs = len(content.guess)
 
-    def module(params: Any, place: int, weights_sha256: str) -> Any:
+    def module(params: Any, place: int, state: Mapping[str, np.ndarray]) -> nn.Module:
+        import torch
+
+        from workbench.training.trained_model import load_state
+
         return load_state(
             run.experiment,
             params,
-            _widened(checkpoint.unpacked(_verified(run, weights_sha256))),
+            {name: torch.from_numpy(values.copy()) for name, values in state.items()},
             input_shape=content.examples[place].shape[1:],
             num_outputs=num_outputs,
         )
 
     no_rows = np.empty((0, num_outputs))
-    candidates = tuple(
-        Candidate(
-            stored.trial,
-            stored.family,
-            stored.params,
-            {
-                # A model that was fitted in place of a trial has no family among its parameters.
-                place: module({"family": stored.family, **stored.params}, place, sha256)
-                for place, sha256 in stored.weights_sha256.items()
-            },
-            no_rows,
-            stored.loss,
-            is_taught=stored.is_taught,
+    candidates = []
+    for stored in content.candidates:
+        # A model that was fitted in place of a trial has no family among its parameters.
+        params = {"family": stored.family, **stored.params}
+        states = {
+            place: _unpacked(_verified(run, weights_sha256))
+            for place, weights_sha256 in stored.weights_sha256.items()
+        }
+        made = {
+            place: functools.partial(module, params, place, state)
+            for place, state in states.items()
+        }
+        plain = {place: _plain(state) for place, state in states.items()}
+        candidates.append(
+            Candidate(
+                stored.trial,
+                stored.family,
+                stored.params,
+                _ModulesOnDemand(made),
+                no_rows,
+                stored.loss,
+                is_taught=stored.is_taught,
+                plain={place: model for place, model in plain.items() if model is not None},
+            )
         )
-        for stored in content.candidates
-    )
     chosen = ChosenModel(
-        candidates,
+        tuple(candidates),
         tuple(stored.weight for stored in content.candidates),
         no_rows[:, 0],
         content.interpreter,
@@ -267,7 +299,7 @@ def read(run: Run, sha256: str) -> StoredModel:
         content.examples,
         content.ranges,
         content.values,
-        content.bands,
+        content.packed_bands,
         content.quantiles,
         content.guess_with_quantiles,
     )
@@ -283,21 +315,113 @@ def _verified(run: Run, sha256: str) -> bytes:
     return payload
 
 
-def _narrow(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights whose whole numbers take half the space. Those of trees are node numbers."""
+def _packed(module: nn.Module) -> bytes:
+    """Return the weights of a model as bytes that can be read without torch.
+
+    Whole numbers take half the space: those of trees are node numbers.
+    """
+    from safetensors.numpy import save
+
     limit = np.iinfo(np.int32).max
-    narrow: dict[str, torch.Tensor] = {}
-    for name, values in state.items():
-        is_long = str(values.dtype) == "torch.int64"
-        if is_long and values.numel() and int(values.abs().max()) <= limit:
-            narrow[name + _NARROWED] = values.int()
-        else:
-            narrow[name] = values
-    return narrow
+    arrays: dict[str, np.ndarray] = {}
+    for name, tensor in module.state_dict().items():
+        is_brief = str(tensor.dtype) == "torch.bfloat16"  # NumPy has no such numbers
+        values = (tensor.float() if is_brief else tensor).cpu().numpy()
+        if values.dtype == np.int64 and values.size and np.abs(values).max() <= limit:
+            name, values = name + _NARROWED, values.astype(np.int32)
+        arrays[name] = np.ascontiguousarray(values)
+    return save(arrays)
 
 
-def _widened(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _unpacked(payload: bytes) -> dict[str, np.ndarray]:
+    """Return the weights that `_packed` wrote."""
+    from safetensors.numpy import load
+
     return {
-        name.removesuffix(_NARROWED): values.long() if name.endswith(_NARROWED) else values
-        for name, values in state.items()
+        name.removesuffix(_NARROWED): values.astype(np.int64)
+        if name.endswith(_NARROWED)
+        else values
+        for name, values in load(payload).items()
     }
+
+
+class _ModulesOnDemand(Mapping[int, Any]):
+    """Modules that are built when they are needed, which loads torch."""
+
+    def __init__(self, made: Mapping[int, Callable[[], nn.Module]]) -> None:
+        self._made = made
+        self._modules: dict[int, nn.Module] = {}
+
+    def __getitem__(self, place: int) -> nn.Module:
+        if place not in self._modules:
+            self._modules[place] = self._made[place]()
+        return self._modules[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def _plain(state: Mapping[str, np.ndarray]) -> _PlainLinear | _PlainTrees | None:
+    """Return a model that predicts without torch, or None if its weights are of another kind."""
+    if set(state) == _LINEAR:
+        return _PlainLinear(state)
+    return _PlainTrees(state) if set(state) == _TREES else None
+
+
+class _PlainLinear:
+    """The same as `LinearModel`."""
+
+    def __init__(self, state: Mapping[str, np.ndarray]) -> None:
+        self._state = state
+
+    def outputs(self, inputs: np.ndarray, *, classes: bool) -> np.ndarray:
+        """Return (rows, outputs) as float64."""
+        state = self._state
+        rows = np.clip(inputs.reshape(len(inputs), -1), state["low"], state["high"])
+        scores = rows.astype(np.float32) @ state["sum.weight"].T + state["sum.bias"]
+        return _answers(scores.astype(np.float64), classes)
+
+
+class _PlainTrees:
+    """The same as `TreeEnsemble`, for few rows."""
+
+    def __init__(self, state: Mapping[str, np.ndarray]) -> None:
+        self._state = state
+
+    def outputs(self, inputs: np.ndarray, *, classes: bool) -> np.ndarray | None:
+        """Return (rows, outputs) as float64, or None if loading what is faster pays off."""
+        state = self._state
+        num_trees, depth = len(state["roots"]), int(state["depth"].item())
+        is_loaded = "torch" in sys.modules and len(inputs) > 1
+        if is_loaded or len(inputs) * num_trees * max(1, depth) > _MOST_STEPS:
+            return None
+        rows = inputs.reshape(len(inputs), -1).astype(np.float64)
+        at_once = max(1, _AT_ONCE // num_trees)
+        sums = [self._sum(rows[first : first + at_once]) for first in range(0, len(rows), at_once)]
+        total = (state["start"].astype(np.float64) + np.concatenate(sums)).astype(np.float32)
+        if state["votes"].item():
+            total = np.log(np.maximum(total, np.float32(MIN_PROBABILITY)))
+        return _answers(total.astype(np.float64), classes)
+
+    def _sum(self, rows: np.ndarray) -> np.ndarray:
+        """Return the sum of the leaves that rows come to, all trees at once."""
+        state = self._state
+        node = np.tile(state["roots"], (len(rows), 1))
+        places = np.arange(len(rows))[:, None]
+        for _ in range(int(state["depth"].item())):
+            given = rows[places, state["feature"][node]]
+            goes_left = given <= state["threshold"][node]
+            goes_left |= np.isnan(given) & state["missing_left"][node]
+            node = np.where(goes_left, state["left"][node], state["right"][node])
+        return state["value"][node].sum(axis=1, dtype=np.float64)
+
+
+def _answers(scores: np.ndarray, classes: bool) -> np.ndarray:
+    """Return numbers as they are, and scores of classes as probabilities."""
+    if not classes:
+        return scores
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
