@@ -13,7 +13,13 @@ import numpy as np
 
 from workbench.data.category_targets import scaled_counts, scaled_means, show_cross_fitted
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
-from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
+from workbench.data.number_texts import (
+    PLAIN_NUMBERS,
+    NumberText,
+    known_texts,
+    number_text_of,
+    text_of_category,
+)
 from workbench.data.plain_frames import MISSING, column_of, distinct_values
 from workbench.data.splits import divisor
 from workbench.data.table_texts import joined_texts
@@ -360,9 +366,10 @@ def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:
     try:
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
-        if form is None or not is_text(values):
+        if not is_text(values):
             raise
-        return form.parse_all(values)
+        form = PLAIN_NUMBERS if form is None else form
+        return form.for_new(known_texts(values)).parse_all(values)
 
 
 def _as_texts(values: pd.Series) -> tuple[np.ndarray, list[str | None]]:

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
@@ -254,6 +254,15 @@ class NumberText:
                 row = values.index[np.flatnonzero(codes == place)[0]]
                 raise ValueError(f"row {row} (from 0) holds {value!r}") from None
         return numbers[codes]
+
+    def for_new(self, texts: Iterable[str]) -> NumberText:
+        """Return how new rows write numbers, which may have a unit that training did not have.
+
+        Args:
+            texts: The texts of the new rows.
+        """
+        unit = self.unit or new_unit(texts)
+        return replace(self, unit=unit) if unit != self.unit else self
 
     def _number(self, value: object) -> float:
         if isinstance(value, int | float | np.number):
@@ -526,6 +535,30 @@ def _without_unit(text: str, unit: str) -> str:
     if not match:
         return text
     return "".join(filter(None, match.groups()))
+
+
+NEW_FACTORS = _MULTIPLIERS
+"""Words next to a number that change it, so that it cannot be read without them."""
+_SIGNS = UNITS.replace("%", "").replace("‰", "")
+NEW_UNIT = (
+    rf"[+-]?\s*({'|'.join(map(re.escape, (*_SIGNS, *CURRENCIES)))})?\s*[+-]?[\d.,]*\d[\d.,]*"
+    rf"\s*(?![eE][\d+-])((?:[{_SIGNS}°]|[^\W\d_])[^\s\d,+-]*[23]?)?"
+)
+"""The pattern of a number with a unit before or after it, which are its groups."""
+
+
+def new_unit(texts):  # type: ignore[no-untyped-def]
+    """Return the unit that new rows write next to a number that had none in training, or nothing.
+
+    It is the only one among the texts. A share in % or a word such as k changes the number.
+
+    Example:
+        >>> new_unit(["12 €", "7"]), new_unit(["12 €", "$7"]), new_unit(["12k"])
+        ('€', '', '')
+    """
+    matches = [re.fullmatch(NEW_UNIT, plain_signs(text.strip())) for text in texts]
+    units = {match[1] or match[2] for match in matches if match} - {None}
+    return units.pop() if len(units) == 1 and units.isdisjoint(NEW_FACTORS) else ""
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:

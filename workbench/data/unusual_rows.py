@@ -14,7 +14,7 @@ from workbench.data.plain_frames import column_of
 from workbench.foundation.formatting import format_count, format_number
 
 # A number is far outside if it is further out than the learned range is wide.
-_WIDTHS = 1.0
+WIDTHS = 1.0
 PREDICTION = "prediction"
 
 
@@ -68,7 +68,7 @@ def unusual_values(
     unusual = []
     for name, ends in ranges.items():
         if name in numbers:
-            unusual += _outside(name, numbers[name], ends)
+            unusual += far_outside(name, numbers[name], ends)
     return sorted(unusual)
 
 
@@ -91,8 +91,9 @@ def describe_unusual(values: Sequence[UnusualValue], num_rows: int) -> str:
     )
 
 
-def _outside(name: str, numbers: np.ndarray, ends: tuple[float, float]) -> list[UnusualValue]:
+def far_outside(name: str, numbers: np.ndarray, ends: tuple[float, float]) -> list[UnusualValue]:
+    """Return the numbers of a column that are further outside of a range than it is wide."""
     low, high = ends
-    margin = _WIDTHS * (high - low)
+    margin = WIDTHS * (high - low)
     far = np.flatnonzero((numbers < low - margin) | (numbers > high + margin))
     return [UnusualValue(int(row), name, float(numbers[row]), low, high) for row in far]

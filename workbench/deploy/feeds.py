@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from workbench.data.dates import OR
-from workbench.data.number_texts import MISSING_TEXTS, NumberText, text_of_category
+from workbench.data.number_texts import MISSING_TEXTS, NumberText, new_unit, text_of_category
 from workbench.data.tokens import encode_texts, split_text
 from workbench.data.unusual_rows import PREDICTION, describe_unusual, unusual_values
 from workbench.deploy.card import Card, Input
 from workbench.foundation.errors import DataError
-from workbench.foundation.formatting import counted_noun
 from workbench.foundation.text_tables import absent_columns
 
 _TRUTH = {"true": 1.0, "false": 0.0}
@@ -80,20 +79,17 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     if column.kind in ("category", "text"):
         return _texts(column, values)
     convert = seconds_of
+    notes = []
     if column.kind == "number":
         convert = _number
+        texts = [value for value in values if isinstance(value, str)]
+        if not column.unit and (unit := new_unit(texts)):
+            column = column.model_copy(update={"unit": unit})
+            notes.append(note_of_unit(column.name, unit))
     numbers = np.array(
         [convert(column, row, value) for row, value in enumerate(values)], dtype=np.float64
     )
-    notes = []
-    if len(rows := np.flatnonzero(np.isinf(numbers))):
-        notes.append(f"column {column.name!r} is infinite in {_rows(rows)}: it counts as missing")
-        numbers[rows] = np.nan
-    rows = np.flatnonzero(np.isnan(numbers))
-    if column.has_missing or not len(rows):
-        return numbers, notes
-    note = f"column {column.name!r} is missing in {_rows(rows)}, and was never missing in training"
-    return numbers, [*notes, f"{note}: the mean of the training data is used"]
+    return numbers, [*notes, *notes_of_numbers(column.name, numbers, column.has_missing)]
 
 
 def _array(column: Input, values: Any) -> np.ndarray:
@@ -126,7 +122,7 @@ def _array(column: Input, values: Any) -> np.ndarray:
     if len(wrong):
         raise DataError(
             f"the input {column.name!r} contains numbers that are missing or infinite in"
-            f" {_rows(wrong)}",
+            f" {rows_named(wrong)}",
             next_step="Replace them.",
         )
     return np.ascontiguousarray(array, dtype=column.dtype)
@@ -159,19 +155,56 @@ def _texts(column: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]
     missing = missing_text_of(column)
     texts = [category_in(categories, value, missing) for value in values]
     array = np.array(texts, dtype=object)
-    known = set(categories)
-    if column.has_missing:
-        known |= {missing, *MISSING_TEXTS}
+    known = {*categories, *((missing, *MISSING_TEXTS) if column.has_missing else ())}
+    return array, notes_of_unknown(column.name, texts, known, {missing} - categories)
+
+
+# `predict.py` has copies of these four, so that it says the same.
+
+
+def rows_named(rows: np.ndarray) -> str:
+    """Return the numbers of some rows in words, at least one."""
+    listed = ", ".join(str(int(row)) for row in rows[:5])
+    if len(rows) > 5:
+        listed += f" and {len(rows) - 5} more"
+    return f"{'row' if len(rows) == 1 else 'rows'} {listed} (from 0)"
+
+
+def note_of_unit(name: str, unit: str) -> str:
+    """Return a note on the unit that only new rows write next to the numbers of a column."""
+    return (
+        f"column {name!r} has {unit} next to its numbers, which it had not in training: they are"
+        " read without it"
+    )
+
+
+def notes_of_numbers(name: str, numbers: np.ndarray, has_missing: bool) -> list[str]:
+    """Return notes on the numbers of a column. Infinite ones become missing ones.
+
+    `has_missing` is whether some were missing in training.
+    """
+    notes = []
+    if len(rows := np.flatnonzero(np.isinf(numbers))):
+        notes.append(f"column {name!r} is infinite in {rows_named(rows)}: it counts as missing")
+        numbers[rows] = np.nan
+    if not has_missing and len(rows := np.flatnonzero(np.isnan(numbers))):
+        note = f"column {name!r} is missing in {rows_named(rows)}, and was never missing in"
+        notes.append(f"{note} training: the mean of the training data is used")
+    return notes
+
+
+def notes_of_unknown(
+    name: str, texts: Sequence[str], known: set[str], missing: set[str]
+) -> list[str]:
+    """Return a note if a column has texts that are not known. Some of them mean a missing value."""
     unknown = np.array([row for row, text in enumerate(texts) if text not in known], dtype=np.int64)
     if not len(unknown):
-        return array, []
-    row = int(unknown[0])
-    first = repr(texts[row])
-    if texts[row] == missing:
-        first = "a missing value"
-    return array, [
-        f"column {column.name!r} contains values that did not occur in training in"
-        f" {_rows(unknown)}, such as {first}: they count as unknown categories"
+        return []
+    text = texts[unknown[0]]
+    first = "a missing value" if text in missing else repr(text)
+    return [
+        f"column {name!r} contains values that did not occur in training in"
+        f" {rows_named(unknown)}, such as {first}: they count as unknown categories"
     ]
 
 
@@ -298,10 +331,3 @@ def is_missing(value: Any) -> bool:
         return bool(value != value)
     except (TypeError, ValueError):  # the missing value of pandas compares to neither
         return True
-
-
-def _rows(rows: np.ndarray) -> str:
-    listed = ", ".join(str(int(row)) for row in rows[:_NUM_NAMED])
-    if len(rows) > _NUM_NAMED:
-        listed += f" and {len(rows) - _NUM_NAMED} more"
-    return f"{counted_noun(len(rows), 'row')} {listed} (from 0)"

@@ -28,15 +28,36 @@ from workbench.data.number_texts import (
     MISSING_MARKERS,
     MISSING_TEXTS,
     MISSING_WORDS,
+    NEW_FACTORS,
+    NEW_UNIT,
     NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
+    new_unit,
     plain_signs,
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.data.total_rows import TOTAL
+from workbench.data.unusual_rows import (
+    PREDICTION,
+    WIDTHS,
+    UnusualValue,
+    describe_unusual,
+    far_outside,
+    unusual_values,
+)
 from workbench.deploy.card import COUNTS, Input, Output, counts_name
+from workbench.deploy.feeds import note_of_unit, notes_of_numbers, notes_of_unknown, rows_named
+from workbench.foundation.formatting import (
+    LARGEST_WHOLE,
+    SMALLEST_FIXED,
+    counted_noun,
+    format_count,
+    format_number,
+    significant,
+    whole,
+)
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
 CARD: dict[str, Any] = {}
@@ -57,6 +78,12 @@ _VALUES = {
     "NUMBER_WITH_DECIMAL_COMMA": f'r"{NUMBER_WITH_DECIMAL_COMMA}"',
     "NUMBER_WITH_UNIT": f'r"{NUMBER_WITH_UNIT}"',
     "TOTAL": f'r"{TOTAL}"',
+    "NEW_UNIT": f'r"{NEW_UNIT}"',
+    "NEW_FACTORS": json.dumps(sorted(NEW_FACTORS)),
+    "LARGEST_WHOLE": f"{LARGEST_WHOLE:g}",
+    "SMALLEST_FIXED": f'Decimal("{SMALLEST_FIXED}")',
+    "WIDTHS": f"{WIDTHS:g}",
+    "PREDICTION": json.dumps(PREDICTION),
     "MIN_SCORE": f"{MIN_SCORE:g}",
     "MAX_BOXES": f"{MAX_BOXES:g}",
     "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
@@ -66,7 +93,7 @@ _VALUES = {
 _BEGIN = '''\
 """Predict with model.onnx: python predict.py ROWS. It only needs PACKAGES."""
 
-import MODULES
+MOREimport MODULES
 
 import numpy as np
 import onnxruntime
@@ -136,6 +163,19 @@ _WITH_INTERVAL = """\
             columns += around(numbers, size, output["errors"], level)
         table.writerow(["prediction", "low", "high"][: len(columns)])
         table.writerows(zip(*(column.ravel().tolist() for column in columns)))"""
+_SAY = """\
+    say(notes_of_far(samples, answers))
+"""
+_FUTURE = """\
+from __future__ import annotations
+
+"""
+_MODULES_OF_NOTES = """
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import NamedTuple
+"""
+"""What the notes on numbers need."""
 _FILE = """\
     file = [] if sys.argv[1].endswith(".npy") else [sys.argv[1]]
 """
@@ -178,11 +218,15 @@ def script(taken: Input, output: Output, others: Sequence[Input] = ()) -> str:
         end = end.replace('    classes = output["classes"]\n', "")
     if "output" not in table.replace("outputs", "") and "classes" not in table:
         end = end.replace('    output = CARD["outputs"][0]\n', "")
+    has_notes = "def notes_of_far" in parts[1]
+    if has_notes:
+        end = end.replace(_TABLE, _SAY + _TABLE)
     end = end.replace("TABLE", table)
-    text = "".join([*parts, end])
+    text = "".join([*parts, end]).replace("MORE", _FUTURE if has_notes else "", 1)
     packages = "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime"
     values = {
-        "MODULES": ", ".join(name for name in _MODULES if f"{name}." in text),
+        "MODULES": ", ".join(name for name in _MODULES if f"{name}." in text)
+        + (_MODULES_OF_NOTES.rstrip() if has_notes else ""),
         "PACKAGES": packages,
         "COUNTS_NAME": json.dumps(counts_name((taken, *others))),
         **_VALUES,
@@ -211,9 +255,13 @@ def _reading(inputs: Sequence[Input]) -> str:
     if taken.kind == "array":
         return _source(read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
-    missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n"
+    missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
     functions = (read_points, cell, plain_signs, number, seconds)
+    notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
+    notes = (*notes, far_outside, unusual_values, describe_unusual, rows_named, note_of_unit)
+    notes = (*notes, notes_of_numbers, notes_of_unknown, new_unit, say, notes_of_far)
     functions = (
+        *notes,
         *functions,
         plainly,
         parsed,
@@ -226,7 +274,7 @@ def _reading(inputs: Sequence[Input]) -> str:
     if not num_texts:
         return _source(*of_table) + missing + _source(*functions, read_table)
     functions = (*functions, terms, counts_of, read_table_with_texts)
-    return _source(*of_table) + missing + no_text + _source(*functions)
+    return _source(*of_table) + missing + _source(*functions)
 
 
 def _source(*functions: Callable[..., Any]) -> str:
@@ -539,9 +587,31 @@ def samples_of(path):
     numbers = [column for column in CARD["inputs"] if column["kind"] == "number"]
     parsers = {column["name"]: functools.partial(cell, column) for column in numbers}
     rows, notes = samples_in(rows, parsers)
+    for column in numbers:
+        name = column["name"]
+        if not column["unit"] and (unit := new_unit([row[name] for row in rows])):
+            column["unit"] = unit
+            notes.append(note_of_unit(name, unit))
+    say(notes)
+    return rows
+
+
+def say(notes):
+    """Print notes on the samples."""
     for note in notes:
         print(f"predict.py: {note}", file=sys.stderr)
-    return rows
+
+
+def notes_of_far(samples, answers):
+    """Return a note if numbers are far outside of what was learned."""
+    ranges = {column["name"]: column.get("learned") for column in CARD["inputs"]}
+    ranges = {name: ends for name, ends in ranges.items() if ends}
+    numbers = {name: samples[name].reshape(-1) for name in ranges}
+    output = CARD["outputs"][0]
+    if output.get("learned") and output["kind"] == "values" and not output["shape"]:
+        ranges[PREDICTION], numbers[PREDICTION] = output["learned"], answers.reshape(-1)
+    values = unusual_values(numbers, ranges)
+    return [describe_unusual(values, len(answers))] if values else []
 
 
 def columns_of(rows):
@@ -555,10 +625,15 @@ def columns_of(rows):
         for column in CARD["inputs"]
         if column["kind"] != "text"
     }
-    for name, values in columns.items():
-        if values.dtype != object and np.isinf(values).any():
-            print(f"predict.py: infinite numbers of {name} count as missing", file=sys.stderr)
-            values[np.isinf(values)] = np.nan
+    for column in CARD["inputs"]:
+        if (name := column["name"]) not in columns:
+            continue
+        values, has_missing = columns[name][:, 0], column["has_missing"]
+        if column["dtype"] == "string":
+            known = {*column["categories"], *(NO_TEXT if has_missing else ())}
+            say(notes_of_unknown(name, values.tolist(), known, NO_TEXT - {*column["categories"]}))
+        else:
+            say(notes_of_numbers(name, values, has_missing))
     return columns
 
 

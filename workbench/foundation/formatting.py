@@ -24,8 +24,8 @@ MISSING = "\u2013"  # an en dash
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SHORT_UNITS = (("µs", 1e6, 1000), ("ms", 1e3, 1000), ("s", 1.0, 60))
 _SETTING_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-_LARGEST_WHOLE = 1e15
-_SMALLEST_FIXED = Decimal("0.001")
+LARGEST_WHOLE = 1e15
+SMALLEST_FIXED = Decimal("0.001")
 _LONGEST_S = 2**53
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i)?)?b?", re.IGNORECASE)
@@ -99,12 +99,12 @@ def format_number(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return str(value)
-    if value.is_integer() and abs(value) < _LARGEST_WHOLE:
+    if value.is_integer() and abs(value) < LARGEST_WHOLE:
         return str(int(value))
     if 1000 <= abs(value) < 1e6:
-        return str(_whole(value))
-    rounded = _significant(value, 4)
-    if _SMALLEST_FIXED <= abs(rounded) < 1e6:
+        return str(whole(value))
+    rounded = significant(value, 4)
+    if SMALLEST_FIXED <= abs(rounded) < 1e6:
         return f"{rounded:f}"
     digits, exponent = f"{rounded:e}".split("e")
     return f"{digits}e{int(exponent)}"
@@ -139,10 +139,10 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
         noun: The noun for one. Without it, only the number is written.
         plural: Its plural, if that is not the noun with an s.
     """
-    whole = _whole(count)
+    number = whole(count)
     if not noun:
-        return f"{whole:,}"
-    return f"{whole:,} {counted_noun(whole, noun, plural)}"
+        return f"{number:,}"
+    return f"{number:,} {counted_noun(number, noun, plural)}"
 
 
 def counted_noun(count: float, noun: str, plural: str = "") -> str:
@@ -176,8 +176,8 @@ def format_rate(per_s: float) -> str:
     if not math.isfinite(per_s):
         return format_number(per_s)
     if abs(per_s) >= 100:
-        return f"{_whole(per_s):,}"
-    return f"{_significant(per_s, 3):f}"
+        return f"{whole(per_s):,}"
+    return f"{significant(per_s, 3):f}"
 
 
 def format_percent(share: float, *, has_tenths: bool = False) -> str:
@@ -192,13 +192,13 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
         return MISSING
     if 0 < share < 1e-3:
         return "<0.1%"
-    whole, tenths = divmod(_whole(abs(share) * 1000), 10)
+    number, tenths = divmod(whole(abs(share) * 1000), 10)
     sign = ""
-    if share < 0 and (whole or tenths):  # not -0%
+    if share < 0 and (number or tenths):  # not -0%
         sign = "-"
-    if tenths and (has_tenths or whole < 10):
-        return f"{sign}{whole}.{tenths}%"
-    return f"{sign}{_whole(abs(share) * 100)}%"
+    if tenths and (has_tenths or number < 10):
+        return f"{sign}{number}.{tenths}%"
+    return f"{sign}{whole(abs(share) * 100)}%"
 
 
 def format_money(amount: float, currency: str = "USD") -> str:
@@ -207,11 +207,11 @@ def format_money(amount: float, currency: str = "USD") -> str:
     Cents below a hundred, two digits below half a cent.
     """
     if amount < 0.005:
-        written = f"{_significant(amount, 2):f}"
+        written = f"{significant(amount, 2):f}"
     elif amount < 99.995:
         written = f"{amount:,.2f}"
     else:
-        written = f"{_whole(amount):,}"
+        written = f"{whole(amount):,}"
     if currency == "USD":
         return f"${written}"
     return f"{written} {currency}"
@@ -222,11 +222,11 @@ def format_bytes(num_bytes: float) -> str:
     size = num_bytes
     for unit in _SIZE_UNITS[:-1]:
         # Compare the rounded size, or 999.6 KiB would be written as 1000 KiB.
-        rounded = _significant(size, 3)
+        rounded = significant(size, 3)
         if rounded < 1000:
             return f"{rounded:f} {unit}"
         size /= 1024
-    return f"{_significant(size, 3):f} {_SIZE_UNITS[-1]}"
+    return f"{significant(size, 3):f} {_SIZE_UNITS[-1]}"
 
 
 def format_duration(seconds: float) -> str:
@@ -243,14 +243,14 @@ def format_duration(seconds: float) -> str:
     if seconds <= 0:
         return "0 s"
     for unit, per_s, limit in _SHORT_UNITS:
-        rounded = _significant(seconds * per_s, 3)
+        rounded = significant(seconds * per_s, 3)
         if rounded < limit:
             return f"{rounded:f} {unit}"
-    if (whole_s := _whole(seconds)) < 3600:
+    if (whole_s := whole(seconds)) < 3600:
         return _two_units(whole_s, "min", 60, "s")
-    if (minutes := _whole(seconds / 60)) < 48 * 60:
+    if (minutes := whole(seconds / 60)) < 48 * 60:
         return _two_units(minutes, "h", 60, "min")
-    return _two_units(_whole(seconds / 3600), "d", 24, "h")
+    return _two_units(whole(seconds / 3600), "d", 24, "h")
 
 
 def format_age(seconds: float) -> str:
@@ -485,12 +485,14 @@ def _two_units(count: int, unit: str, per_unit: int, rest_unit: str) -> str:
     return f"{whole:,} {unit} {rest} {rest_unit}"
 
 
-def _significant(value: float, digits: int) -> Decimal:
+def significant(value: float, digits: int) -> Decimal:
+    """Return a number with some significant digits."""
     rounded = Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal_from_float(value)
     if not rounded:
         return Decimal(0)
     return rounded.normalize()
 
 
-def _whole(value: float) -> int:
+def whole(value: float) -> int:
+    """Return the nearest whole number. A half is rounded up."""
     return math.floor(value + 0.5)

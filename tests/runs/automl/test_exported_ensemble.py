@@ -190,6 +190,51 @@ def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Pat
     assert bundle.predict(rows).values == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+def test_predict_py_says_about_odd_rows_what_predict_says(run: wb.Run, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "size": random.normal(size=90),
+            "price": random.uniform(5, 20, 90).round(2),
+            "town": random.choice(["Bern", "Ulm"], 90),
+        }
+    )
+    table["y"] = table["size"] + 0.1 * table["price"] + (table["town"] == "Ulm")
+    chosen, learning, held_out = chosen_from(table, "y", "boosted_trees")
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
+    odd = "0.5,12 €,Bern\n900,7,Paris\n,8,Ulm\ninf,€ 9,\n"
+    (tmp_path / "odd.csv").write_text(f"size,price,town\n{odd}")
+    (tmp_path / "plain.csv").write_text("size,price,town\n0.5,12,Bern\n0.1,7,Ulm\n")
+    (tmp_path / "mixed.csv").write_text("size,price,town\n0.5,12 €,Bern\n0.1,$7,Ulm\n")
+
+    for name, num_notes in (("odd", 5), ("plain", 0)):
+        arguments = [str(tmp_path / "best"), str(tmp_path / f"{name}.csv")]
+        shown = CliRunner().invoke(predict, arguments, standalone_mode=False)
+        script = [sys.executable, "predict.py", f"../{name}.csv"]
+        done = subprocess.run(
+            script, cwd=tmp_path / "best", capture_output=True, text=True, check=True
+        )
+        assert done.stdout == shown.stdout
+        notes = [line.removeprefix("note: ") for line in shown.stderr.splitlines()]
+        told = [line.removeprefix("predict.py: ") for line in done.stderr.splitlines()]
+        assert sorted(told) == sorted(notes)
+        assert len(notes) == num_notes
+    numbers = held_out.interpreter.readers[0].encoder.encode(
+        pd.DataFrame({"size": [0.5], "price": ["12 €"], "town": ["Bern"]})
+    )
+    plain = held_out.interpreter.readers[0].encoder.encode(
+        pd.DataFrame({"size": [0.5], "price": [12.0], "town": ["Bern"]})
+    )
+    np.testing.assert_array_equal(numbers, plain)
+    script = [sys.executable, "predict.py", "../mixed.csv"]
+    done = subprocess.run(
+        script, cwd=tmp_path / "best", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "is not a number" in done.stderr
+
+
 def written_texts() -> pd.DataFrame:
     words = ["good", "Bad", "plain", "élan", "l'été", "x_y", "IO", "so-so", "42nd"]
     chance = np.random.default_rng(0)
