@@ -102,7 +102,7 @@ def load_model(
 def load_state(
     experiment: Experiment,
     params: Mapping[str, JsonValue],
-    state: Mapping[str, torch.Tensor],
+    state: Mapping[str, torch.Tensor | np.ndarray],
     *,
     input_shape: tuple[int, ...],
     num_outputs: int,
@@ -123,7 +123,11 @@ def load_state(
         input_shape=input_shape,
         num_outputs=num_outputs,
     )
-    model.load_state_dict(state)
+    tensors = {
+        name: torch.from_numpy(values.copy()) if isinstance(values, np.ndarray) else values
+        for name, values in state.items()
+    }
+    model.load_state_dict(tensors)
     return model.eval()
 
 

@@ -247,14 +247,12 @@ def read(run: Run, sha256: str) -> StoredModel:
     num_outputs = len(content.guess)
 
     def module(params: Any, place: int, state: Mapping[str, np.ndarray]) -> nn.Module:
-        import torch
-
         from workbench.training.trained_model import load_state
 
         return load_state(
             run.experiment,
             params,
-            {name: torch.from_numpy(values.copy()) for name, values in state.items()},
+            state,
             input_shape=content.examples[place].shape[1:],
             num_outputs=num_outputs,
         )
