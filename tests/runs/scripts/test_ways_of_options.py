@@ -535,6 +535,31 @@ def test_environment_variables_are_set_for_the_program(tmp_path: Path) -> None:
     ]
 
 
+def test_a_project_that_is_not_installed_is_found_by_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "graph_nets_here" / "graph_nets_here"
+    folder.mkdir(parents=True)
+    (folder.parent / "setup.py").write_text("from setuptools import setup\nsetup()\n")
+    (folder / "__init__.py").write_text("")
+    (folder / "rates.py").write_text("RATE = 0.1\n")
+    (folder / "train.py").write_text(
+        "import argparse\nfrom graph_nets_here.rates import RATE\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=RATE)\nprint(p.parse_args().lr)\n"
+    )
+    monkeypatch.chdir(folder)
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    words = expand(experiment.command or "", {"lr": 0.5}, {})
+    assert words[:2] == ["env", "PYTHONPATH=.."]
+    done = subprocess.run(
+        [word if word != "python" else sys.executable for word in words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0.5\n"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "printed"),
     [

@@ -11,9 +11,11 @@ import json
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from workbench.foundation.errors import DataError
@@ -75,6 +77,7 @@ class ProgramSource:
         interpreter: The program that starts it, such as python. "" if the file starts by itself.
         modules: The Python files that it consists of, itself first.
         is_module: Whether it must be started with `python -m`.
+        imports_from: The folder of its modules that Python does not find by itself. None without.
     """
 
     path: Path
@@ -82,6 +85,7 @@ class ProgramSource:
     interpreter: str
     modules: tuple[Module, ...] = ()
     is_module: bool = False
+    imports_from: Path | None = None
     classes: dict[str, tuple[Module, ast.ClassDef]] = field(default_factory=dict)
     functions: dict[str, tuple[Module, ast.FunctionDef]] = field(default_factory=dict)
 
@@ -132,7 +136,11 @@ class ProgramSource:
             return [
                 shlex.quote(self.path.as_posix() if "/" in str(self.path) else f"./{self.path}")
             ]
-        return [self.interpreter, shlex.quote(str(self.path))]
+        words = [self.interpreter, shlex.quote(str(self.path))]
+        if self.imports_from is not None:
+            folder = os.path.relpath(self.imports_from)
+            words = ["env", shlex.quote(f"PYTHONPATH={folder}"), *words]
+        return words
 
 
 def read_program(path: Path) -> ProgramSource:
@@ -181,8 +189,33 @@ def _with_imports(path: Path, text: str) -> ProgramSource:
                 classes.setdefault(node.name, (module, node))
             elif isinstance(node, ast.FunctionDef):
                 functions.setdefault(node.name, (module, node))
+    is_module = _is_module(path, text, imports)
     return ProgramSource(
-        path, text, "python", modules, _is_module(path, text, imports), classes, functions
+        path,
+        text,
+        "python",
+        modules,
+        is_module,
+        None if is_module else _not_installed(path, text, imports),
+        classes,
+        functions,
+    )
+
+
+def _not_installed(path: Path, text: str, imports: _Imports) -> Path | None:
+    """Return the folder of a project that a program imports, unless it is installed."""
+    is_near = not path.is_absolute() and ".." not in path.parts
+    if imports.outside is None or not is_near or _SETS_PATH.search(text):
+        return None
+    return None if _is_installed(imports.outside_name) else imports.outside
+
+
+def _is_installed(name: str) -> bool:
+    """Return whether a package can be imported, wherever a program is started."""
+    folders = [folder for folder in sys.path if folder and Path(folder) != Path.cwd()]
+    return any(
+        finder.find_spec(name, folders if finder is PathFinder else None) is not None
+        for finder in sys.meta_path
     )
 
 
@@ -268,6 +301,7 @@ class _Imports:
                 break
         self.outside: Path | None = None
         """The folder above the script in which modules were found."""
+        self.outside_name = ""
         self.is_relative = False
 
     def of(self, main: Module) -> list[Module]:
@@ -300,7 +334,7 @@ class _Imports:
                 path = _file_of(root, parts)
                 if path is not None:
                     if is_main and not level and root != self._own and self.outside is None:
-                        self.outside = root
+                        self.outside, self.outside_name = root, parts[0]
                     yield path
                     break
 
