@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -27,10 +28,18 @@ from workbench.foundation.errors import RunError
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 120.0
+NODE_TIMEOUT_S = 600.0
 _STARTED = "Ray runtime started"
+_RAY = ("-m", "ray.scripts.scripts")
+# What agents need for a dashboard takes seconds to load, and Ray waits 15 s for them.
+_RAY_WITHOUT_DASHBOARD = (
+    "-c",
+    "from ray._private import utils\n"
+    "utils.get_dashboard_dependency_error = lambda: ImportError('nothing asks for it')\n"
+    "from ray.scripts.scripts import main\n"
+    "main()",
+)
 _START = (
-    "-m",
-    "ray.scripts.scripts",
     "start",
     "--block",
     "--object-store-memory=100000000",
@@ -43,6 +52,8 @@ class Node:
 
     def __init__(self, command: subprocess.Popen[bytes], name: str) -> None:
         self.name = name
+        self.had_raylet = False
+        """Whether it got as far as to start Ray's own process of a node."""
         self._command = command
 
     def processes(self) -> list[psutil.Process]:
@@ -58,6 +69,17 @@ class Node:
                 if "".join(process.cmdline()[:1]).startswith(beginning):
                     found.append(process)
         return found
+
+    def has_lost_its_raylet(self) -> bool:
+        """Whether Ray's own process of the node was there and has ended."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            alive = any(
+                process.name() == "raylet" and process.status() != psutil.STATUS_ZOMBIE
+                for process in self.processes()
+            )
+            self.had_raylet = self.had_raylet or alive
+            return self.had_raylet and not alive
+        return False
 
     def kill(self) -> None:
         """Lose the node: SIGKILL to everything at once."""
@@ -101,6 +123,7 @@ class Cluster:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
+        self._ray = _RAY if takes_jobs else _RAY_WITHOUT_DASHBOARD
         folder.mkdir(parents=True, exist_ok=True)
         self.token = folder / "token"
         self.secret = secrets.token_hex(32)
@@ -173,7 +196,7 @@ class Cluster:
     ) -> Node:
         """Start another node, here or at a place of a network, and wait until it has joined."""
         number = len(self._started) + 1
-        node = self._start(
+        return self._start_node(
             f"node-{number}",
             [
                 f"--address={self.address}",
@@ -184,10 +207,8 @@ class Cluster:
             ],
             () if place is None else place.prefix,
             environment,
+            into=self.nodes,
         )
-        self.nodes.append(node)
-        self._await_start(node)
-        return node
 
     def run_command(self, *words: str) -> str:
         """Run a command of the workbench on the cluster and return what it prints."""
@@ -210,20 +231,45 @@ class Cluster:
     def _start_head(self) -> Node:
         name = f"head-{len(self._started)}"
         # In a folder of its own: Ray refuses to start where nodes of an earlier head still live.
-        head = self._start(name, [*self._head_options, f"--temp-dir={self._temp_dir / name}"])
-        self._await_start(head)
-        return head
-
-    def _await_start(self, node: Node) -> None:
-        log = self.folder / f"{node.name}.log"
-        wait_until(
-            lambda: _STARTED in log.read_text() or not node.is_alive,
-            START_TIMEOUT_S,
-            what=node.name,
+        return self._start_node(
+            name, [*self._head_options, f"--temp-dir={self._temp_dir / name}"], into=[]
         )
-        if not node.is_alive:
-            self.close()
-            raise RuntimeError(f"{node.name} did not start: {log.read_text()[-2000:]}")
+
+    def _start_node(
+        self,
+        name: str,
+        words: list[str],
+        prefix: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+        *,
+        into: list[Node],
+    ) -> Node:
+        """Start a node, again and again if Ray gives up, and add it to `into`.
+
+        Ray's raylet ends if its agents do not load within 15 s, which they do not on a busy
+        machine, and no setting changes that.
+        """
+        log = self.folder / f"{name}.log"
+        until_s = time.monotonic() + NODE_TIMEOUT_S
+        while True:
+            node = self._start(name, words, prefix, environment)
+            wait_until(
+                lambda node=node: (
+                    _STARTED in log.read_text() or not node.is_alive or node.has_lost_its_raylet()
+                ),
+                NODE_TIMEOUT_S,
+                what=name,
+                every_s=0.1,
+            )
+            if _STARTED in log.read_text() and node.is_alive:
+                into.append(node)
+                return node
+            if node.is_alive:
+                node.kill()
+            self._started.remove(node)
+            if not node.had_raylet or time.monotonic() > until_s:
+                self.close()
+                raise RuntimeError(f"{name} did not start: {log.read_text()[-2000:]}")
 
     def _takes_jobs(self) -> bool:
         try:
@@ -241,7 +287,7 @@ class Cluster:
     ) -> Node:
         log = (self.folder / f"{name}.log").open("ab")
         command = subprocess.Popen(
-            [*prefix, sys.executable, *_START, *words],
+            [*prefix, sys.executable, *self._ray, *_START, *words],
             env=self.environment | (environment or {}),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
