@@ -65,7 +65,7 @@ class Sweep:
         wait_until(lambda: len(self.of(DriverStarted)) > known or not driving.is_alive)
         return self
 
-    def wait(self, *states: str, timeout_s: float = 120.0) -> Sweep:
+    def wait(self, *states: str, timeout_s: float = 500.0) -> Sweep:
         """Wait until the run is in one of `states`, by default any in which it has ended."""
         wanted = states or ("complete", "stopped", "failed")
         wait_until(lambda: self.state in wanted, timeout_s)
@@ -171,7 +171,7 @@ class Driving:
         """Whether the driver goes on."""
         return self._thread.is_alive()
 
-    def join(self, timeout_s: float = 120.0) -> WorkbenchError | None:
+    def join(self, timeout_s: float = 500.0) -> WorkbenchError | None:
         """Wait for the end and return what kept the driver from going on."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive()

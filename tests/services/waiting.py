@@ -11,7 +11,7 @@ Found = TypeVar("Found")
 
 def wait_until(
     find: Callable[[], Found | None],
-    timeout_s: float = 120.0,
+    timeout_s: float = 500.0,
     *,
     what: str = "it",
     every_s: float = 0.02,
@@ -20,7 +20,8 @@ def wait_until(
 
     Args:
         find: What is called until it returns something true.
-        timeout_s: A limit for what never happens; generous, as machines that run tests are shared.
+        timeout_s: A limit for what never happens, below the one that pytest sets: machines that
+            run tests are shared.
         what: What is awaited, for the message.
         every_s: The pause between two calls.
 

@@ -58,7 +58,7 @@ CARDS = [FREE, {**FREE, "slowed_bits": 4}]
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     found = Cluster(tmp_path, head_cpus=1)
     found.environment["WORKBENCH_STORE"] = str(tmp_path / "store.sqlite")
-    found.environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
+    found.environment["PYTHONPATH"] += f":{ROOT}:{tmp_path}"
     (tmp_path / "counted.py").write_text(FUNCTION)
     yield found
     found.close()
@@ -72,7 +72,7 @@ def run(cluster: Cluster, *arguments: str) -> None:
         cwd=cluster.folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
