@@ -181,9 +181,10 @@ def inherited_repeats(store: Store, run_id: str, experiment: Experiment) -> Repe
     Returns:
         None with several objectives, or if nothing was trained more than once.
     """
-    if len(experiment.objectives) > 1:
+    objective, *others = experiment.objectives
+    if others:
         return None
-    metric = experiment.objectives[0].metric
+    metric = objective.metric
     groups: list[RepeatedTraining] = []
     seen: set[tuple[int, float]] = set()  # runs with the same settings have the same trainings
     run_ids: list[str] = []
