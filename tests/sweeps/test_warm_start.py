@@ -11,6 +11,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
     Event,
+    ProgramKept,
     SettingsChanged,
     TrialEnded,
     TrialProposed,
@@ -18,6 +19,7 @@ from workbench.foundation.events import (
     TrialStarted,
 )
 from workbench.store.database import Store
+from workbench.store.history import History
 from workbench.sweeps.warm_start import inherited_repeats, prior_trials, similar_runs
 
 
@@ -129,10 +131,16 @@ def test_similar_runs_are_those_that_can_teach_with_the_same_training_first(stor
     assert similar_runs(store, make_experiment(search={"z": {"low": 0.0, "high": 1.0}})) == []
 
 
+def new_history(code: str = "a") -> History:
+    history = History(make_experiment())
+    history.apply(ProgramKept(version=1, code_sha256=code, why="start"))
+    return history
+
+
 def record_repeats(store: Store, values: list[list[float]], **fields: Any) -> str:
     """Store a run whose configurations were trained several times."""
     run_id = store.create_run(make_experiment(**fields))
-    events: list[Event] = []
+    events: list[Event] = [ProgramKept(version=1, code_sha256="a", why="start")]
     trainings = [
         (configuration, repeat, value)
         for configuration, repeats in enumerate(values)
@@ -163,21 +171,27 @@ def test_repeated_trainings_of_runs_like_this_one_are_inherited(store: Store) ->
     record_repeats(
         store, values, confirm={"best": 2}, objectives=[{"metric": "loss", "goal": "maximize"}]
     )
-    inherited = inherited_repeats(store, "new", make_experiment())
+    inherited = inherited_repeats(store, "new", new_history())
     assert inherited is not None
     assert inherited.from_run_ids == [confirmed]
     assert [(group.values, group.seeds, group.num_steps) for group in inherited.groups] == [
         ([1.0, 1.5, 1.25], [0, 1, 2], 7),
         ([3.0, 4.0], [4, 5], 7),
     ]
-    assert inherited_repeats(store, confirmed, make_experiment()) is None
+    assert inherited_repeats(store, confirmed, new_history()) is None
+
+
+def test_other_code_of_the_same_name_shows_no_noise(store: Store) -> None:
+    record_repeats(store, [[1.0, 1.5, 1.25]], repeats=3)
+    assert inherited_repeats(store, "new", new_history("a")) is not None
+    assert inherited_repeats(store, "new", new_history("b")) is None
 
 
 def test_trainings_that_two_runs_share_are_inherited_once(store: Store) -> None:
     values = [[1.0, 1.5, 1.25], [3.0, 4.0]]
     for _ in range(2):
         newest = record_repeats(store, values, repeats=2)
-    inherited = inherited_repeats(store, "new", make_experiment())
+    inherited = inherited_repeats(store, "new", new_history())
     assert inherited is not None
     assert inherited.from_run_ids == [newest]
     assert [group.values for group in inherited.groups] == values
@@ -185,7 +199,7 @@ def test_trainings_that_two_runs_share_are_inherited_once(store: Store) -> None:
 
 def test_a_run_that_was_extended_to_confirm_its_best_shows_the_noise(store: Store) -> None:
     run_id = record_repeats(store, [[1.0, 1.5]])
-    assert inherited_repeats(store, "new", make_experiment()) is None
+    assert inherited_repeats(store, "new", new_history()) is None
     with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
         writer.append(SettingsChanged(settings={"confirm.best": 1}))
-    assert inherited_repeats(store, "new", make_experiment()) is not None
+    assert inherited_repeats(store, "new", new_history()) is not None

@@ -161,6 +161,7 @@ class Driver:
                 self._loggers.begin()
                 self._take_over(cluster)
                 self.program.begin()
+                self._inherit_repeats()
                 self._retention.begin()
                 with contextlib.suppress(_RunEndsError):
                     self._decide()
@@ -205,7 +206,6 @@ class Driver:
 
     def _take_over(self, cluster: ClusterInventory) -> None:
         """Put unfinished trials first in the queue, and record that this driver has taken over."""
-        is_first = not self.history.drivers
         started = driver_started(cluster, self._ledger.before_unix_s)
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = begun_ending(self.history)
@@ -220,8 +220,6 @@ class Driver:
         least, most = self._share.request.num_workers, self._share.num_fitting
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
-        if is_first and self.history.replay_of is None:
-            self._inherit_repeats()
         logger.info(
             "driving %s on %g CPUs and %g GPUs, %d trials at once. %d trials so far, %d of them"
             " unfinished",
@@ -235,7 +233,9 @@ class Driver:
 
     def _inherit_repeats(self) -> None:
         """Record what earlier runs show about the noise, so that it stays the same on a resume."""
-        inherited = inherited_repeats(self._store, self.run_id, self._ledger.experiment)
+        if len(self.history.drivers) > 1 or self.history.replay_of is not None:
+            return
+        inherited = inherited_repeats(self._store, self.run_id, self.history)
         if inherited is not None:
             self._ledger.record(inherited)
             self._ledger.study.inherit_repeats(inherited)

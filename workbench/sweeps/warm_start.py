@@ -32,6 +32,8 @@ from workbench.store.history.noise_floor import budget_of, trainings_by_configur
 _MIN_TRIALS = 4
 _MAX_LOOKED_AT = 30
 _MAX_TAKEN = 5
+# The events that tell how trainings ended, and which code they ran.
+_OF_TRAININGS = frozenset({"program_kept", "trial_proposed", "trial_started", "trial_ended"})
 # More repeated trainings than these would hardly change what is known about the noise.
 _MAX_GROUPS = 100
 
@@ -167,22 +169,25 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
     return [run_id for _, run_id in sorted(similar, key=itemgetter(0))[:_MAX_TAKEN]]
 
 
-def inherited_repeats(store: Store, run_id: str, experiment: Experiment) -> RepeatsInherited | None:
-    """Return trainings of earlier runs that show the noise of an experiment.
+def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInherited | None:
+    """Return trainings of earlier runs that show the noise of a new one.
 
-    These are configurations that were trained more than once by the latest runs with the same model
-    and data, or the same function or command, and the same objective.
+    These are configurations that were trained more than once by the latest runs with the same
+    objective, the same model and data, or the same function or command, and with the same code.
+    Other code may be much noisier, whatever it is called.
 
     Args:
         store: The store that holds the earlier runs.
         run_id: The new run.
-        experiment: Its experiment.
+        history: Its history, which knows its code.
 
     Returns:
         None with several objectives, or if nothing was trained more than once.
     """
+    experiment = history.experiment
     objective, *others = experiment.objectives
-    if others:
+    code = {event.code_sha256 for event in history.programs}
+    if others or len(code) != 1:
         return None
     metric = objective.metric
     groups: list[RepeatedTraining] = []
@@ -197,15 +202,19 @@ def inherited_repeats(store: Store, run_id: str, experiment: Experiment) -> Repe
             continue
         if not (earlier.repeats > 1 or earlier.confirm.best or _was_confirmed(store, row.run_id)):
             continue
-        ends = store.events(row.run_id, types=["trial_proposed", "trial_started", "trial_ended"])
-        history = History.of(earlier, (stored.event for stored in ends))
+        stored_events = store.events(row.run_id, types=_OF_TRAININGS)
+        earlier_history = History.of(earlier, (stored.event for stored in stored_events))
+        same_code = {
+            event.version for event in earlier_history.programs if event.code_sha256 in code
+        }
         repeated = [
             RepeatedTraining(
                 values=[trial.values[metric] for trial in group],
                 seeds=[trial.seed for trial in group],
                 num_steps=budget_of(group),
             ).without(seen)
-            for group in trainings_by_configuration(history, metric).values()
+            for (_, version), group in trainings_by_configuration(earlier_history, metric).items()
+            if version in same_code
         ]
         repeated = [group for group in repeated if len(group.values) > 1]
         if repeated:
