@@ -38,6 +38,14 @@ from workbench.training.programs.constants import constants_of
 _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""
 _SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin")
+_CONFIG_WORDS = frozenset({"config", "configs", "cfg", "conf", "yaml", "yml"})
+_CONFIG_TEXT = re.compile(
+    r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b", re.IGNORECASE
+)
+_WRITING_WORDS = frozenset(
+    "save saves out output outputs write dump log logs logging result results report export metrics"
+    " history summary stats".split()
+)
 _CONFIG_OPTION = re.compile(
     r"^(c|cfg|conf|config|opt|hparams|hyp|hyperparameters|params?|yaml|settings)"
     r"([-_]?(file|path|name|yaml|fname|filename))?$",
@@ -604,16 +612,14 @@ def _names_file(option: ScriptOption) -> bool:
     """Return whether an option names a configuration file, by its name, its default or its help."""
     if option.is_flag or option.kind in ("int", "float"):
         return False
+    words = words_of(option.name)
+    if _CONFIG_OPTION.match(option.name) or words & _CONFIG_WORDS:
+        return True
+    if words & _WRITING_WORDS:  # the program would overwrite the file that it is given
+        return False
     if isinstance(option.default, str) and option.default.endswith(_SUFFIXES):
         return True
-    if _CONFIG_OPTION.match(option.name):
-        return True
-    says_so = re.search(
-        r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b",
-        option.text,
-        re.IGNORECASE,
-    )
-    return says_so is not None and option.default in (None, "")
+    return _CONFIG_TEXT.search(option.text) is not None and option.default in (None, "")
 
 
 def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -792,6 +798,10 @@ def _file_of_option(
         for path in (Path(option.default), program.path.parent / option.default):
             if path.is_file():
                 return path
+        # Any file with such an ending may be missing there, also one that the program writes.
+        is_config = _CONFIG_OPTION.match(option.name) or words_of(option.name) & _CONFIG_WORDS
+        if suffixes == _SUFFIXES and not is_config:
+            return None
     in_readme = _file_in_readme(program)
     if in_readme is not None and in_readme.suffix in suffixes:
         return in_readme
