@@ -74,6 +74,28 @@ def test_a_summary_says_what_won_by_how_much_what_the_best_share_and_what_it_too
     assert summary.next_step.verb == "extend"
 
 
+def test_repeats_of_a_configuration_are_not_taken_for_what_the_best_share(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    params = [spread(number) for number in range(12)]
+    # Six trainings of one configuration are better than all others.
+    chosen = [0] * 6 + [*range(1, 12)]
+    trials = [
+        [
+            event.model_copy(update={"configuration": configuration})
+            if isinstance(event, TrialProposed)
+            else event
+            for event in trial(
+                number, 0.9 if configuration == 0 else rng.random() / 2, params[configuration]
+            )
+        ]
+        for number, configuration in enumerate(chosen)
+    ]
+    summary = summary_of(tmp_path, trials, finish(99.0))
+    assert summary is not None
+    (common,) = [text for text in summary.sentences if "apart" in text or "have" in text]
+    assert common == "No parameter sets the best 4 of 12 configurations apart."
+
+
 def test_a_summary_claims_nothing_that_chance_would_give(tmp_path: Path) -> None:
     rng = random.Random(3)
     trials = [trial(number, rng.random(), spread(number)) for number in range(20)]

@@ -112,7 +112,13 @@ def _common(history: History) -> list[str]:
     """Return what sets the best trials apart, if that is more than chance would give."""
     if len(history.objectives) > 1 or history.result is not None:
         return []
-    ranked = history.ranked()
+    trials = history.ranked()
+    # Repeats of a configuration share its parameters, which would look like more than chance.
+    by_configuration: dict[int, Trial] = {}
+    for trial in trials:
+        by_configuration.setdefault(trial.configuration, trial)
+    ranked = list(by_configuration.values())
+    noun = "trials" if len(ranked) == len(trials) else "configurations"
     if len(ranked) < _LEAST_TRIALS:
         return []
     num_best = max(_LEAST_BEST, round(_SHARE_OF_BEST * len(ranked)))
@@ -123,9 +129,9 @@ def _common(history: History) -> list[str]:
     # The more parameters are looked at, the sooner one of them seems to matter.
     marks = sorted(mark for mark in marks if mark[0] * len(names) < _CHANCE)
     if not marks:
-        return [f"No parameter sets the best {num_best} of {len(ranked)} trials apart."]
+        return [f"No parameter sets the best {num_best} of {len(ranked)} {noun} apart."]
     words = " and ".join(text for _, text in marks[:_MOST_IN_COMMON])
-    return [f"The best {num_best} of {len(ranked)} trials have {words}."]
+    return [f"The best {num_best} of {len(ranked)} {noun} have {words}."]
 
 
 def _mark(name: str, ranked: Sequence[Trial], num_best: int) -> tuple[float, str] | None:

@@ -749,6 +749,23 @@ def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
     assert output == "{'lr': 0.5, 'weight_decay': 0.01}\n"
 
 
+@pytest.mark.parametrize("name", ["save", "model-path", "report", "results", "dump"])
+def test_a_file_that_a_program_writes_is_not_its_configuration(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("compose.yml").write_text("services: {web: {lr: 0.2, momentum: 0.9}}")
+    Path("train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        f"p.add_argument('--{name}', default='model.json')\n"
+        "a = p.parse_args()\nprint('val_loss', a.lr)\n"
+    )
+    text = experiment_for(Path("train.py")).text
+    assert "compose" not in text
+    assert list(Experiment.from_yaml(text).search.root) == ["lr"]
+
+
 @pytest.mark.parametrize(
     ("option", "domain"),
     [

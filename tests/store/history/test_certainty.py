@@ -286,6 +286,22 @@ def test_a_run_with_the_same_trainings_shows_nothing_new_about_the_noise() -> No
     assert certainty_of(again) == certainty_of(alone)
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python fit.py {args}", "If your program takes a seed, pass it {seed} in the command"),
+        ("python fit.py --seed {seed} {args}", "score 0.5 does not depend on the seed"),
+    ],
+)
+def test_equal_trainings_of_a_command_show_nothing_if_it_passes_no_seed(
+    command: str, expected: str
+) -> None:
+    history = history_of([[0.5, 0.5], [0.25, 0.25]], train=None, command=command, repeats=2)
+    described = describe_luck(history) or ""
+    assert expected in described
+    assert ("better than" in described) == ("{seed}" in command)
+
+
 @pytest.mark.parametrize("scale", [0.01, 100.0])
 def test_trainings_of_earlier_runs_do_not_count_if_those_of_the_run_contradict_them(
     scale: float,

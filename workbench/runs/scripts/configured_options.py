@@ -43,8 +43,26 @@ _CONFIG_TEXT = re.compile(
     r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b", re.IGNORECASE
 )
 _WRITING_WORDS = frozenset(
-    "save saves out output outputs write dump log logs logging result results report export metrics"
-    " history summary stats".split()
+    (
+        "save",
+        "saves",
+        "out",
+        "output",
+        "outputs",
+        "write",
+        "dump",
+        "log",
+        "logs",
+        "logging",
+        "result",
+        "results",
+        "report",
+        "export",
+        "metrics",
+        "history",
+        "summary",
+        "stats",
+    )
 )
 _CONFIG_OPTION = re.compile(
     r"^(c|cfg|conf|config|opt|hparams|hyp|hyperparameters|params?|yaml|settings)"

@@ -214,6 +214,8 @@ class Certainty:
         is_retrained: Whether these came after the choice, so that luck played no part.
         num_compared: How many configurations the best is compared with.
         chance: Lower bound of the probability that none of them is better.
+        is_unseeded: Whether all trainings of a configuration agree, and its command passes no seed,
+            so that they may be one and the same training.
         num_inherited: Number of trainings of earlier runs that also show the noise.
         num_earlier_runs: Number of these runs.
     """
@@ -227,11 +229,17 @@ class Certainty:
     is_retrained: bool
     num_compared: int
     chance: float
+    is_unseeded: bool = False
     num_inherited: int = 0
     num_earlier_runs: int = 0
 
     def describe(self) -> str:
         """Return it as sentences without the last full stop."""
+        if self.is_unseeded:
+            return (
+                f"All trainings of a configuration have the same {self.metric}. If your program"
+                " takes a seed, pass it {seed} in the command. Otherwise they repeat one training"
+            )
         interval = format_range(self.low, self.high, format_number)
         basis = "corrected for being the best of many"
         if self.is_retrained:
@@ -251,7 +259,8 @@ class Certainty:
         if self.is_retrained:
             others += f" that {counted_noun(self.num_compared, 'was', 'were')} trained again"
         if self.chance <= 0.5:
-            return f"{expected}. The ranking is open: {others} may be as good"
+            rivals = others if self.num_compared == 1 else f"one of {others}"
+            return f"{expected}. The ranking is open: {rivals} may be as good"
         percent = min(99, math.floor(100 * self.chance))
         return f"{expected}. It is better than {others} with at least {percent} % certainty"
 
@@ -317,8 +326,14 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         is_retrained=bool(later),
         num_compared=len(compared),
         chance=max(0.0, 1.0 - math.fsum(1.0 - chance for chance in chances)),
+        is_unseeded=noise.variance == 0 and not _passes_seed(history.experiment),
         **_inherited_counts(inherited if noise.is_inherited else None),
     )
+
+
+def _passes_seed(experiment: Experiment) -> bool:
+    """Return whether trainings get a seed. Models and functions do, a command has to pass it on."""
+    return experiment.command is None or "{seed}" in str(experiment.command)
 
 
 def _inherited_counts(inherited: RepeatsInherited | None) -> dict[str, int]:
