@@ -402,6 +402,14 @@ def test_infinite_numbers_count_as_missing_and_are_said(
     assert any("'size' is infinite in rows 1, 2" in note for note in answers.notes), answers.notes
 
 
+NOTE = "predict.py: column 'town' contains values that did not occur in training"
+"""What the script says of the rows, which have towns that training has not seen."""
+
+
+def without_rows(text: str) -> str:
+    return text.partition(" in rows ")[0]
+
+
 def test_the_script_needs_numpy_and_onnxruntime_only(house: tuple[Path, pd.DataFrame, Any]) -> None:
     folder, frame, expected = house
     words = [
@@ -415,7 +423,7 @@ def test_the_script_needs_numpy_and_onnxruntime_only(house: tuple[Path, pd.DataF
 
     done = subprocess.run(words, capture_output=True, text=True, check=False)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, without_rows(done.stderr)) == (0, NOTE)
     assert [float(line) for line in done.stdout.split()[1:]] == pytest.approx(
         expected(frame), rel=1e-5
     )
@@ -439,7 +447,7 @@ def test_the_script_ends_quietly_where_nobody_reads_its_answers_to_the_end(
     )
 
     os.close(writes)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, without_rows(done.stderr)) == (0, NOTE)
 
 
 @pytest.mark.slow

@@ -26,7 +26,6 @@ from workbench.foundation.events import (
 )
 from workbench.store.database import Store
 from workbench.store.history import History, Trial
-from workbench.store.history.noise_floor import budget_of, trainings_by_configuration
 
 # Fewer complete trials teach a sampler nothing. Only the latest runs are read, to save time.
 _MIN_TRIALS = 4
@@ -184,6 +183,9 @@ def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInh
     Returns:
         None with several objectives, or if nothing was trained more than once.
     """
+    # It needs SciPy, which a launcher may lack.
+    from workbench.store.history.noise_floor import budget_of, trainings_by_configuration
+
     experiment = history.experiment
     objective, *others = experiment.objectives
     code = {event.code_sha256 for event in history.programs}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -93,6 +94,16 @@ def test_a_frame_that_is_cut_is_never_read(frame: Frame, length: int) -> None:
     with pytest.raises(asyncio.IncompleteReadError) as ended:
         asyncio.run(read(sent[:length]))
     assert bool(ended.value.partial) == (length > 0)
+
+
+def test_an_empty_tensor_with_lengths_that_no_array_has_is_refused() -> None:
+    sent = encode(Frame(Kind.REQUEST, 1, np.zeros((0, 3, 3, 3, 3, 3), dtype=np.float32)))
+    assert decode(sent).tensor.shape == (0, 3, 3, 3, 3, 3)
+    length = struct.pack("<I", 3)
+    huge = sent.replace(length * 5, struct.pack("<I", 2**31) * 5)
+    assert huge != sent
+    with pytest.raises(FrameError, match="0 bytes for a tensor of shape"):
+        decode(huge)
 
 
 def test_a_frame_that_is_too_large_is_refused_before_its_payload_is_read() -> None:

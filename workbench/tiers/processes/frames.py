@@ -13,6 +13,7 @@ import asyncio
 import enum
 import math
 import struct
+import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -181,7 +182,9 @@ def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Head
         )
     dtype, shape = _DTYPES[code], tuple(dims[:num_dims])
     # Before anything is allocated: the header comes from the network.
-    if math.prod(shape) * dtype.itemsize != num_bytes:
+    # NumPy multiplies the other dimensions even if one is 0, and their product may be no length.
+    is_too_large = math.prod(dim or 1 for dim in shape) * dtype.itemsize > sys.maxsize
+    if is_too_large or math.prod(shape) * dtype.itemsize != num_bytes:
         raise FrameError(f"{num_bytes} bytes for a tensor of shape {shape} and type {dtype}")
     return Header(Kind(kind), request, sender, stage, dtype, shape, scale, zero, num_bytes)
 
