@@ -86,9 +86,10 @@ def test_a_clone_trains_the_turns_that_its_parent_had_before_it(store: Store) ->
     assert cloned.clone is not None
     assert (cloned.clone.of, cloned.clone.turn) == (ended.trial, 1)
     assert [turn for trial, turn in turns_of(sweep.events) if trial == cloned.number] == [2, None]
-    # Its parent may have trained a part of its second turn before it was cloned.
-    assert cloned.clone.step in {2, 3}
-    assert steps_of(sweep, cloned.number) == {*range(cloned.clone.step + 1, STEPS + 1)}
+    # Its parent may have saved a step of its second turn that the driver has yet to hear of.
+    steps = steps_of(sweep, cloned.number)
+    assert steps in ({3, 4, 5, 6}, {4, 5, 6})
+    assert min(steps) > cloned.clone.step
     assert [trial.state for trial in sweep.trials] == ["complete"] * 3
     assert len(sweep.of(TrialStarted, cloned.number)) == 2
     sweep.assert_sound()
