@@ -75,6 +75,8 @@ def _next_of_race(
     metric, sign = experiment.objectives[0].metric, _sign(experiment)
     contenders = _contenders(experiment, configurations, confirm.best)
     racing = [record.number for record in contenders]
+    if inherited is not None:
+        inherited = inherited.without(_seeds_and_values(contenders, metric))
     # The race is replayed from its first round on each call, because a study stores no state except
     # for its trials. The loop returns at the first training that is missing or still running.
     for repeat in range(experiment.repeats, confirm.trainings):
@@ -98,8 +100,6 @@ def _next_of_race(
         if not racing:
             return None
         num_rounds = confirm.trainings - experiment.repeats
-        if inherited is not None:
-            inherited = inherited.without(_seeds_and_values(contenders, metric))
         racing = survivors(
             values,
             racing,

@@ -799,7 +799,9 @@ class Study:
     def _next_confirmation(self) -> tuple[ConfigurationRecord, int] | None:
         experiment = self.experiment
         if self._num_to_confirm is not None:
-            experiment = experiment.replace(confirm={"best": self._num_to_confirm})
+            # Without a check, which came with the change: this is asked for with each trial.
+            confirm = experiment.confirm.model_copy(update={"best": self._num_to_confirm})
+            experiment = experiment.model_copy(update={"confirm": confirm})
         return next_confirmation(experiment, self._comparable(), self._inherited_repeats)
 
     def _comparable(self) -> list[ConfigurationRecord]:

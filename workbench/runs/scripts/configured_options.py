@@ -39,9 +39,6 @@ _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""
 _SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin")
 _CONFIG_WORDS = frozenset({"config", "configs", "cfg", "conf", "yaml", "yml"})
-_CONFIG_TEXT = re.compile(
-    r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b", re.IGNORECASE
-)
 _WRITING_WORDS = frozenset(
     (
         "save",
@@ -630,14 +627,20 @@ def _names_file(option: ScriptOption) -> bool:
     """Return whether an option names a configuration file, by its name, its default or its help."""
     if option.is_flag or option.kind in ("int", "float"):
         return False
-    words = words_of(option.name)
-    if _CONFIG_OPTION.match(option.name) or words & _CONFIG_WORDS:
+    if _is_called_config(option):
         return True
-    if words & _WRITING_WORDS:  # the program would overwrite the file that it is given
+    if (
+        words_of(option.name) & _WRITING_WORDS
+    ):  # the program would overwrite the file that it is given
         return False
     if isinstance(option.default, str) and option.default.endswith(_SUFFIXES):
         return True
-    return _CONFIG_TEXT.search(option.text) is not None and option.default in (None, "")
+    return _SAYS_FILE.search(option.text) is not None and option.default in (None, "")
+
+
+def _is_called_config(option: ScriptOption) -> bool:
+    is_usual = _CONFIG_OPTION.match(option.name) is not None
+    return is_usual or bool(words_of(option.name) & _CONFIG_WORDS)
 
 
 def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -817,8 +820,7 @@ def _file_of_option(
             if path.is_file():
                 return path
         # Any file with such an ending may be missing there, also one that the program writes.
-        is_config = _CONFIG_OPTION.match(option.name) or words_of(option.name) & _CONFIG_WORDS
-        if suffixes == _SUFFIXES and not is_config:
+        if suffixes == _SUFFIXES and not _is_called_config(option):
             return None
     in_readme = _file_in_readme(program)
     if in_readme is not None and in_readme.suffix in suffixes:
