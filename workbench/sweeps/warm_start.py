@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -146,25 +146,21 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
     """
     similar: list[tuple[bool, str]] = []
     candidates = 0
-    for row in store.runs():
+    for run_id, earlier in _readable_experiments(store):
         if candidates >= _MAX_LOOKED_AT:
             break
-        try:
-            earlier = store.experiment(row.run_id)
-        except (StoreError, RunError):  # written by another version, or damaged
-            continue
         if _goals(earlier) != _goals(experiment):
             continue
         if not set(experiment.search.root) & set(earlier.search.root):
             continue
         candidates += 1
         try:
-            priors = prior_trials(store, row.run_id, experiment)
+            priors = prior_trials(store, run_id, experiment)
         except ExperimentError:
             continue
         if sum(prior.state == "complete" for prior in priors) >= _MIN_TRIALS:
             is_other = _what_is_trained(earlier) != _what_is_trained(experiment)
-            similar.append((is_other, row.run_id))
+            similar.append((is_other, run_id))
     return [run_id for _, run_id in sorted(similar, key=itemgetter(0))[:_MAX_TAKEN]]
 
 
@@ -195,16 +191,12 @@ def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInh
     groups: list[RepeatedTraining] = []
     seen: set[tuple[int, float]] = set()  # runs with the same settings have the same trainings
     run_ids: list[str] = []
-    for row in store.runs(limit=_MAX_LOOKED_AT):
-        try:
-            earlier = store.experiment(row.run_id)
-        except (StoreError, RunError):  # written by another version, or damaged
+    for earlier_id, earlier in _readable_experiments(store, limit=_MAX_LOOKED_AT):
+        if earlier_id == run_id or not _has_same_noise(earlier, experiment):
             continue
-        if row.run_id == run_id or not _has_same_noise(earlier, experiment):
+        if not (earlier.repeats > 1 or earlier.confirm.best or _was_confirmed(store, earlier_id)):
             continue
-        if not (earlier.repeats > 1 or earlier.confirm.best or _was_confirmed(store, row.run_id)):
-            continue
-        stored_events = store.events(row.run_id, types=_OF_TRAININGS)
+        stored_events = store.events(earlier_id, types=_OF_TRAININGS)
         earlier_history = History.of(earlier, (stored.event for stored in stored_events))
         same_code = {
             event.version for event in earlier_history.programs if event.code_sha256 in code
@@ -220,7 +212,7 @@ def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInh
         ]
         repeated = [group for group in repeated if len(group.values) > 1]
         if repeated:
-            run_ids.append(row.run_id)
+            run_ids.append(earlier_id)
             groups += repeated
         for group in repeated:
             seen.update(zip(group.seeds, group.values, strict=True))
@@ -229,6 +221,17 @@ def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInh
     if not groups:
         return None
     return RepeatsInherited(from_run_ids=run_ids, groups=groups[:_MAX_GROUPS])
+
+
+def _readable_experiments(
+    store: Store, limit: int | None = None
+) -> Iterator[tuple[str, Experiment]]:
+    """Yield the run and its experiment, the newest first."""
+    for row in store.runs(limit=limit):
+        try:
+            yield row.run_id, store.experiment(row.run_id)
+        except (StoreError, RunError):  # written by another version, or damaged
+            continue
 
 
 def _goals(experiment: Experiment) -> list[tuple[str, Goal]]:
