@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.search import Proposal, Study
+from workbench.search.importance import Importance
+from workbench.search.study import ENDS
 
 
 def make_experiment(**changes: Any) -> Experiment:
@@ -73,3 +75,14 @@ class Drive:
 
     def rebuilt(self) -> Study:
         return Study.rebuild(self.experiment, self.events)
+
+    def importance_from_ends(self) -> Importance:
+        """Return the importance of a study that reads only the reports that it asks for."""
+        reports = [event for event in self.events if isinstance(event, TrialReported)]
+        ends = [event for event in self.events if event.type in ENDS]
+
+        def read(numbers: Collection[int]) -> list[TrialReported]:
+            assert len(numbers) <= 300
+            return [event for event in reports if event.trial in numbers]
+
+        return Study.rebuild(self.experiment, ends, reads_only=True).importance(read=read)

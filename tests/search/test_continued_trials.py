@@ -11,6 +11,7 @@ from tests.builders.studies import Drive, make_experiment
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialEnded, TrialProposed, TrialReported
 from workbench.search import Proposal, Study
+from workbench.search.importance import MIN_TRIALS
 from workbench.search.pruners import CurvePruner
 
 RUNGS = 16
@@ -77,6 +78,11 @@ def test_a_trial_that_was_stopped_is_continued_once_others_have_shown_how_curves
         first.seed,
     )
     assert not {first.trial, last.trial} & drive.study.needed()
+    for _ in range(MIN_TRIALS):
+        train_next(drive)
+    assert drive.importance_from_ends() == drive.study.importance() != {}, (
+        "its reports begin with those of the trial that it continues"
+    )
 
 
 def test_a_rebuilt_study_and_a_replay_continue_the_same_trials() -> None:

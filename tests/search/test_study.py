@@ -271,8 +271,18 @@ def test_importance_counts_pruned_trials_as_where_they_would_have_ended() -> Non
     assert found["little"][0] < 0.01
     reader = Study.rebuild(drive.study.experiment, drive.events, reads_only=True)
     assert reader.importance() == found
+    assert drive.importance_from_ends() == found
     with pytest.raises(RunError, match="only read"):
         reader.ask()
+
+
+def test_the_importance_of_a_long_run_reads_a_sample_of_its_reports() -> None:
+    drive = Drive(make_experiment(sampler="random", search={"x": UNIT, "y": UNIT}))
+    for _ in range(320):
+        drive.train(lambda params, rung: params["x"] + 1.0 / rung)
+    found = drive.study.importance()
+    assert drive.importance_from_ends() == found
+    assert found["x"][0] > 0.9
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])

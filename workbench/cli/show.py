@@ -277,7 +277,7 @@ def _describe_space(run: Run, history: History) -> Iterator[str]:
     """Yield the commands that would narrow or widen the search space."""
     num_complete = len(history.in_state("complete"))
     if run.row.state == "running" and num_complete >= _MIN_TRIALS_TO_FREEZE:
-        freezing = how_to_freeze(run.run_id, history, importance_of(run.stored, run.events()))
+        freezing = how_to_freeze(run.run_id, history, importance_of(run.stored))
         if freezing is not None:
             yield write_for_shell(freezing)
     if (wider := how_to_widen(run.run_id, history)) is not None:

@@ -128,6 +128,8 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         Raises:
             ExperimentError: If conditions are circular.
         """
+        if not any(domain.when for domain in self.root.values()):
+            return list(self.root)
         ordered: list[str] = []
         waiting = list(self.root)
         while waiting:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.experiment.changes import SEARCH
 from workbench.experiment.experiment import check_installed
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
-from workbench.foundation.events import Event
+from workbench.foundation.events import Event, SettingsChanged, TrialEnded, TrialReported
 from workbench.foundation.files import write_atomically
 from workbench.foundation.registry import Registry
 from workbench.runs.descriptions import find_trial, next_steps
@@ -59,7 +60,7 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
             layout_of(data, colour)
         return FIGURES[name](data, trials=trials, colour=colour, **options)
     if name == "importance":
-        options = {"importance": importance_of(run, run.events(), trials), **options}
+        options = {"importance": importance_of(run, trials), **options}
     data = data_of(run, trials)
     figure = FIGURES[name](data, **options)
     if colour:
@@ -114,14 +115,20 @@ def write_report(run: StoredRun, path: Path) -> Path:
     from workbench.runs.result import compare_with_default
 
     check_folder_of(path, run.folder)
-    # Of a long run the reports are read in columns, once. Only the importance needs each of them.
+    # The reports of a long run are read in columns, once.
     notes = NotesOfEvents()
-    data = data_of(run, listener=notes.take)
+    events: list[Event] = []
+
+    def take(event: Event) -> None:
+        events.append(event)
+        notes.take(event)
+
+    data = data_of(run, listener=take)
     history, state = data.history, run.row.state
     baseline = None
     if history.best() is not None and len(history.objectives) == 1:
         baseline = compare_with_default(history, run.run_id, state)["words"]
-    importance = importance_of(run, run.events())
+    importance = importance_of(run, events=events)
     energy = run.energy
     decisions: list[str] = []
     if run.experiment.search.code_versions:
@@ -199,13 +206,22 @@ def check_folder_of(path: Path, *usual: Path) -> None:
 
 
 def importance_of(
-    run: StoredRun, events: Sequence[Event], trials: Collection[int] | None = None
+    run: StoredRun,
+    trials: Collection[int] | None = None,
+    *,
+    events: Sequence[Event] | None = None,
 ) -> dict[str, tuple[float, float, float]]:
     """Return the importance of a run's parameters, as `Study.importance`.
 
-    Empty without its sampler.
+    Args:
+        run: The run.
+        trials: Only use the configurations of these trials, or None for all.
+        events: The events of the run that are not reports, oldest first, if they are known.
+
+    Returns:
+        The importance. Empty without its sampler.
     """
-    from workbench.search import Study
+    from workbench.search.study import ENDS, Study
 
     try:
         check_installed(run.experiment)
@@ -213,4 +229,27 @@ def importance_of(
         ExperimentError
     ):  # the report says what is in the store, without a sampler to rebuild the study
         return {}
-    return Study.rebuild(run.experiment, events, reads_only=True).importance(trials)
+    if events is None:
+        events = [stored.event for stored in run.store.events(run.run_id, types=ENDS)]
+    if any(map(_needs_reports, events)):
+        return Study.rebuild(run.experiment, run.events(), reads_only=True).importance(trials)
+
+    def read(numbers: Collection[int]) -> Iterator[TrialReported]:
+        """Read the sample of trials whose reports are compared."""
+        for stored in run.store.events(run.run_id, trial=numbers, types=["trial_reported"]):
+            if isinstance(stored.event, TrialReported):
+                yield stored.event
+
+    study = Study.rebuild(run.experiment, events, reads_only=True)
+    return study.importance(trials, read=read)
+
+
+def _needs_reports(event: Event) -> bool:
+    """Return whether an event means something else without the reports before it.
+
+    When the search space changes, parameters without an effect until then are found. A trial
+    without values has those of its reports.
+    """
+    if isinstance(event, SettingsChanged):
+        return SEARCH in event.settings
+    return isinstance(event, TrialEnded) and event.state == "complete" and not event.values

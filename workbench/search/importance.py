@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from workbench.experiment import Experiment
 from workbench.experiment.space import Params
+from workbench.foundation.events import TrialReported
 from workbench.search.encoding import Encoding
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading
@@ -54,12 +55,17 @@ Importance = dict[str, tuple[float, float, float]]
 
 If a parameter has no effect, its share and the lower end are 0, and the upper end is a bound.
 """
+ReadReports = Callable[[Collection[int]], Iterable[TrialReported]]
+"""Returns the reports of some trials, oldest first."""
+AddReports = Callable[[Sequence[ConfigurationRecord]], None]
+"""Gives the first trainings of some configurations their reports."""
 
 
 def importance(
     experiment: Experiment,
     parameters: Parameters,
     finished: Iterable[tuple[ConfigurationRecord, Outcome]],
+    add_reports: AddReports | None = None,
 ) -> Importance:
     """Return the share of each searched parameter in the variance of values, with its uncertainty.
 
@@ -68,6 +74,7 @@ def importance(
         parameters: Its search space in Optuna's terms.
         finished: Finished configurations with their outcomes. Values of pruned trials are only
             compared with values of other trials at the same rung.
+        add_reports: Called with the configurations of the sample, if they ended without reports.
 
     Returns:
         Total effects as shares of the variance over the space, the largest first. An interaction
@@ -78,7 +85,7 @@ def importance(
     Source:
         Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996.
     """
-    seen = _seen(experiment, finished) if len(experiment.objectives) == 1 else None
+    seen = _seen(experiment, finished, add_reports) if len(experiment.objectives) == 1 else None
     encoding = Encoding(parameters)
     if seen is None or not encoding.distributions:
         return {}
@@ -150,7 +157,9 @@ class _Seen(NamedTuple):
 
 
 def _seen(
-    experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
+    experiment: Experiment,
+    finished: Iterable[tuple[ConfigurationRecord, Outcome]],
+    add_reports: AddReports | None,
 ) -> _Seen | None:
     """Return the values of trainings, larger is better, or None if there are too few.
 
@@ -166,11 +175,14 @@ def _seen(
 
     # Early trials cover the space, and late trials the best part of it. So a sample over the whole
     # run is taken.
-    chosen = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int))
-    longest = max(max(record.trials[0].reports, default=0) for record, _ in known)
+    places = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int))
+    chosen = [known[place] for place in places]
+    if add_reports is not None:
+        add_reports([record for record, _ in chosen])
+    longest = max(max(record.trials[0].reports, default=0) for record, _ in chosen)
     ended: list[tuple[Params, float, Curve | None]] = []
     cut: list[tuple[Params, int, Curve]] = []
-    for record, outcome in (known[index] for index in chosen):
+    for record, outcome in chosen:
         reports = reading.curve(record.trials[0].reports)
         curve = Curve.of(reports)
         if outcome.state == "complete":

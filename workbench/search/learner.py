@@ -18,7 +18,7 @@ from workbench.experiment.changes import SEARCH, covering, with_changes
 from workbench.experiment.space import Fixed, Params, Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import MemoryPredicted, PriorTrialAdded
-from workbench.search.importance import Importance, importance, negligible
+from workbench.search.importance import AddReports, Importance, importance, negligible
 from workbench.search.parameters import Parameters
 from workbench.search.projection import Projection, Reader
 from workbench.search.pruners import DescribeRung
@@ -212,14 +212,14 @@ class Learner:
         if moved is not None and outcome.state != "failed":
             self._projection.add_related(moved, outcome, name)
 
-    def importance(self, finished: Finished) -> Importance:
+    def importance(self, finished: Finished, add_reports: AddReports | None = None) -> Importance:
         """Return the importance of each parameter among configurations of the current space."""
         records = (
             (replace(record, params=params), outcome)
             for record, outcome in finished
             if (params := self._placed(record.params)) is not None
         )
-        return importance(self.experiment, self._projection.parameters, records)
+        return importance(self.experiment, self._projection.parameters, records, add_reports)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
         """Learn from a configuration of an earlier space. Return whether it counts in this one."""

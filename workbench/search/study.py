@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -34,7 +35,7 @@ from workbench.foundation.events import (
 from workbench.search import export, samplers
 from workbench.search.follow_ups import Promotions, Recording, next_confirmation
 from workbench.search.grid import Grid, is_small, key_of
-from workbench.search.importance import Importance
+from workbench.search.importance import Importance, ReadReports
 from workbench.search.learner import Learner
 from workbench.search.population import Population
 from workbench.search.records import (
@@ -45,6 +46,19 @@ from workbench.search.records import (
     first_turn,
     num_epochs,
 )
+
+ENDS = (
+    "trial_proposed",
+    "trial_ended",
+    "trial_enqueued",
+    "prior_trial_added",
+    "repeats_inherited",
+    "replay_planned",
+    "memory_predicted",
+    "settings_changed",
+    "program_kept",
+)
+"""The types of the events that a study applies, without reports. There may be a million reports."""
 
 
 class Study:
@@ -65,6 +79,7 @@ class Study:
         self._configurations: list[ConfigurationRecord] = []
         self._of_earlier_code: set[int] = set()
         """The configurations that ran, or still run, code from before its last change."""
+        self._reads_only = reads_only
         self._learner = Learner(experiment, reads_only=reads_only)
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._waiting_repeats: deque[tuple[int, int]] = deque()
@@ -321,9 +336,10 @@ class Study:
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
-        key = key_of(self.experiment.search, params)
-        self._has_repeated = key in self._tried
-        self._tried.add(key)
+        if not self._reads_only:
+            key = key_of(self.experiment.search, params)
+            self._has_repeated = key in self._tried
+            self._tried.add(key)
         return record
 
     def _propose(
@@ -757,11 +773,15 @@ class Study:
         ]
         return export.best_trials(self.experiment, finished)
 
-    def importance(self, trials: Collection[int] | None = None) -> Importance:
+    def importance(
+        self, trials: Collection[int] | None = None, *, read: ReadReports | None = None
+    ) -> Importance:
         """Return the importance of each searched parameter, the most important first.
 
         Args:
             trials: Only use the configurations of these trials, or None for all.
+            read: Returns the reports of some trials, oldest first, for a study that was rebuilt
+                from `ENDS`. At most a few hundred trials are read.
 
         Returns:
             The share of each parameter in the variance over the space, with its 90 % interval. 0
@@ -770,11 +790,36 @@ class Study:
         if self.experiment.sampler.kind.is_population:
             # Members continue from each other, so a value is not due to its parameters alone.
             return {}
-        return self._learner.importance(
+        finished = (
             (record, outcome)
             for record, outcome in self._outcomes()
             if trials is None or any(trial.proposal.trial in trials for trial in record.trials)
         )
+        if read is None or self.experiment.fidelity is not None:  # then only ends are compared
+            return self._learner.importance(finished)
+        return self._learner.importance(finished, partial(self._add_reports, read))
+
+    def _add_reports(self, read: ReadReports, records: Sequence[ConfigurationRecord]) -> None:
+        """Give the first trainings of some configurations the reports that they ended with."""
+        trainings = [self._continued(record.trials[0]) for record in records]
+        metric, early_stop = self._metrics[0], self.experiment.early_stop
+        numbers = {part.proposal.trial for parts in trainings for part in parts}
+        for event in read(numbers):
+            value = event.values.get(metric, math.nan)
+            if math.isfinite(value):
+                record = self._record(event.trial)
+                reached = early_stop.values_at_rungs(record.last_seen, event, value)
+                record.take(reached, event.epoch, value)
+        for parts in trainings:
+            for before, after in pairwise(parts):
+                after.reports |= before.reports
+
+    def _continued(self, record: TrialRecord) -> list[TrialRecord]:
+        """Return a training with the stopped ones that it continues, oldest first."""
+        parts = [record]
+        while (before := parts[0].proposal.resumes) is not None:
+            parts.insert(0, self._record(before))
+        return parts
 
     def export(self, url: str, name: str) -> None:
         """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.

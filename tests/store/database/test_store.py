@@ -150,6 +150,8 @@ def test_events_are_filtered_by_cursor_trial_type_and_limit(store: Store) -> Non
     assert seqs(after=9) == [10, 11]
     assert seqs(limit=2) == [1, 2]
     assert seqs(trial=1) == [2, 5, 8, 10]
+    assert seqs(trial={0, 2}, after=1) == [3, 4, 6, 7, 9]
+    assert seqs(trial=()) == []
     assert seqs(types={"trial_ended", "noted"}) == [10, 11]
     assert seqs(trial=1, types={"trial_reported"}, after=2, limit=1) == [5]
     assert seqs(types=()) == []

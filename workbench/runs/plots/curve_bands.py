@@ -11,6 +11,9 @@ import numpy as np
 from workbench.experiment.goals import Goal, sign_of
 from workbench.runs.plots.series import MIN_POINTS, Axis, Curve, Floats, thin_indices
 
+_SHORT = 100
+"""Points of a short curve."""
+
 
 @dataclass(frozen=True, eq=False)
 class Band:
@@ -140,10 +143,14 @@ def _best_so_far(
     sign = sign_of(goal)
     ceilings = {trial: sign * value for trial, value in values_of.items()}
     climbs = [
-        _climb(curve.x(axis), np.minimum(sign * curve.value, ceilings.get(curve.trial, math.inf)))
+        (curve.x(axis), np.minimum(sign * curve.value, ceilings.get(curve.trial, math.inf)))
         for curve in curves
     ]
+    # Sorting many short curves takes less time than shortening each of them.
+    if sum(map(len, curves)) > _SHORT * len(curves):
+        climbs = [_climb(x, values) for x, values in climbs]
     x, values = (np.concatenate(columns) for columns in zip(*climbs, strict=True))
+    values = np.where(np.isfinite(values), values, -np.inf)
     order = np.lexsort((values, x))
     x = x[order]
     running = np.maximum.accumulate(values[order])

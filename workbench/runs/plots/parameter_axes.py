@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,8 +54,15 @@ def searched(space: Space, trials: Sequence[Trial]) -> list[str]:
     return [
         name
         for name in searchable(space, trials)
-        if len({json.dumps(trial.params[name]) for trial in trials if name in trial.params}) > 1
+        if _differ(trial.params[name] for trial in trials if name in trial.params)
     ][:MAX_PARAMETERS]
+
+
+def _differ(values: Iterator[JsonValue]) -> bool:
+    """Return whether at least two values differ. In most runs the first two already do."""
+    texts = map(json.dumps, values)
+    first = next(texts, None)
+    return any(text != first for text in texts)
 
 
 def searchable(space: Space, trials: Sequence[Trial]) -> list[str]:

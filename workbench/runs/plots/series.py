@@ -171,7 +171,8 @@ class RunSeries:
         attempt = int(reports.attempts[0])
         step = reports.numbers["step"].values
         epoch = reports.numbers["epoch"].values
-        places = np.column_stack((step, epoch, self._clock.at_all(times)))
+        places = np.empty((len(reports), _WIDTH))
+        places[:, 0], places[:, 1], places[:, 2] = step, epoch, self._clock.at_all(times)
         for name, numbers in reports.values.items():
             if numbers.is_known.any():
                 self._put_many(self._metrics.setdefault(name, {}), trial, attempt, places, numbers)
@@ -187,19 +188,19 @@ class RunSeries:
         places: Floats,
         numbers: NumberColumn,
     ) -> None:
-        values = numbers.values
+        """Add a metric. `places` has room for its values, and may be used again afterwards."""
+        places[:, _VALUE] = numbers.values
         if not numbers.is_known.all():
             places = places[numbers.is_known]
-            values = values[numbers.is_known]
         column = columns.get(trial)
         if column is None:
             column = columns[trial] = _Column(self._column_capacity, attempt)
         elif attempt > column.attempt:
             column.rewind(attempt, float(places[0, 0]))
-        column.buffer.frombytes(np.column_stack((places, values)).tobytes())
+        column.buffer.frombytes(places.tobytes())
         if len(column.buffer) > column.capacity * _WIDTH:
             column.compact(column.capacity // 2)
-        self._num_appended += len(values)
+        self._num_appended += len(places)
         if self._num_appended > self._total_capacity:
             self._make_room()
 

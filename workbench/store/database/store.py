@@ -306,7 +306,7 @@ class Store:
         *,
         after: int = 0,
         limit: int | None = None,
-        trial: int | None = None,
+        trial: int | Collection[int] | None = None,
         types: Collection[str] | None = None,
     ) -> list[StoredEvent]:
         """Return the events of a run in their order.
@@ -315,7 +315,7 @@ class Store:
             run_id: The run.
             after: Only events with a greater number.
             limit: How many at most.
-            trial: Only events of this trial.
+            trial: Only events of this trial, or of these trials.
             types: Only events of these types.
 
         Raises:
@@ -331,7 +331,7 @@ class Store:
         *,
         after: int = 0,
         limit: int | None = None,
-        trial: int | None = None,
+        trial: int | Collection[int] | None = None,
         types: Collection[str] | None = None,
         chunk_events: int = _CHUNK_EVENTS,
     ) -> Iterator[list[EventRow]]:
@@ -341,7 +341,7 @@ class Store:
             run_id: The run.
             after: Only events with a greater number.
             limit: Maximum number of events.
-            trial: Only events of this trial.
+            trial: Only events of this trial, or of these trials.
             types: Only events of these types.
             chunk_events: Maximum number of events in a chunk. Each chunk is one short read.
 

@@ -126,14 +126,16 @@ def last_seq_of(run_key: Any) -> sa.ColumnElement[int]:
 
 
 def select_events(
-    run_key: int, trial: int | None, types: Collection[str] | None
+    run_key: int, trial: int | Collection[int] | None, types: Collection[str] | None
 ) -> sa.Select[Unpack[tuple[Any, ...]]]:
     """Return the query for the next `chunk` events of a run after `after`, in their order."""
     c = events.c
     query: sa.Select[Unpack[tuple[Any, ...]]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
     query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))
-    if trial is not None:
+    if isinstance(trial, int):
         query = query.where(c.trial == trial)
+    elif trial is not None:
+        query = query.where(c.trial.in_(list(trial)))
     if types is not None:
         query = query.where(c.type.in_(list(types)))
     return query.order_by(c.seq).limit(sa.bindparam("chunk"))

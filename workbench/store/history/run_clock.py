@@ -123,6 +123,9 @@ class RunClock:
 
         if not self._starts_unix_s:
             return np.full(len(times_unix_s), self.waited_s)
+        if len(self._starts_unix_s) == 1:  # nobody has resumed the run
+            counted = self._before_s[0] + np.maximum(0.0, times_unix_s - self._starts_unix_s[0])
+            return self.waited_s + counted
         starts, before = np.array(self._starts_unix_s), np.array(self._before_s)
         places = np.maximum(np.searchsorted(starts, times_unix_s, side="right") - 1, 0)
         counted = before[places] + np.maximum(0.0, times_unix_s - starts[places])

@@ -209,7 +209,7 @@ class ReadingTools:
     def read_importance(self, run: str) -> ImportanceOfParameters:
         """Read how much each parameter explains of the differences between trials."""
         opened = self.find(run)
-        shares = importance_of(opened.stored, opened.events())
+        shares = importance_of(opened.stored)
         lines = [
             ImportanceLine(parameter=name, share=share, low=low, high=high)
             for name, (share, low, high) in shares.items()

@@ -381,7 +381,7 @@ def compute_importance(
 
     with Store.open(url, artifacts) as store:
         run = attach(run_id, store=store)
-        shares = importance_of(run.stored, run.stored.events(), trials)
+        shares = importance_of(run.stored, trials)
         if trials is None:
             # A store that is only read still shows it.
             with contextlib.suppress(OSError, WorkbenchError):
