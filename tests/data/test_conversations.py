@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,11 @@ def options(folder: Path, records: list[dict[str, Any]], tokenizers: Path, **giv
             [{"role": "system", "content": "Be brief"}, *HELLO],
         ),
         ({"prompt": HELLO[:1], "completion": HELLO[1:]}, HELLO),
+        ({"messages": json.dumps(HELLO)}, HELLO),
+        (
+            {"instruction": "Bye", "output": "Ciao", "history": [["Hi", "Hello"]]},
+            [*HELLO, {"role": "user", "content": "Bye"}, {"role": "assistant", "content": "Ciao"}],
+        ),
         (
             {
                 "messages": [
@@ -96,14 +103,56 @@ def test_usual_columns_become_messages(record, expected, tmp_path):
     assert list(read.messages) == expected
 
 
-def test_tables_and_lists_are_read_as_lines_are(tmp_path):
-    (tmp_path / "a.csv").write_text('prompt,answer\n007,"1,5"\n')
-    (tmp_path / "a.json").write_text(json.dumps({"data": [{"prompt": "007", "answer": "1,5"}]}))
-    [table], [listed] = (
-        read_conversations(tmp_path / name, field="data.path") for name in ("a.csv", "a.json")
-    )
-    assert table.messages == listed.messages
-    assert [item["content"] for item in table.messages] == ["007", "1,5"]
+RECORD = {"prompt": "007\u2028 \U0001f600", "answer": "1,5"}
+LINE = json.dumps(RECORD).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'prompt,answer\n007\u2028 \U0001f600,"1,5"\n'.encode()),
+        ("a.tsv", "\ufeffprompt\tanswer\r\n007\u2028 \U0001f600\t1,5\r\n".encode()),
+        ("a.json", json.dumps({"data": [RECORD], "version": 1}).encode() + b"\n"),
+        ("a.json", json.dumps(RECORD, indent=1).encode()),
+        ("a.json", json.dumps({"messages": HELLO}).encode()),
+        ("lines.json", LINE + b"\n\n" + LINE + b"\n"),
+        ("a.jsonl", json.dumps(RECORD, ensure_ascii=False).encode() + b"\r\n\r\n"),
+        ("a.ndjson", LINE),
+        ("a.jsonl.gz", gzip.compress(LINE)),
+        ("a.JSON.xz", lzma.compress(b"[" + LINE + b"]")),
+    ],
+)
+def test_each_kind_of_file_is_read_as_lines_are(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    read = read_conversations(tmp_path / name, field="data.path")
+    expected = HELLO
+    if b"Hello" not in content:
+        texts = zip(("user", "assistant"), RECORD.values(), strict=True)
+        expected = [{"role": role, "content": text} for role, text in texts]
+    assert [list(item.messages) for item in read] == [expected] * (2 if "lines" in name else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.txt", LINE, "no file of conversations.*jsonl.gz"),
+        ("a.parquet.gz", LINE, "no file of conversations"),
+        ("a.jsonl", b"\n", "has no conversations.*a prompt and an answer"),
+        ("a.jsonl", gzip.compress(LINE), "not UTF-8.*Name a compressed file after.*jsonl.gz"),
+        ("a.jsonl", b'{"text": "caf\xe9"}', "not UTF-8.*Save it as UTF-8"),
+        ("a.jsonl.gz", gzip.compress(LINE)[:-9], "cannot be read.*Write the file again"),
+        ("a.jsonl.gz", LINE, "cannot be read.*Write the file again"),
+        ("a.jsonl.xz", lzma.compress(LINE)[:-9], "cannot be read.*Write the file again"),
+        ("a.json", b"3", "a.json is a number"),
+        ("a.json", b'[{"text": "a"}, {"text": "b\\ud83d"}]', "entry 1 has half a character"),
+        ("a.json", LINE + b"\n{", "line 2 is not JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_what_to_do(name, content, problem, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=problem) as caught:
+        read_conversations(tmp_path / name, field="data.path")
+    assert caught.value.field == "data.path"
 
 
 @pytest.mark.parametrize(
@@ -112,8 +161,18 @@ def test_tables_and_lists_are_read_as_lines_are(tmp_path):
         ('{"prompt": "a"}', "line 1 has neither messages, nor a prompt and an answer"),
         ('{"messages": [{"role": "user"}]}', "line 1 has a message 0 without role and content"),
         ('{"messages": []}', "line 1 has no messages"),
-        ('{"prompt": "a", "answer": " "}', "line 1 has an empty answer"),
+        ('{"prompt": "a", "answer": " "}', "line 1: answer is empty"),
+        ('{"prompt": "a", "answer": null}', "line 1: answer is empty"),
+        ('{"text": ""}', "line 1: text is empty"),
+        (
+            '{"messages": [{"role": "assistant", "content": null}]}',
+            "line 1: the answer in message 0 is empty. Fill it, or remove the entry",
+        ),
         ("not json", "line 1 is not JSON"),
+        ("[" * 100_000, "line 1 is not JSON: it is nested too deeply"),
+        ("NaN", "line 1 is a number"),
+        ("null", "line 1 is null"),
+        ('{"prompt": "a \\uD83D", "answer": "b"}', "line 1 has half a character, '.ud83d'"),
         (
             '{"messages": [{"role": "user", "content": [{"image": "a.png"}]}]}',
             "content that is not text",
@@ -133,6 +192,26 @@ def test_a_record_that_is_no_conversation_is_refused_with_its_line(line, problem
     with pytest.raises(DataError, match=problem) as caught:
         read_conversations(tmp_path / "a.jsonl", field="data.path")
     assert caught.value.field == "data.path"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"content": "", "weight": 0}, {"content": None, "tool_calls": [{"function": {"name": "f"}}]}],
+)
+def test_an_answer_may_be_empty_if_it_calls_a_tool_or_does_not_count(answer, tmp_path):
+    record = {"messages": [HELLO[0], {"role": "assistant", **answer}]}
+    [read] = read_conversations(write_lines(tmp_path / "a.jsonl", [record]), field="data.path")
+    assert read.messages[1]["content"] == ""
+
+
+def test_roles_that_are_not_usual_are_named(tmp_path, tokenizers):
+    typo = [HELLO[0], {"role": "Asistant", "content": "Hello"}]
+    records = [{"messages": typo}, *conversations(9)]
+    [note] = [note for note in options(tmp_path, records, tokenizers).notes() if "role" in note]
+    assert "The role asistant is not usual (1 message)" in note
+    records = [{"messages": [{"role": "user", "content": str(number)}]} for number in range(4)]
+    with pytest.raises(DataError, match="have the role assistant; the file has user"):
+        options(tmp_path, records, tokenizers).notes()
 
 
 ANSWER = {"role": "assistant", "content": "Hello"}
@@ -178,7 +257,7 @@ def test_only_answers_that_differ_are_learned(tmp_path):
             "line 1 has no chosen and rejected answer: prompt, chosen",
         ),
         ({"chosen": "b", "rejected": "c"}, "line 1 has answers without a prompt"),
-        ({"prompt": "a", "chosen": "b", "rejected": ""}, "line 1 has an empty chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": ""}, "line 1: rejected is empty"),
         ({"prompt": "a", "chosen": "b", "rejected": [ANSWER]}, "not both texts or both messages"),
         (
             {

@@ -23,10 +23,13 @@ from typing_extensions import Self
 from workbench.data.batches import Groups, epoch_indices
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.chat_records import (
+    ANSWERS,
+    USUAL_ROLES,
     Conversation,
     Preference,
     read_conversations,
     read_preferences,
+    unusual_roles,
 )
 from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens, tokenizer_files
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
@@ -50,7 +53,9 @@ _Record = TypeVar("_Record", Conversation, Preference)
 class _RowsOptions(DatasetOptions):
     """Options of conversations and of pairs of answers, which both become rows of tokens."""
 
-    path: Path = Field(description="A .jsonl, .json, .parquet, .csv or .tsv file.")
+    path: Path = Field(
+        description="A .jsonl, .json, .parquet, .csv or .tsv file. Text may be compressed."
+    )
     tokenizer: Path | None = Field(
         None, description="The folder of a tokenizer. By default, the folder of the model."
     )
@@ -249,6 +254,7 @@ class ConversationsOptions(_RowsOptions):
         if len(files) > 1:
             held_out = read_conversations(files[1], field="data.validation")
         divided, notes = self._divided(conversations, held_out, seed)
+        notes += _notes_on_roles([*conversations, *(held_out or [])])
         if tokenizer.is_plain and any(item.messages for item in conversations):
             notes.append(_NO_TEMPLATE)
         arrays: dict[str, np.ndarray] = {}
@@ -262,7 +268,10 @@ class ConversationsOptions(_RowsOptions):
                     f"no conversation of {part} has a token that counts within {self.sequence}"
                     " tokens",
                     field="data.sequence",
-                    next_step="Raise it, or set loss_on: all.",
+                    next_step=(
+                        f"Raise it, or set loss_on: all. Answers have the role {ANSWERS}; the file"
+                        f" has {_roles_of(some)}."
+                    ),
                 )
             notes += [f"{part}: {note}" for note in of_part]
             made = _arrays(documents, self.sequence if self.packing else None)
@@ -361,6 +370,19 @@ def _parts_of_groups(
             num_left -= 1
         parts[part] += group
     return parts
+
+
+def _notes_on_roles(conversations: Sequence[Conversation]) -> list[str]:
+    return [
+        f"The role {role} is not usual ({format_count(num, 'message')}). The model reads such"
+        f" messages, and does not learn them. Usual are {', '.join(USUAL_ROLES)}."
+        for role, num in unusual_roles(conversations).items()
+    ]
+
+
+def _roles_of(conversations: Sequence[Conversation]) -> str:
+    roles = (item["role"] for conversation in conversations for item in conversation.messages)
+    return ", ".join(dict.fromkeys(roles)) or "texts"
 
 
 def _digest(record: Conversation | Preference) -> bytes:
