@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -151,6 +152,69 @@ def test_what_is_not_known_is_estimated(gpu_memory_gb: float | None, **known: ob
     (prediction,) = shipped_law().predict([plan])
     assert 0 < prediction.low_gb <= prediction.memory_gb <= prediction.high_gb < math.inf
     assert (prediction.fits is None) == (gpu_memory_gb is None)
+
+
+_SIZES: dict[str, st.SearchStrategy[float | None]] = {
+    "parameters_b": st.floats(1e-3, 1e5),
+    "hidden": st.none() | st.floats(8, 1e5),
+    "layers": st.none() | st.floats(1, 1e3),
+    "feed_forward": st.none() | st.floats(8, 1e6),
+    "vocabulary": st.none() | st.floats(100, 1e6),
+    "active_b": st.none() | st.floats(1e-3, 1e5),
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.fixed_dictionaries(_SIZES),
+    st.sampled_from(["full", "lora", "qlora", "loha", "ia3", "waveft", "prompt_tuning"]),
+    st.sampled_from([None, "bf16", "fp32", "int8", "nf4"]),
+    st.floats(0.25, 4.0),
+)
+def test_no_plan_needs_less_than_its_weights_and_more_work_never_less(
+    sizes: dict[str, Any], method: str, weights: str | None, unit: float
+) -> None:
+    plan = replace(LARGE, **sizes, method=method, weights=weights)
+    own = fit_fine_tuning_law([replace(LARGE, memory_gb=22.0 * unit)])
+    larger = [
+        replace(plan, **{name: 3 * getattr(plan, name)})
+        for name in ("sequence", "micro_batch", "rank")
+    ]
+    for law in (shipped_law(), own):
+        prediction, *others = law.predict([plan, *larger])
+        assert 0 < prediction.low_gb <= prediction.memory_gb <= prediction.high_gb < math.inf
+        assert min(other.memory_gb for other in others) >= prediction.memory_gb
+    default = "nf4" if method == "qlora" else "bf16"
+    num_bytes = {"fp32": 4, "bf16": 2, "int8": 1, "nf4": 0.5}[weights or default]
+    (prediction,) = shipped_law().predict([plan])
+    assert prediction.low_gb >= num_bytes * plan.parameters_b  # pyright: ignore
+
+
+def test_experts_cost_memory_but_no_time() -> None:
+    dense = replace(FineTuningPlan(parameters_b=47.0, sequence=1024, micro_batch=1), method="lora")
+    of_experts = replace(dense, active_b=13.0)
+    measured = [replace(LARGE, memory_gb=22.0, seconds_per_step=1.0)]
+    slow, fast = fit_fine_tuning_law(measured).predict([dense, of_experts])
+    assert fast.seconds_per_step == pytest.approx(slow.seconds_per_step * 13 / 47, rel=0.35)
+    assert 94.0 < fast.memory_gb < slow.memory_gb
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (",7,1024", "column method"),
+        ("lora,7e9,1024", "from 1e-09 to 100,000 billion parameters"),
+        ("lora,1e300,1024", "100,000 billion parameters"),
+        ("lora,7,1e300", "column sequence"),
+        ("lora,7,0", "column sequence"),
+        ("lora,inf,1024", "column parameters_b"),
+    ],
+)
+def test_a_cell_that_no_plan_can_have_is_refused(row: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "plans.csv"
+    path.write_text(f"method,parameters_b,sequence\n{row}\n")
+    with pytest.raises(DataError, match=problem):
+        read_fine_tunings(path)
 
 
 def test_an_unknown_method_counts_as_low_rank_and_is_named(tmp_path: Path) -> None:

@@ -56,7 +56,10 @@ def test_measured_trainings_replace_the_included_law(
     ("row", "problem", "allowed"),
     [
         ("3,3,maybe,1e-4,16", "column base: 'maybe' is not valid", "true or false"),
-        ("3,3,true,-1,16", "column learning_rate: '-1' is not valid", "greater than 0"),
+        ("3,3,true,-1,16", "column learning_rate: '-1' is not valid", "from 1e-12 to"),
+        ("8e9,,true,1e-4,16", "column parameters_b: '8e9'", "100,000 billion parameters"),
+        ("3,3,true,1e300,16", "column learning_rate: '1e300'", "from 1e-12 to 1,000"),
+        ("3,3,true,1e-4,1e300", "column rank: '1e300'", "up to 1,000,000"),
         ("3,3,true,1e-4,0.5", "column rank: '0.5' is not valid", "whole number"),
         ("3,5,true,1e-4,16", "5 is more than all 3 billion parameters", "at most parameters_b"),
     ],

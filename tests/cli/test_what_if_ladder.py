@@ -23,13 +23,16 @@ def chinchilla(parameters: float, tokens: float) -> float:
     return 1.82 + 482.0 / parameters**0.348 + 2085.0 / tokens**0.366
 
 
-def write_run(context: int = 64, *, metric: str = "val_loss", counts: bool = True) -> str:
+def write_run(
+    context: int = 64, *, metric: str = "val_loss", counts: bool = True, **training: object
+) -> str:
     """A sweep over sizes and lengths. Every second trial of a size has a bad rate."""
     experiment = Experiment(
         model="transformer",
         data={"name": "text", "context": context},
         objectives=[{"metric": metric, "goal": "minimize"}],
         search={"width": {"choices": [16, 32]}},
+        training=training,
     )
     events: list[Event] = []
     sizes = [(10**7, 200), (10**7, 800), (4 * 10**7, 400), (4 * 10**7, 1600), (10**8, 4000)]
@@ -76,4 +79,7 @@ def test_runs_that_cannot_be_compared_are_refused(shell: Shell) -> None:
     assert "counted its tokens and its parameters" in " ".join(
         shell("what-if", "ladder", uncounted, *options)[2].split()
     )
+    tuned = write_run(weights={"path": "pretrained.safetensors"})
+    _, _, err = shell("what-if", "ladder", tuned, *options)
+    assert "begins with pretrained weights" in " ".join(err.split())
     assert shell("what-if", "ladder", first, "--parameters", "-1B", "--tokens", "1")[0] == BAD_INPUT

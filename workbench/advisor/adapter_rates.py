@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from workbench.advisor.tables import (
     Column,
     check_has_plans,
-    positive_number,
-    positive_whole_number,
+    number_between,
     read_objects,
     truth_value,
+    whole_number_to,
     written_number,
 )
 from workbench.foundation.errors import DataError
@@ -85,7 +85,7 @@ class AdapterPoint:
 
     Attributes:
         parameters_b: All parameters of the model, in billions.
-        active_b: The parameters that one token uses, in billions.
+        active_b: The parameters that one token uses, in billions. All, unless it is given.
         base: Whether the model was only pretrained, not tuned to follow instructions.
         learning_rate: The highest learning rate of its schedule.
         rank: The rank of the adapter.
@@ -265,7 +265,9 @@ class AdapterLaw:
         chances = self._chances_of_divergence(points)
         return [
             AdapterPrediction(*map(float, values))
-            for values in zip(means, np.minimum(low, means), high, chances, strict=True)
+            for values in zip(
+                means, np.minimum(low, means), np.maximum(high, means), chances, strict=True
+            )
         ]
 
     def _chances_of_divergence(self, points: Sequence[AdapterPoint]) -> Array:
@@ -486,6 +488,8 @@ def note_on_size(parameters_b: float) -> str | None:
 
 
 def _point_of(row: dict[str, Any]) -> AdapterPoint:
+    if row["active_b"] is None:
+        row = {**row, "active_b": row["parameters_b"]}
     point = AdapterPoint(**row)
     if point.active_b > point.parameters_b:
         raise DataError(
@@ -514,17 +518,21 @@ def _loss(cell: str) -> float:
     if cell.lower() in ("", "nan", "inf"):
         return float("nan")
     try:
-        return written_number(cell)
+        loss = written_number(cell)
     except ValueError:
-        raise ValueError("a number, or nan for a training that diverged") from None
+        loss = -1.0
+    if loss < 0:
+        raise ValueError("a number from 0, or nan for a training that diverged")
+    return loss
 
 
+_IN_BILLIONS = number_between(1e-6, 1e5, "billion parameters")
 _COLUMNS = (
-    Column("parameters_b", positive_number),
-    Column("active_b", positive_number),
+    Column("parameters_b", _IN_BILLIONS),
+    Column("active_b", lambda cell: _IN_BILLIONS(cell) if cell else None, required=False),
     Column("base", truth_value),
-    Column("learning_rate", positive_number),
-    Column("rank", positive_whole_number),
+    Column("learning_rate", number_between(1e-12, 1e3)),
+    Column("rank", whole_number_to(10**6)),
     Column("model", lambda cell: cell or None, required=False),
 )
 _TEST_NLL = Column("test_nll", _loss)

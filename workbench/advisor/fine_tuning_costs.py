@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from workbench.advisor.tables import (
     Column,
     check_has_plans,
-    number_from_zero,
-    positive_number,
+    number_between,
     read_heads,
     read_table,
     truth_value,
@@ -134,6 +133,7 @@ class FineTuningPlan:
         kv_heads: Its heads for keys and values.
         feed_forward: The width of its feed-forward layers.
         vocabulary: The words that it knows.
+        active_b: The parameters that one token uses, in billions. By default all.
         tied: Whether the embedding is also the last layer.
         rank: The rank of the adapter.
         adapted: The names of the layers with an adapter, joined by +.
@@ -161,6 +161,7 @@ class FineTuningPlan:
     kv_heads: float | None = None
     feed_forward: float | None = None
     vocabulary: float | None = None
+    active_b: float | None = None
     tied: bool | None = None
     rank: float | None = None
     adapted: str | None = None
@@ -228,6 +229,7 @@ class ModelSizes:
 
     Attributes:
         parameters: All parameters.
+        active: The parameters that one token uses.
         hidden: The width.
         layers: The number of blocks.
         key_width: The width of keys and values.
@@ -238,6 +240,7 @@ class ModelSizes:
     """
 
     parameters: float
+    active: float
     hidden: float
     layers: float
     key_width: float
@@ -266,8 +269,10 @@ class ModelSizes:
 def _sizes_of(plan: FineTuningPlan) -> ModelSizes:
     billions = plan.parameters_b or _parameters_from_shape(plan) or 7.0
     # Between models of 1 and 70 billion parameters, width and depth grow about equally.
-    hidden = plan.hidden or 2048.0 * billions**0.33
-    layers = plan.layers or 16.0 * billions**0.35
+    # Experts make a model larger, but neither wider nor deeper.
+    active = min(plan.active_b or billions, billions)
+    hidden = plan.hidden or 2048.0 * active**0.33
+    layers = plan.layers or 16.0 * active**0.35
     feed_forward = plan.feed_forward or 3.5 * hidden
     vocabulary = plan.vocabulary or 100_000.0
     is_tied = plan.tied if plan.tied is not None else billions < 5
@@ -279,6 +284,7 @@ def _sizes_of(plan: FineTuningPlan) -> ModelSizes:
     is_known = plan.hidden is not None and plan.layers is not None
     return ModelSizes(
         billions * 1e9,
+        active * 1e9,
         hidden,
         layers,
         key_width,
@@ -306,6 +312,15 @@ def _weight_bytes(plan: FineTuningPlan) -> float:
     table = sizes.vocabulary * sizes.hidden
     linear = sizes.parameters - sizes.embedded
     return per_weight * (linear + table) + 2.0 * table
+
+
+def _least_weights_gb(plan: FineTuningPlan) -> float:
+    """Return what the weights need on a GPU at least, in 1e9 bytes, or 0 if that is not known."""
+    if plan.parameters_b is None:
+        return 0.0
+    # Scales can be quantised as well, so that 4 bits need hardly more than half a byte.
+    per_weight = math.floor(2 * _BYTES_OF_WEIGHTS[_weights_of(plan)]) / 2
+    return per_weight * plan.parameters_b / (plan.gpus or 1.0 if plan.kind == "full" else 1.0)
 
 
 def _weights_of(plan: FineTuningPlan) -> str:
@@ -427,6 +442,7 @@ class FineTuningLaw:
             was measured.
         known: The sizes that all measured plans have. Where a plan lacks one, its interval is
             wider.
+        least: The least part of a plan's weights that it needs, in the unit of the law.
     """
 
     logarithms: Array
@@ -434,6 +450,7 @@ class FineTuningLaw:
     noise: float
     time_coefficients: Array | None = None
     known: frozenset[str] = frozenset()
+    least: float = 1.0
 
     def predict(self, plans: Sequence[FineTuningPlan]) -> list[FineTuningPrediction]:
         """Predict the memory, and with measured times also the seconds of a step.
@@ -451,19 +468,22 @@ class FineTuningLaw:
             if name in self.known:
                 variances += _variances_of_unknown(name, factor, plans, self.logarithms)
         spread = np.exp(_QUANTILE * np.sqrt(variances))
-        memory = np.exp(logs)
+        # Nothing needs less than its weights, if their number is known.
+        floors = self.least * np.array([_least_weights_gb(plan) for plan in plans])
+        memory = np.maximum(np.exp(logs), floors)
+        lows, highs = np.maximum(memory / spread, floors), memory * spread
         seconds: list[float | None] = [None] * len(plans)
         if self.time_coefficients is not None:
             seconds = np.exp(_time_features(plans) @ self.time_coefficients).tolist()
         return [
             FineTuningPrediction(
                 float(peak),
-                float(peak / factor),
-                float(peak * factor),
+                float(low),
+                float(high),
                 None if plan.gpu_memory_gb is None else bool(peak <= _USABLE * plan.gpu_memory_gb),
                 time,
             )
-            for plan, peak, factor, time in zip(plans, memory, spread, seconds, strict=True)
+            for plan, peak, low, high, time in zip(plans, memory, lows, highs, seconds, strict=True)
         ]
 
 
@@ -533,7 +553,9 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
     given = frozenset(
         name for name in _UNKNOWN_FACTORS if not any(_lacks(plan, name) for plan in used)
     )
-    return FineTuningLaw(at, covariance, noise, _fit_times(measured), given)
+    # In GiB, numbers are smaller.
+    least = min(1.0, math.exp(at[list(_FACTORS).index("scale")]))
+    return FineTuningLaw(at, covariance, noise, _fit_times(measured), given, least)
 
 
 def _fit_times(measured: Sequence[FineTuningPlan]) -> Array | None:
@@ -559,7 +581,7 @@ def _time_features(plans: Sequence[FineTuningPlan]) -> Array:
         rows.append(
             [
                 1.0,
-                math.log(tokens * sizes.parameters),
+                math.log(tokens * sizes.active),
                 0.0 if is_full else max(0.0, saved - 2.0),
                 float(is_full),
                 float(_BYTES_OF_WEIGHTS[_weights_of(plan)] < 2.0),
@@ -711,6 +733,16 @@ def _empty_or(parse: Any) -> Any:
     return parse_cell
 
 
+def _number_of_trained(cell: str) -> float:
+    return 0.0 if cell == "0" else _ANY_NUMBER(cell)
+
+
+def _method(cell: str) -> str:
+    if not cell:
+        raise ValueError("full, lora, qlora or another method of PEFT")
+    return cell.lower().replace("-", "_")
+
+
 def _weight_type(cell: str) -> str:
     name = cell.lower().removeprefix("bnb.").removesuffix("-dq")
     name = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(name, name)
@@ -734,12 +766,23 @@ _DESCRIPTIONS = (
 _NUMBERS = (
     *("parameters_b", "gpu_memory_gb", "memory_gb", "memory_max_gb", "train_s", "rank", "hidden"),
     *("layers", "heads", "kv_heads", "feed_forward", "vocabulary", "sequence", "micro_batch"),
-    *("batch", "gpus", "steps", "total_parameters"),
+    *("batch", "gpus", "steps", "total_parameters", "active_b"),
 )
+_LARGEST = 1e15
+_LARGEST_B = 1e5
+_IN_BILLIONS = number_between(1e-9, _LARGEST_B, "billion parameters")
+_ANY_NUMBER = number_between(1 / _LARGEST, _LARGEST)
 _COLUMNS = (
-    Column("method", lambda cell: cell.strip().lower().replace("-", "_")),
-    *(Column(name, _empty_or(positive_number), required=False) for name in _NUMBERS),
-    Column("trainable_parameters", _empty_or(number_from_zero), required=False),
+    Column("method", _method),
+    *(
+        Column(
+            name,
+            _empty_or(_IN_BILLIONS if name.endswith("_b") else _ANY_NUMBER),
+            required=False,
+        )
+        for name in _NUMBERS
+    ),
+    Column("trainable_parameters", _empty_or(_number_of_trained), required=False),
     *(
         Column(name, _empty_or(truth_value), required=False)
         for name in ("tied", "dora", "autocast_adapter", "recompute", "out_of_memory")

@@ -220,6 +220,36 @@ def positive_number(cell: str) -> float:
     return number
 
 
+def number_between(low: float, high: float, unit: str = "") -> Callable[[str], float]:
+    """Return a function that reads a number in a range.
+
+    Args:
+        low: The lowest number, > 0.
+        high: The highest number.
+        unit: What the number counts, as errors say it, such as "billion parameters".
+    """
+
+    def read(cell: str) -> float:
+        number = _number(cell)
+        if number is None or not low <= number <= high:
+            raise ValueError(f"a number from {low:g} to {high:,g} {unit}".strip())
+        return number
+
+    return read
+
+
+def whole_number_to(high: int) -> Callable[[str], int]:
+    """Return a function that reads a whole number from 1 to another one."""
+
+    def read(cell: str) -> int:
+        number = _number(cell)
+        if number is None or not 1 <= number <= high or number != int(number):
+            raise ValueError(f"a whole number, up to {high:,}")
+        return int(number)
+
+    return read
+
+
 def number_from_zero(cell: str) -> float:
     """Read a finite number that is not negative."""
     number = _number(cell)

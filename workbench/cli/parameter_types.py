@@ -65,16 +65,16 @@ class Count(_Checked[int]):
 
 
 class Quantity(_Checked[float]):
-    """A large number above 0, such as 1B, 350M or 2e10."""
+    """A large number, such as 1B, 350M or 2e10."""
 
-    allowed = "a number above 0, such as 350M, 1B or 2e10"
+    allowed = "a number from 1 to 1e24, such as 350M, 1B or 2e10"
     _UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
     def read(self, text: str) -> float:
         """Return the number in a text."""
         unit = self._UNITS.get(text[-1:].lower(), 1.0)
         number = float(text[:-1] if unit > 1.0 else text) * unit
-        if not 0.0 < number < math.inf:
+        if not 1.0 <= number <= 1e24:
             raise ValueError(text)
         return number
 

@@ -70,10 +70,11 @@ def what_if_fine_tuning(
 
     Instead of FOLDER, --points has one plan per row. Its column method is full, lora, qlora or
     another method of PEFT. All other columns are optional, and a missing one means that you do not
-    know it: parameters_b, hidden, layers, heads, kv_heads, feed_forward, vocabulary, tied, rank,
-    adapted, dora, autocast_adapter, weights, optimizer, recompute, sequence, micro_batch, gpus,
-    gpu_memory_gb, trainable_parameters and total_parameters. adapted names the layers with an
-    adapter, such as q_proj+v_proj. targets and batch are other names of adapted and micro_batch.
+    know it: parameters_b, active_b, hidden, layers, heads, kv_heads, feed_forward, vocabulary,
+    tied, rank, adapted, dora, autocast_adapter, weights, optimizer, recompute, sequence,
+    micro_batch, gpus, gpu_memory_gb, trainable_parameters and total_parameters. adapted names the
+    layers with an adapter, such as q_proj+v_proj. targets and batch are other names of adapted and
+    micro_batch.
 
     The measured file also has memory_gb or memory_max_gb, and for times train_s and steps. It may
     have out_of_memory, for plans that did not fit gpu_memory_gb. Answers are in its unit. Without a
@@ -214,10 +215,10 @@ def what_if_adapter(
     measured file, the law that is included answers. It was fitted to 18 models that were trained
     with alpha 32.
 
-    parameters_b and active_b are billions of parameters: all, and those that one token uses. base
-    is true if the model was only pretrained. A name in model, such as Qwen/Qwen3.5-9B-Base, also
-    says the family, whose other models count as well. Without model, rows with the same
-    parameters_b, active_b and base are one model.
+    parameters_b and active_b are billions of parameters: all, and those that one token uses, which
+    is all unless you say otherwise. base is true if the model was only pretrained. A name in model,
+    such as Qwen/Qwen3.5-9B-Base, also says the family, whose other models count as well. Without
+    model, rows with the same parameters_b, active_b and base are one model.
 
     excess_nll is the test loss minus the lowest that the model reaches at any learning rate, at
     ranks up to the highest of its rows. The row with the lowest value is the one to choose. 90 % of

@@ -410,13 +410,11 @@ def _documents(
     notes = []
     if num_cut:
         notes.append(
-            f"{format_count(num_cut)} of {format_count(len(encoded))} conversations are longer than"
-            f" {sequence} tokens, and their ends are cut. To keep more, raise data.sequence."
+            f"{format_count(num_cut, 'conversation')} of {format_count(len(encoded))} cut at the"
+            f" end, after {format_count(sequence)} tokens. To keep more, raise data.sequence."
         )
     if num_dropped:
-        notes.append(
-            f"{format_count(num_dropped)} are left out, because no token of theirs counts."
-        )
+        notes.append(f"{format_count(num_dropped, 'conversation')} left out: no token counts.")
     return documents, notes
 
 

@@ -104,6 +104,17 @@ def rungs_of(runs: Sequence[Run]) -> tuple[str, list[Rung]]:
             f"runs {first} and {second} have different data, so their losses cannot be compared",
             next_step="Name runs with the same data and tokens.",
         )
+    for run in runs:
+        model = run.experiment.model
+        is_folder = model is not None and model.name == "hf"
+        if run.experiment.training.weights or (
+            is_folder and not (model and model.options.get("from_scratch"))
+        ):
+            raise RunError(
+                f"run {run.run_id} begins with pretrained weights, whose training the law does not"
+                " know",
+                next_step="Name runs that train new weights. For adapters, see what-if adapter.",
+            )
     best: dict[tuple[int, int], Rung] = {}
     for run in runs:
         for trial in run.history.in_state("complete"):
@@ -112,7 +123,7 @@ def rungs_of(runs: Sequence[Run]) -> tuple[str, list[Rung]]:
                 continue
             key = tokens.num_parameters, round(seen)
             rung = Rung(float(key[0]), float(seen), loss, f"{run.run_id} trial {trial.number}")
-            if math.isfinite(loss) and (key not in best or loss < best[key].loss):
+            if 0.0 < loss < math.inf and (key not in best or loss < best[key].loss):
                 best[key] = rung
     if not best:
         raise RunError(
