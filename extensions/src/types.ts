@@ -1266,6 +1266,8 @@ export interface Summary {
   next_lead?: string | null;
   /** The action that does it. */
   next_kind?: string | null;
+  /** Trains the best again, if its lead may be luck. */
+  confirm?: Offer | null;
 }
 
 /** A column of the table of trials. */

@@ -72,6 +72,10 @@ def test_a_summary_says_what_won_by_how_much_what_the_best_share_and_what_it_too
     assert took.startswith("It took 1 min 15 s for 20 trials")
     assert summary.next_step is not None
     assert summary.next_step.verb == "extend"
+    assert summary.num_to_confirm == 3
+    stopped = summary_of(tmp_path, trials, finish(99.0, "stopped", "person"))
+    assert stopped is not None
+    assert stopped.num_to_confirm == 0, "it is resumed, not extended"
 
 
 def test_repeats_of_a_configuration_are_not_taken_for_what_the_best_share(tmp_path: Path) -> None:

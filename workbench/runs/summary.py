@@ -22,7 +22,7 @@ from workbench.foundation.formatting import (
     format_value,
 )
 from workbench.runs.descriptions import describe_cost, next_steps
-from workbench.store.history.certainty import describe_luck
+from workbench.store.history.certainty import describe_luck, num_to_confirm
 
 if TYPE_CHECKING:
     from workbench.foundation.events import RunState
@@ -48,10 +48,13 @@ class RunSummary:
     Attributes:
         sentences: Three to five, each with its full stop.
         next_step: The command that continues it, or None if there is none.
+        num_to_confirm: How many of the best configurations `extend` would train again, to see if
+            the best was lucky. 0 if that is known, or the run does not continue.
     """
 
     sentences: tuple[str, ...]
     next_step: Suggestion | None
+    num_to_confirm: int = 0
 
 
 def summarize(
@@ -74,7 +77,12 @@ def summarize(
     sentences = [*_what_won(history), *_luck(history), *_common(history)]
     sentences.append(_time(history, took_s, energy))
     steps = next_steps(run_id, state, history)
-    return RunSummary(tuple(sentences), steps[0] if steps else None)
+    may_continue = state == "complete" and not history.is_imported and history.replay_of is None
+    return RunSummary(
+        tuple(sentences),
+        steps[0] if steps else None,
+        num_to_confirm(history) if may_continue else 0,
+    )
 
 
 def _what_won(history: History) -> list[str]:

@@ -119,16 +119,25 @@ interface SummaryProps {
 
 /** The run in sentences, as Python wrote them. In a notebook, or where there is little room, the first one stands for all. */
 function Summary({ controller, run, summary, isBrief }: SummaryProps) {
-  const { sentences, next_kind, next_lead } = summary;
+  const { sentences, next_kind, next_lead, confirm } = summary;
   const offer = run.offers.find((one) => one.kind === next_kind);
   // What stands beside the menu already needs no second button.
   const isBeside = offer !== undefined && offersOf(run).first?.kind === offer.kind;
-  const button = offer ? (
-    <span class="workbench-summary-next">
-      Next: {next_lead}
-      {isBeside ? "." : <OfferButton offer={offer} controller={controller} trial={null} />}
-    </span>
-  ) : null;
+  const buttons = (
+    <>
+      {confirm ? (
+        <span class="workbench-summary-next">
+          <OfferButton offer={confirm} controller={controller} trial={null} />
+        </span>
+      ) : null}
+      {offer ? (
+        <span class="workbench-summary-next">
+          Next: {next_lead}
+          {isBeside ? "." : <OfferButton offer={offer} controller={controller} trial={null} />}
+        </span>
+      ) : null}
+    </>
+  );
   if (isBrief) {
     const [first, ...rest] = sentences;
     return (
@@ -136,7 +145,7 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
         <summary>{first}</summary>
         <p>
           {rest.map((sentence) => `${sentence} `)}
-          {button}
+          {buttons}
         </p>
       </details>
     );
@@ -144,7 +153,7 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
   return (
     <p class="workbench-summary workbench-notice" role="region" aria-label="Summary">
       {sentences.map((sentence) => `${sentence} `)}
-      {button}
+      {buttons}
     </p>
   );
 }

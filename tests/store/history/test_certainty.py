@@ -34,6 +34,7 @@ from workbench.store.history.certainty import (
     describe_luck,
     noise_of,
     noise_with_inherited,
+    num_to_confirm,
     rate_interval,
     shrink,
     survivors,
@@ -90,6 +91,9 @@ def test_of_configurations_trained_once_the_lead_and_the_cost_of_knowing_more_ar
     assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith(
         "The second best also has 0.5. "
     )
+    assert num_to_confirm(history_of([[0.1], [0.5], [0.25], [0.2]])) == 3
+    assert num_to_confirm(history_of([[0.5], [0.5]])) == 2
+    assert num_to_confirm(history_of([[0.5]])) == 0, "it has no rival"
     lowest = history_of(
         [[1.0], [0.25], [0.75]], objectives=[{"metric": "score", "goal": "minimize"}]
     )
@@ -259,6 +263,7 @@ def test_it_is_said_which_trainings_show_the_noise() -> None:
         "6 trainings of 2 earlier runs show how much trainings differ. It is better than the 2"
         " others with at least"
     ) in (describe_luck(history) or "")
+    assert num_to_confirm(history) == 0, "the ranking is clear"
     alike = history_of([[0.5], [0.5]])
     alike.apply(repeats_of([0.4, 0.5, 0.45], [0.1, 0.15, 0.05]))
     assert (describe_luck(alike) or "").endswith(

@@ -116,6 +116,20 @@ def test_a_run_that_failed_before_any_report_has_no_progress_and_states_why_ther
     assert (detail.progress, detail.no_best) == (0.0, "No trial is complete.")
 
 
+def test_a_lead_that_may_be_luck_is_offered_to_be_confirmed_at_once(tmp_path: Path) -> None:
+    trials = [trial_events(number, at_s=number, accuracy=0.5 + number / 10) for number in range(2)]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), *trials[0], *trials[1], *finish(9)])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    summary = run_detail(tail).summary
+    assert summary is not None
+    assert summary.confirm is not None
+    assert summary.confirm.command == f"workbench extend {run_id} --confirm 2"
+    assert (summary.confirm.asks_first, summary.confirm.arguments) == (False, {"confirm": 2})
+
+
 def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(
     tmp_path: Path, feed: Feed
 ) -> None:

@@ -374,15 +374,33 @@ def certainty_lines(history: RankedTrials) -> list[str]:
     return [*describe_evidence(history), *([] if of_seed is None else [of_seed])]
 
 
+def num_to_confirm(history: RankedTrials) -> int:
+    """Return how many of the best configurations to train again, to see if the best was lucky.
+
+    Args:
+        history: The run.
+
+    Returns:
+        0 if the ranking is clear, if something was trained again, or if that cannot help.
+    """
+    best, experiment = history.best(), history.experiment
+    if best is None or len(history.objectives) > 1 or experiment.confirm.best:
+        return 0
+    certainty, groups = certainty_of(history), _trainings(history)
+    if certainty is not None:
+        is_open = certainty.num_compared > 0 and certainty.chance < INTERVAL
+        if not is_open or any(len(values) > 1 for values in groups.values()):
+            return 0
+    elif len(groups) < 2 or experiment.repeats > 1 or not _is_plain_search(history):
+        return 0
+    return min(_NUM_CONFIRMED, len(groups))
+
+
 def _describe_seeds(history: RankedTrials) -> str | None:
-    certainty = certainty_of(history)
+    certainty, num_best = certainty_of(history), num_to_confirm(history)
     if certainty is not None:
         described = certainty.describe()
-        is_open = certainty.num_compared > 0 and certainty.chance < INTERVAL
-        is_repeated = any(len(values) > 1 for values in _trainings(history).values())
-        if is_open and not is_repeated and not history.experiment.confirm.best:
-            return f"{described}. {_way_to_know(history)}"
-        return described
+        return f"{described}. {_way_to_know(history, num_best)}" if num_best else described
     best, experiment = history.best(), history.experiment
     if best is None or len(history.objectives) > 1 or experiment.repeats > 1:
         return None
@@ -403,17 +421,16 @@ def _describe_seeds(history: RankedTrials) -> str | None:
     if value == second:
         lead = f"The second best also has {format_number(second)}"
     lead += ". Each configuration was trained once, so this may be luck"
-    if experiment.confirm.best:  # the run has not come to it yet, or ended before
+    if not num_best:  # the run has not come to its confirmation yet, or ended before
         return lead
-    return f"{lead}. {_way_to_know(history)}"
+    return f"{lead}. {_way_to_know(history, num_best)}"
 
 
-def _way_to_know(history: RankedTrials) -> str:
+def _way_to_know(history: RankedTrials, num_best: int) -> str:
     """Return what shows whether the best was lucky, if each configuration was trained once."""
     experiment = history.experiment
     if importing_tool(experiment) is not None:
         return "To know, train the best with other seeds in its own program, and import the results"
-    num_best = min(_NUM_CONFIRMED, len(_trainings(history)))
     num = num_best * (experiment.confirm.trainings - experiment.repeats)
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""

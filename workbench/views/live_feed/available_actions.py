@@ -69,6 +69,22 @@ def offers_of_trial(
     )
 
 
+def offer_to_confirm(run_id: str, num_best: int) -> Offer | None:
+    """Return what trains the best configurations again, at once, or None for 0 of them."""
+    if not num_best:
+        return None
+    arguments = {"confirm": num_best}
+    snippet = snippet_of("extend", run_id, arguments)
+    return Offer(
+        kind="extend",
+        label=f"Confirm the best {num_best}",
+        done_by=ACTIONS["extend"].done_by,
+        command=snippet.command,
+        python=snippet.python,
+        arguments=arguments,
+    )
+
+
 def _trains_models(history: History) -> bool:
     """Return whether a trial leaves a usable model. A trial of AutoML is only one fold."""
     return history.experiment.trains_model and not is_automl(history.experiment)

@@ -65,6 +65,9 @@ class Summary(_Response):
     sentences: tuple[str, ...]
     next_lead: str | None = Field(default=None, description="What to do next, such as: extend it.")
     next_kind: str | None = Field(default=None, description="The action that does it.")
+    confirm: Offer | None = Field(
+        default=None, description="Trains the best again, if its lead may be luck."
+    )
 
 
 class Chosen(_Response):

@@ -23,7 +23,7 @@ from workbench.store.database import RunRow, Store
 from workbench.store.history import History, Trial, cost_of, failure_groups, verdicts_of
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.history import chosen_by_hand, describe_choice
-from workbench.views.live_feed.available_actions import offers_of_run
+from workbench.views.live_feed.available_actions import offer_to_confirm, offers_of_run
 from workbench.views.live_feed.chosen_model import candidates, chosen_model
 from workbench.views.live_feed.protocol import (
     Best,
@@ -294,6 +294,7 @@ def _summary(row: RunRow, history: History) -> Summary | None:
         sentences=summary.sentences,
         next_lead=step and step.lead,
         next_kind=step and step.verb,
+        confirm=offer_to_confirm(row.run_id, summary.num_to_confirm),
     )
 
 
