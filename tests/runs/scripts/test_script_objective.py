@@ -50,6 +50,37 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "minimize",
         ),
         ("print(json.dumps({'eval': {'f1': f1}, 'epoch': 3}))", "eval.f1", "maximize"),
+        (  # Names that loops make.
+            "def run():\n    r = {}\n"
+            "    for k, s in itertools.product(['loss', 'top1'], ['train', 'valid']):\n"
+            "        r['%s_%s' % (k, s)] = f(s, k)\n    return r\nr = run()\n"
+            "logger.info('\\n' + json.dumps(r, indent=4))\n",
+            "top1_valid",
+            "maximize",
+        ),
+        (
+            "m = {}\nfor t in [0.1, 0.25]:\n    m[f'valid_acc_{t:.2f}'] = f(t)\n"
+            "m['valid_loss'] = l\n"
+            "print(' | '.join(f'{k} {v:.3f}' for k, v in sorted(m.items())))\n",
+            "valid_acc_0.10",
+            "maximize",
+        ),
+        (
+            "logger.info('[%s %03d/%03d] loss %.3f', 'valid', epoch, 10, loss)\n",
+            "valid_loss",
+            "minimize",
+        ),
+        (  # The loss of a value function is none of validation data.
+            "logger.log_tabular('LossV', average_only=True)\n"
+            "logger.log_tabular('EpRet', with_min_and_max=True)\n",
+            "AverageEpRet",
+            "maximize",
+        ),
+        (  # Without the name of a metric, a number that is printed.
+            "print('Ep: ', n, '| Ep_r: ', round(reward, 2))\n",
+            "Ep_r",
+            "maximize",
+        ),
         (
             "logger.add({'score': a, 'length': b}, prefix='episode')\nprint(f'loss: {x:.3f}')\n",
             "episode/score",

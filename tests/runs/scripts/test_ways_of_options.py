@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
@@ -977,3 +980,161 @@ def test_what_has_no_effect_is_not_searched(
         )
     script.write_text("\n".join(lines))
     assert list(Experiment.from_yaml(experiment_for(script).text).search.root) == names
+
+
+def test_values_in_calls_and_signatures_of_code_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "class SGD:\n    def __init__(self, rate, momentum): self.all = rate, momentum\n"
+        "def train(net, batch_size=8, dropout=0.1, width=4):\n"
+        "    opt = SGD(0.1, momentum=0.9)\n    print(opt.all, batch_size, dropout, width)\n"
+        "def unused(hidden=64): Adam(lr=0.1)\n"
+        "test_loader = dict(batch_size=8)\ntrain(None, width=16)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    values = {"opt.lr": 0.5, "opt.momentum": 0.8, "train.batch_size": 32, "train.dropout": 0.3}
+    assert experiment.search.root.keys() == values.keys()
+    arguments = expand(experiment.command or "", values, {})
+    output = subprocess.check_output([sys.executable, *arguments[1:]], text=True)
+    assert output == "(0.5, 0.8) 32 0.3 16\n"
+
+
+def test_a_program_takes_some_options_and_has_its_rate_in_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.py").write_text("BATCH_SIZE = 8\nSEED = 1\n")
+    Path("train.py").write_text(
+        "import argparse, config\np = argparse.ArgumentParser()\nadd = p.add_argument\n"
+        "add('--hidden', type=int, default=64)\na = p.parse_args()\n"
+        "def Adam(net, lr): return lr\n"
+        "opt = Adam(None, lr=0.001)\nprint(a.hidden, config.BATCH_SIZE, opt)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    values = {"hidden": 32, "BATCH_SIZE": 4, "opt.lr": 0.5}
+    assert experiment.search.root.keys() == values.keys()
+    assert experiment.workdir is not None, "the file of the imported module is replaced there"
+    arguments = expand(experiment.command or "", values, {})
+    monkeypatch.setenv("WORKBENCH_FOLDER", str(tmp_path))
+    assert subprocess.check_output([sys.executable, *arguments[1:]], text=True) == "32 4 0.5\n", (
+        arguments
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("importlib.import_module('config.conf_%s' % args.data).params", "config/conf_b.py"),
+        ("name = f'config/{args.data}.yaml'\nopen(name)", "config/b.yaml"),
+        ("open(os.path.join('config', args.data + '.json'))", "config/b.json"),
+    ],
+)
+def test_the_name_of_a_file_that_a_program_makes_of_an_option(
+    source: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config").mkdir()
+    values = {"lr": 0.1, "batch_size": 8}
+    written = f"params = {values}" if file.endswith(".py") else json.dumps(values)
+    for name in (file, file.replace("b.", "a."), file.replace("b.", "c.")):
+        Path(name).write_text(written)
+    Path("README.md").write_text("    python train.py --data b --seed 3\n")
+    Path("train.py").write_text(
+        "import argparse, importlib, os\np = argparse.ArgumentParser()\n"
+        f"p.add_argument('--data', required=True)\nargs = p.parse_args()\n{source}\n"
+    )
+    first = experiment_for(Path("train.py"))
+    experiment = Experiment.from_yaml(first.text)
+    assert [name.rpartition(".")[2] for name in experiment.search.root] == ["lr", "batch_size"]
+    assert f"{file} " in (experiment.command or "")
+    assert (experiment.command or "").endswith("python train.py --data b")
+    assert first.values_to_write == ()
+
+
+def test_a_readme_passes_a_file_by_an_option_of_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    Path("conf/net.yaml").write_text("lr: 0.1\nwarmup:\n  epoch: 5\n---\nbatch: 8\n")
+    Path("README.md").write_text("$ python train.py -c conf/net.yaml --save net.pth\n")
+    Path("train.py").write_text(
+        "from theconf import ConfigArgumentParser\np = ConfigArgumentParser()\n"
+        "p.add_argument('--save', default='')\np.parse_args()\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert list(experiment.search.root) == ["lr", "warmup.epoch", "batch"]
+    assert (experiment.command or "").endswith("-- python train.py -c conf/net.yaml")
+
+
+def test_numbers_with_other_names_are_searched_if_few_are_usual(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--hidden', type=int, default=8)\n"
+        "p.add_argument('--n_critic', type=int, default=5)\n"
+        "p.add_argument('--zeal', type=float, default=2.0)\n"
+        "p.add_argument('--n_epochs', type=int, default=5)\n"
+        "p.add_argument('--num_workers', type=int, default=5)\n"
+        "p.add_argument('--resnet_depth', type=int, default=50)\n"
+    )
+    searched = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert list(searched) == ["lr", "hidden", "n_critic", "zeal"]
+    assert searched["n_critic"].values() == [2, 5, 10]
+
+
+def test_the_choice_that_trains_is_passed_by_its_place(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('mode', choices=['predict', 'train'])\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--seed', type=int, default=0)\n"
+    )
+    first = experiment_for(script)
+    assert first.values_to_write == ()
+    command = Experiment.from_yaml(first.text).command
+    assert command == f"python {script} train --seed {{seed}} {{args}}"
+
+
+PIECES = [
+    "import argparse",
+    "p = argparse.ArgumentParser()",
+    "p.add_argument('--lr', default=x, type=y)",
+    "p.add_argument(*names, **kwargs)",
+    "for a, b in zip(c, d): p.add_argument(a, default=b)",
+    "near, far = None",
+    "a = b = c = f(d)[0](1)",
+    "config = {**base, 'lr': 1e-3, None: 2}",
+    "name = name % name",
+    "print(f'{a:{b}} {c!r:>{10}}')",
+    "def f(*, lr=0.1, **k): return f(**k)",
+    "class A(A):\n    lr: A = A()",
+    "print('{:f} {0} {x.y[0]}'.format(*a))",
+    "open('conf/%s.yaml' % name)",
+    "result['%s_%s' % (a, b)] = c",
+    "import yaml; yaml.safe_load(open('conf.yaml'))",
+    "from . import other",
+    "lr = 1 / 0",
+    "x = 10 ** 10 ** 10",
+    "wandb.init(config=config)\nwandb.config",
+    "import sys; lr = float(sys.argv[1])",
+    "@hydra.main(config_path='conf', config_name=name)\ndef main(cfg): pass",
+    "fire.Fire()",
+    "lambda: (yield)",
+    "match a:\n    case {'x': 1, **rest}: pass",
+]
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=8))
+def test_any_program_gives_an_experiment_or_a_sentence(tmp_path: Path, pieces: list[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(pieces))
+    with contextlib.suppress(DataError):  # a sentence, whatever the program is
+        Experiment.from_yaml(experiment_for(script).text)

@@ -115,3 +115,12 @@ def test_a_step_between_a_name_and_its_value(step: int, value: float) -> None:
 def test_numbers_that_say_which_value_it_is_are_no_steps() -> None:
     assert "step" not in read_line(b"loss 1: 0.5 loss 2: 0.6")
     assert "step" not in read_line(b"acc 5: 0.9")
+
+
+def test_a_dash_between_a_metric_and_its_number_is_a_sign() -> None:
+    assert read_line(b" * LOSS - 0.512, TOP-5 ACCURACY - 0.734, BLEU-4 - 0.2345") == {
+        "LOSS": 0.512,
+        "TOP-5_ACCURACY": 0.734,
+        "BLEU-4": 0.2345,
+    }
+    assert read_line(b"Epoch 3 - loss: 0.5 - acc: 0.9") == {"Epoch": 3, "loss": 0.5, "acc": 0.9}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,12 +17,18 @@ from typing import Any
 
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import WorkbenchError
-from workbench.runs.scripts.option_domains import kind_of_value, searched_domains
+from workbench.runs.scripts.option_domains import (
+    domain_of,
+    is_learning_rate,
+    kind_of_value,
+    searched_domains,
+)
 from workbench.runs.scripts.program_source import (
     NOTEBOOK_CELLS,
     Module,
     ProgramSource,
     files_below,
+    read_module,
     read_program,
 )
 from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk, words_of
@@ -33,7 +39,7 @@ from workbench.runs.scripts.static_values import (
     literal_of,
 )
 from workbench.runs.scripts.typed_options import class_options
-from workbench.training.programs.constants import constants_of
+from workbench.training.programs.constants import Constant, constants_of
 
 _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""
@@ -96,8 +102,6 @@ class Configured:
     Attributes:
         options: Its options, in their order.
         words: Words that come before them in its command.
-        file: The file whose constants they are. None if the program overrides them itself.
-        is_named: Whether the command names that file.
         pairs: The word before pairs of a name and a value, as for yacs. None if there are none.
         is_joined: Whether it only understands --name=value, not --name value.
         fixed: Whole arguments that each trial needs, such as hydra.run.dir={folder}.
@@ -108,8 +112,6 @@ class Configured:
 
     options: list[ScriptOption]
     words: tuple[str, ...] = ()
-    file: Path | None = None
-    is_named: bool = True
     pairs: str | None = None
     is_joined: bool = False
     fixed: tuple[str, ...] = ()
@@ -789,10 +791,102 @@ def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Config
                 dashes = "-" if option.way == "single" else "--"
                 words = (f"{dashes}{option.name}", str(file))
             taken = option.name if option.is_positional else None
-            return Configured(held[file], words, file, taken=taken)
+            return Configured(held[file], words, taken=taken)
+    for configured in (_passed_in_readme(program, declared), _of_assembled_name(program, declared)):
+        if configured is not None:
+            return configured
     if (file := _named_file(program)) is not None:
-        return Configured(_searched_in_file(file), (), file, is_named=False)
+        return Configured(_searched_in_file(file))
     return None
+
+
+def _passed_in_readme(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the file that a README passes to a program by an option that a library declares."""
+    names = {option.name for option in declared}
+    for arguments in _commands_in_readme(program):
+        for match in _FILE_AFTER_OPTION.finditer(arguments):
+            if match["option"].lstrip("-") in names:
+                continue
+            for path in (Path(match["file"]), program.path.parent / match["file"]):
+                options = _searched_in_file(path) if path.is_file() else []
+                if len(searched_domains(options)) > 1:
+                    return Configured(options, (match["option"], str(path)))
+    return None
+
+
+_FILE_AFTER_OPTION = re.compile(
+    r"(?<!\S)(?P<option>--?[a-zA-Z][\w-]*)[ =](?P<file>[\w./-]+\.(?:ya?ml|json|toml|ini|cfg))\b"
+)
+
+
+def _of_assembled_name(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the values of a file whose name a program makes of an option.
+
+    `import_module(f"configs.{args.data}")` and `open("conf/%s.yaml" % args.data)` are such names.
+    """
+    assigned = {
+        last_name(node.targets[0]): node.value
+        for node in walk(program.main.tree)
+        if isinstance(node, ast.Assign)
+    }
+    given = {option.name.replace("-", "_"): option for option in declared}
+    for call in _calls(program.main):
+        node = call.args[0] if call.args else None
+        pattern, hole = _pattern_of(node, assigned) if node is not None else ("*", "")
+        if called_name(call) in ("import_module", "__import__"):
+            pattern = f"{pattern.replace('.', '/')}.py"
+        option = given.get(hole)
+        if pattern.count("*") != 1 or not pattern.endswith((*_SUFFIXES, ".py")) or option is None:
+            continue
+        form = re.compile(re.escape(pattern).replace(r"\*", "([^/]+)"))
+        files = sorted(program.path.parent.glob(pattern))
+        said = " ".join(_commands_in_readme(program))
+        is_given = re.compile(rf"--{re.escape(option.name)}[ =](\S+)")
+        usual = (str(option.default), *is_given.findall(said))
+        files.sort(key=lambda file: not any(name in file.stem for name in usual))
+        for file in files:
+            match = form.search(file.as_posix())
+            options = _values_in_file(file)
+            if match is not None and len(searched_domains(options)) > 1:
+                words = (match[1],) if option.is_positional else (f"--{option.name}", match[1])
+                taken = option.name if option.is_positional else None
+                return Configured(options, words, taken=taken)
+    return None
+
+
+def _values_in_file(file: Path) -> list[ScriptOption]:
+    if file.suffix != ".py":
+        return _searched_in_file(file)
+    module = read_module(file)
+    return [] if module is None else _constants(file, module.text, ".py", lambda c: not c.scope)
+
+
+def _pattern_of(
+    node: ast.expr, assigned: Mapping[str, ast.expr], depth: int = 0
+) -> tuple[str, str]:
+    """Return a text with * for its unknown part, and the name of the attribute that it is."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text, ""
+        case ast.JoinedStr(values=parts):
+            patterns = [_pattern_of(part, assigned, depth) for part in parts]
+        case ast.FormattedValue(value=value):
+            return _pattern_of(value, assigned, depth)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            patterns = [_pattern_of(part, assigned, depth) for part in (left, right)]
+        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=value):
+            return re.sub(r"%\w", "*", text), _pattern_of(value, assigned, depth)[1]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format")):
+            hole = _pattern_of(node.args[0], assigned, depth)[1] if node.args else ""
+            return re.sub(r"\{[^{}]*\}", "*", text), hole
+        case ast.Call(func=ast.Attribute(attr="join"), args=parts):
+            inner = [_pattern_of(part, assigned, depth) for part in parts]
+            return "/".join(text for text, _ in inner), next((h for _, h in inner if h), "")
+        case ast.Name(id=name) if name in assigned and depth < _MAX_CALLS:
+            return _pattern_of(assigned[name], assigned, depth + 1)
+        case _:
+            return "*", last_name(node)
+    return "".join(text for text, _ in patterns), next((hole for _, hole in patterns if hole), "")
 
 
 def _searched_in_file(file: Path) -> list[ScriptOption]:
@@ -800,7 +894,7 @@ def _searched_in_file(file: Path) -> list[ScriptOption]:
 
     They are in sections next to one with the defaults, and have the same names.
     """
-    options = _options_in_file(file, "constant")
+    options = [replace(option, file=file) for option in _options_in_file(file, "constant")]
     sections: dict[str, set[str]] = {}
     for option in options:
         section, _, name = option.name.partition(".")
@@ -1038,32 +1132,142 @@ def notebook_options(program: ProgramSource) -> list[ScriptOption]:
     ]
 
 
-def constant_options(program: ProgramSource) -> Configured | None:
-    """Return the constants of a script, or of a module of settings that it imports."""
-    suffix = program.path.suffix if program.path.suffix else ".py"
-    own = _constants(program.path, program.text, suffix)
-    if own or not program.is_python:
-        return Configured(own, (), program.path)
-    for module in program.modules[1:]:
-        if not words_of(module.path.stem) & _SETTINGS:
+def constant_options(program: ProgramSource) -> list[ScriptOption]:
+    """Return the values in the source of a program, each with the file in which it is replaced.
+
+    They are constants at the top, and values in the calls and signatures of code that runs. Of the
+    modules that a program imports, those of settings count, and those with a learning rate if
+    the others have none.
+
+    Args:
+        program: The program.
+    """
+    if not program.is_python:
+        return _constants(program.path, program.text, program.path.suffix or ".py")
+    running = _RunningCode(program)
+    options = {option.name: option for option in running.values_in(program.main)}
+    others = [module for module in program.modules[1:] if _is_near(module, program)]
+    others.sort(key=lambda module: not words_of(module.path.stem) & _SETTINGS)
+    num_files = 1
+    for module in others:
+        is_of_settings = bool(words_of(module.path.stem) & _SETTINGS)
+        has_rate = any(is_learning_rate(name) for name in searched_domains(options.values()))
+        may_have_rate = not has_rate and _MAY_HAVE_RATE.search(module.text) is not None
+        if num_files == _MAX_EDITED or not (is_of_settings or may_have_rate):
             continue
-        if options := _constants(module.path, module.text, ".py"):
-            return Configured(options, (), _relative(module.path), is_named=False)
-    return None
+        own = [option for option in running.values_in(module) if option.name not in options]
+        searched = searched_domains(own)
+        if searched and (is_of_settings or any(map(is_learning_rate, searched))):
+            num_files += 1
+            options |= {option.name: option for option in own}
+    return list(options.values())
+
+
+_MAY_HAVE_RATE = re.compile(r"lr\b|learning_rate|optim", re.IGNORECASE)
+_MAX_EDITED = 3
+"""Maximum number of files whose values are replaced for a trial."""
+
+
+def _is_near(module: Module, program: ProgramSource) -> bool:
+    """Return whether a module is next to a program or below it, where a trial has a copy of it."""
+    return module.path.absolute().is_relative_to(program.path.absolute().parent)
+
+
+class _RunningCode:
+    """Tells which values in the source of a program have an effect when it is started."""
+
+    def __init__(self, program: ProgramSource) -> None:
+        self._program = program
+        self._running = _names_running(program)
+        self._calls: dict[str, list[ast.Call]] = {}
+        for module in program.modules:
+            for call in _calls(module):
+                self._calls.setdefault(called_name(call), []).append(call)
+
+    def values_in(self, module: Module) -> list[ScriptOption]:
+        """Return the values in a module that are worth a search."""
+        is_main = module is self._program.main
+        path = self._program.path if is_main else _relative(module.path)
+        return [
+            replace(option, file=path)
+            for option in _constants(path, module.text, ".py", self._has_effect)
+            if domain_of(option) is not None
+        ]
+
+    def _has_effect(self, constant: Constant) -> bool:
+        first, _, method = constant.scope.partition(".")
+        if constant.scope and first not in self._running:
+            return False
+        if not constant.is_default:
+            return True
+        function = method.rpartition(".")[2] or first
+        calls = self._calls.get(function, [])
+        parameter = constant.name.rpartition(".")[2]
+        return not any(self._gives(call, function, parameter) for call in calls)
+
+    def _gives(self, call: ast.Call, function: str, parameter: str) -> bool:
+        """Return whether a call gives a value to a parameter."""
+        if any(word.arg in (parameter, None) for word in call.keywords):
+            return True
+        names = self._parameters(function)
+        given = names[: len(call.args)]
+        return parameter in given or any(isinstance(node, ast.Starred) for node in call.args)
+
+    def _parameters(self, function: str) -> list[str]:
+        if function in self._program.classes:
+            body = self._program.classes[function][1].body
+            methods = [node for node in body if isinstance(node, ast.FunctionDef)]
+            node = next((node for node in methods if node.name == "__init__"), None)
+        else:
+            node = self._program.functions.get(function, (None, None))[1]
+        names = [] if node is None else [argument.arg for argument in node.args.args]
+        return names[1:] if names[:1] == ["self"] else names
+
+
+def _names_running(program: ProgramSource) -> frozenset[str]:
+    """Return the functions and classes that run, as far as names show it."""
+    running: set[str] = set()
+    waiting: list[ast.AST] = []
+    for module in program.modules:
+        is_main = module is program.main
+        for statement in module.tree.body:
+            is_definition = isinstance(statement, ast.FunctionDef | ast.ClassDef)
+            is_started = isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
+            if is_definition and is_main and (statement.decorator_list or statement.name == "main"):
+                running.add(statement.name)  # a library calls it
+                waiting.append(statement)
+            elif not is_definition and (is_main or not is_started):
+                waiting.append(statement)
+    while waiting:
+        for node in walk(waiting.pop()):
+            name = last_name(node)
+            if not name or name in running:
+                continue
+            for table in (program.functions, program.classes):
+                if name in table:
+                    running.add(name)
+                    waiting.append(table[name][1])
+    return frozenset(running)
 
 
 def _relative(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _constants(path: Path, text: str, suffix: str) -> list[ScriptOption]:
+def _constants(
+    path: Path,
+    text: str,
+    suffix: str,
+    is_wanted: Callable[[Constant], bool] = lambda _: True,
+) -> list[ScriptOption]:
     return [
         ScriptOption(
             constant.name,
             constant.value,
             kind=kind_of_value(constant.name, constant.value),
             way="constant",
+            file=path,
         )
         for constant in constants_of(text, suffix)
-        if re.fullmatch(r"[A-Za-z][\w.]*", constant.name)
+        if re.fullmatch(r"[A-Za-z][\w.]*", constant.name) and is_wanted(constant)
     ]

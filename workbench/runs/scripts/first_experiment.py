@@ -27,7 +27,12 @@ from workbench.runs.scripts.configured_options import (
     wandb_options,
 )
 from workbench.runs.scripts.declared_options import declared_options
-from workbench.runs.scripts.option_domains import domain_of, is_learning_rate, searched_domains
+from workbench.runs.scripts.option_domains import (
+    domain_of,
+    is_learning_rate,
+    is_usual,
+    searched_domains,
+)
 from workbench.runs.scripts.other_languages import options_of_language
 from workbench.runs.scripts.program_source import ProgramSource, read_program
 from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
@@ -54,6 +59,7 @@ _DOES = frozenset(("do", "run", "with", "use", "enable"))
 _SWITCHES = frozenset(("use", "log", "enable", "with", "to", "report", "track", "logger"))
 _WAITING = frozenset(("viewer", "gui"))
 """Words of windows for which a program waits at its end."""
+_SEEDS = frozenset(("seed", "random_seed", "random-seed", "manual_seed", "manual-seed"))
 _WITHOUT = frozenset(("disable", "no", "without"))
 _MAX_COMMENTS = 60
 """Maximum number of options that are not searched and still listed."""
@@ -278,16 +284,19 @@ def _named(configured: Configured) -> set[str]:
 
 def _with_others(program: ProgramSource, interface: _Interface) -> _Interface:
     """Return what is found, or what else can be: W&B, variables, constants, or the help."""
-    if searched_domains(interface.options):
-        return interface
+    if searched := searched_domains(interface.options):
+        is_complete = any(is_learning_rate(name) for name in searched) or not program.is_python
+        return interface if is_complete else _with_values(program, interface)
     if options := wandb_options(program):
         return replace(interface, options=[*interface.options, *options])
-    if program.is_python and searched_domains(variables := environment_options(program)):
-        return replace(interface, options=[*interface.options, *variables])
-    constants = constant_options(program)
-    if constants is not None and searched_domains(constants.options):
-        options = [o for o in constants.options if domain_of(o) is not None]
-        return replace(interface, options=[*interface.options, *options], configured=constants)
+    constants = [o for o in constant_options(program) if domain_of(o) is not None]
+    variables = environment_options(program) if program.is_python else []
+    for options in (variables, constants):
+        if any(is_learning_rate(name) for name in searched_domains(options)):
+            return replace(interface, options=[*interface.options, *options])
+    for options in (constants, variables):
+        if searched_domains(options):
+            return replace(interface, options=[*interface.options, *options])
     if interface.options or not (TAKES_OPTIONS.search(program.text) or not program.interpreter):
         return interface
     said = help_of(program.command)
@@ -295,6 +304,20 @@ def _with_others(program: ProgramSource, interface: _Interface) -> _Interface:
         note = f"No option was found in the source, and {said.problem}."
         return replace(interface, notes=(note,))
     return replace(interface, options=said.options)
+
+
+def _with_values(program: ProgramSource, interface: _Interface) -> _Interface:
+    """Return options without a learning rate with usual parameters that the source has as values.
+
+    A program may take its sizes as options, and have `Adam(params, lr=1e-3)`.
+    """
+    taken = {name_words(option.name.rpartition(".")[2]) for option in interface.options}
+    values = [
+        option
+        for option in constant_options(program)
+        if is_usual(option.name) and name_words(option.name.rpartition(".")[2]) not in taken
+    ]
+    return replace(interface, options=[*interface.options, *values])
 
 
 def _first_experiment(
@@ -310,9 +333,14 @@ def _first_experiment(
     for name in places_in_source(trees, options):
         places.setdefault(name, "{folder}")
     required = [option for option in options if _must_be_given(option)]
-    passed = {option.name for option in required} | places.keys()
+    passed = {option.name for option in options if _must_be_given(option) or _is_seed(option)}
+    passed |= places.keys()
     others = [option for option in options if option.name not in {*searched, *passed}]
-    needed = [option for option in required if option.name not in {*searched, *places}]
+    needed = [
+        option
+        for option in required
+        if option.name not in {*searched, *places} and _value_of(option) is None
+    ]
     values = tuple(option.stands_for for option in needed)
     command = _command(program, interface, searched, places)
     lines = [
@@ -329,7 +357,10 @@ def _first_experiment(
             "what another one wrote."
         )
     lines.append(f"command: {_yaml(command)}")
-    lines += _settings(interface, objective, command)
+    edits_in_place = any(
+        not _is_named(program, interface, file) for file in _edited_files(options, searched)
+    )
+    lines += _settings(interface, objective, command, edits_in_place=edits_in_place)
     lines += _objective_lines(objective)
     notes = [*interface.notes, *objective.notes]
     if not searched:
@@ -364,12 +395,31 @@ def _way_of(option: ScriptOption) -> str:
     return f"  # and add this to the command: {' '.join(placeholders)}"
 
 
+def _value_of(option: ScriptOption) -> str | None:
+    """Return the value of an option that is the same in all experiments, or None.
+
+    That is the seed of a trial, and the mode that trains.
+    """
+    if _is_seed(option):
+        return "{seed}"
+    return _mode_that_trains(option) if words_of(option.name) & _MODES else None
+
+
+def _is_seed(option: ScriptOption) -> bool:
+    """Return whether an option takes the seed of a training."""
+    is_passed = option.way in ("option", "apart", "single", "assigned", "listed")
+    is_number = option.kind == "int" or (option.kind is None and type(option.default) is int)
+    return is_passed and is_number and option.name.rpartition(".")[2] in _SEEDS
+
+
 def _must_be_given(option: ScriptOption) -> bool:
     """Return whether a script does not start without an option. A launcher gives the rank."""
     return option.is_required and option.way != "constant" and "rank" not in words_of(option.name)
 
 
-def _settings(interface: _Interface, objective: Objective, command: str) -> list[str]:
+def _settings(
+    interface: _Interface, objective: Objective, command: str, *, edits_in_place: bool
+) -> list[str]:
     """Return the lines about where metrics are, and where trials work."""
     lines: list[str] = []
     metrics = objective.source
@@ -383,8 +433,6 @@ def _settings(interface: _Interface, objective: Objective, command: str) -> list
         metrics = "{from: wandb}"
     if metrics is not None:
         lines.append(f"metrics: {metrics}")
-    configured = interface.configured
-    edits_in_place = configured is not None and not configured.is_named
     if edits_in_place or needs_folder:
         lines += [
             "# Each trial starts in a folder with a copy of the code. Data that it needs:"
@@ -417,20 +465,34 @@ def _command(
     named = [option for option in interface.options if option.name in searched]
     variables = [f"{o.name}={{{o.name}}}" for o in named if o.way == "variable"]
     words = [*program.command, *map(_quoted, interface.words)]
-    configured = interface.configured
-    if configured is not None:
-        words += map(_quoted, configured.words)
+    if interface.configured is not None:
+        words += map(_quoted, interface.configured.words)
+    words += _passed(interface, named, searched, places)
+    if words[0] == "env":  # it must also hold for what replaces values
+        variables, words = [*words[1:2], *variables], words[2:]
+    for file, edited in _edited_files(interface.options, searched).items():
+        values = [f"{option.name}={{{option.name}}}" for option in edited]
+        words = ["python", "-m", MODULE, shlex.quote(str(file)), *values, "--", *words]
     if variables:
         words = ["env", *variables, *words]
-    words += _passed(interface, named, searched, places)
-    constants = [f"{o.name}={{{o.name}}}" for o in named if o.way == "constant"]
-    if constants and configured is not None and configured.file is not None:
-        words = [
-            *("python", "-m", MODULE, shlex.quote(str(configured.file))),
-            *constants,
-            *("--", *words),
-        ]
     return " ".join(words)
+
+
+def _edited_files(
+    options: list[ScriptOption], searched: Container[str]
+) -> dict[Path, list[ScriptOption]]:
+    """Return the files whose values are replaced for a trial, the one that is started first."""
+    files: dict[Path, list[ScriptOption]] = {}
+    for option in options:
+        if option.name in searched and option.way == "constant" and option.file is not None:
+            files.setdefault(option.file, []).append(option)
+    return files
+
+
+def _is_named(program: ProgramSource, interface: _Interface, file: Path) -> bool:
+    """Return whether the command names a file, so that it can be given a copy of it."""
+    words = [*program.command, *(interface.configured or Configured([])).words]
+    return shlex.quote(str(file)) in words or str(file) in words
 
 
 def _quoted(word: str) -> str:
@@ -446,9 +508,10 @@ def _passed(
 ) -> list[str]:
     """Return the arguments that pass what is searched, places, and what is required."""
     given = {
-        option.name: places.get(option.name, option.stands_for)
+        option.name: places.get(option.name) or _value_of(option) or option.stands_for
         for option in interface.options
-        if option.name not in searched and (_must_be_given(option) or option.name in places)
+        if option.name not in searched
+        and (_must_be_given(option) or option.name in places or _is_seed(option))
     }
     arguments = list(_by_place(interface.options, searched, given))
     configured = interface.configured or Configured([])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ _NEVER = _table(
     " url jobs proc pin dry steps step class classes labels nclasses num_classes tokens"
     " checkpoint checkpoints ckpt time minutes hours seconds nodes node dist distributed local"
     " accelerator precision dtype dtypes compile deterministic benchmark env envs"
-    " channels_last prefetch memory mem visualize video render track capture entity exp"
+    " nsamples channels_last prefetch memory mem visualize video render track capture entity exp"
     " experiment run id eps epsilon adam_epsilon patience start end begin total max min early"
     " stop fp16 bf16 fp32 tf32 jit torchscript hub push token api key revision trust export"
     " profile dump prompt template vocab length len seq context block window resolution height"
@@ -46,7 +46,7 @@ _NEVER = _table(
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
-    " logging logger"
+    " logging logger audio"
 )
 """Groups of a configuration that do not influence the training."""
 _SHAPES = _table("channels channel ch features dim dims")
@@ -100,6 +100,8 @@ _ALLOWED_DESPITE = (
     ("clipping",),
     ("clipnorm",),
     ("test", "size"),
+    ("dropout",),
+    ("kl",),
 )
 """Words that make a name worth a search although another of its words usually does not."""
 _SWITCH = re.compile(
@@ -138,7 +140,7 @@ _SIZE_WORDS = _table(
     " ngf ndf ndim capacity"
     " expansion bins degree"
     " components clusters hops samples nz l lin d_model"
-    " warmup bag ksize blocks block nstep inner"
+    " warmup bag ksize blocks block nstep inner nh ni levels level stages"
 )
 _COUNTED = _table("layer layers nlayers depth block blocks head heads nhead nheads")
 """Sizes that are small numbers."""
@@ -159,7 +161,7 @@ _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 _TWO_WORDS = re.compile(
     r"([a-z]{2,})(width|depth|layers|heads|units|channels|filters|hidden|dim|size|dropout|prob)"
 )
-_OF_POLICIES = _table("gae gamma discount clip rollout ppo env ent entropy")
+_OF_POLICIES = _table("gae gamma discount rollout ppo ent entropy")
 _USUAL: tuple[tuple[str, ...], ...] = (
     ("lr",),
     ("learning", "rate"),
@@ -177,15 +179,9 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("dropout",),
     ("drop", "path"),
     ("drop",),
-    ("momentum",),
-    ("alpha",),
-    ("c",),
-    ("l2",),
-    ("lambda",),
-    ("max", "depth"),
-    ("lora", "r"),
-    ("lora",),
+    ("warmup",),
     ("hidden",),
+    ("width",),
     ("layers",),
     ("layer",),
     ("depth",),
@@ -194,22 +190,38 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("d", "model"),
     ("d", "ff"),
     ("hid",),
+    ("nh",),
     ("heads",),
-    ("warmup",),
+    ("head",),
+    ("momentum",),
+    ("alpha",),
+    ("c",),
+    ("l2",),
+    ("lambda",),
+    ("lam",),
+    ("max", "depth"),
+    ("estimators",),
+    ("leaves",),
+    ("lora", "r"),
+    ("lora",),
     ("gamma",),
+    ("discount",),
     ("tau",),
     ("ent", "coef"),
     ("clip", "grad"),
     ("clip",),
     ("clipping",),
+    ("temperature",),
+    ("temp",),
     ("rank",),
-    ("lambda",),
     ("coef",),
     ("grad", "norm"),
     ("grad", "clip"),
     ("beta",),
-    ("beta1",),
-    ("beta2",),
+    ("filters",),
+    ("channels",),
+    ("kl",),
+    ("weight",),
     ("norm",),
     ("minibatches",),
     ("smoothing",),
@@ -217,6 +229,10 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("cutmix",),
     ("scheduler",),
     ("sched",),
+    ("b1",),
+    ("beta1",),
+    ("b2",),
+    ("beta2",),
 )
 _TURNS_ON = _table("use enable enabled do with is apply add active on opt")
 """What a switch has besides the name of what it turns on."""
@@ -233,6 +249,8 @@ _SAID = re.compile(
     r"|label smoothing)\b"
 )
 """What the help of an option of a single letter may say that it is."""
+_NOT_ONE = _table("rank channel channels")
+"""Sizes of which 1 is decided by something else, such as the channels of images."""
 _FAMILY = _table("resnet wrn wideresnet preresnet resnext densenet vgg efficientnet dla")
 _DEPTHS = frozenset((18, 34, 50, 56, 101, 110, 121, 152, 164))
 """Depths of families of models. Of other depths there is usually no model."""
@@ -271,6 +289,7 @@ def searched_domains(
         for option in options
         if option.name not in off and (domain := domain_of(_meant(option))) is not None
     }
+    others = [o for o in options if o.name not in {*off, *domains} and not _is_in_code(o)]
     for option in options:
         if option.name in domains and _is_replaced(option, options):
             del domains[option.name]
@@ -302,7 +321,57 @@ def searched_domains(
     ranked = sorted(
         domains, key=lambda name: (_rank(meant[name], is_flag=name in flags), order[name])
     )[:MAX_SEARCHED]
-    return {name: domains[name] for name in domains if name in ranked}
+    chosen = {name: domains[name] for name in domains if name in ranked}
+    if len(chosen) < 2:
+        return chosen
+    return chosen | _filled_up(others, chosen)
+
+
+def _filled_up(options: list[ScriptOption], chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return domains of other numbers of a program that searches few, such as `--n-critic 5`.
+
+    They have names of their own, which no table has, and are what its algorithm is about.
+    """
+    domains: dict[str, str] = {}
+    for option in options:
+        if len(chosen) + len(domains) >= _FILLED:
+            break
+        if option.name not in chosen and (domain := _of_unknown(option)) is not None:
+            domains[option.name] = domain
+    return domains
+
+
+def _is_in_code(option: ScriptOption) -> bool:
+    """Return whether an option is a value in a call or a signature: `Adam.lr`."""
+    return option.file is not None and option.file.suffix == ".py" and "." in option.name
+
+
+_FILLED = 7
+"""Up to this number, other options of a program are searched as well."""
+
+
+def _of_unknown(option: ScriptOption) -> str | None:
+    """Return a domain around a number whose name says nothing, or None if it is none."""
+    default, own = option.default, _own_words(option.name)
+    is_number = isinstance(default, int | float) and not option.is_flag
+    if not is_number or option.way in ("fixed", "variable") or option.is_required:
+        return None
+    if not own or _is_of_data(option.name, set(own)) or _is_never(own, option):
+        return None
+    if own[-1] in ("epoch", "epochs") or default <= 0 or not math.isfinite(default):
+        return None
+    if default in _DEPTHS and set(own) & {"depth", "layers"}:
+        return None
+    if option.kind in ("int", "any") or isinstance(default, int):
+        number = int(default)
+        is_size = number == default and 2 <= number <= _LARGEST
+        return f"{{choices: [{number // 2}, {number}, {number * 2}]}}" if is_size else None
+    high = min(1.0, default * 4) if default < 1 else default * 4
+    return f"{{low: {_number(default / 4)}, high: {_number(high)}, log: true}}"
+
+
+_LARGEST = 512
+"""A larger number with an unknown name is more likely one of data or of time."""
 
 
 def _meant(option: ScriptOption) -> ScriptOption:
@@ -419,6 +488,17 @@ def _keep_heads_divisible(options: list[ScriptOption], domains: dict[str, str]) 
             del domains[option.name]
 
 
+def is_usual(name: str) -> bool:
+    """Return whether an option is one of those that are searched most.
+
+    Example:
+        >>> from workbench.runs.scripts.option_domains import is_usual
+        >>> is_usual("Adam.lr"), is_usual("fit.batch_size"), is_usual("plot.size")
+        (True, True, False)
+    """
+    return _rank(name, is_flag=False)[0] < len(_USUAL)
+
+
 def is_learning_rate(name: str) -> bool:
     """Return whether an option is a learning rate.
 
@@ -451,30 +531,32 @@ def domain_of(option: ScriptOption) -> str | None:
         return None
     words = words_in(option.name)
     last = option.name.rpartition(".")[2]
-    own = tuple(_plain_words(last))
+    own = _own_words(option.name)
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
-    if _is_of_data(option.name, set(own)) or _is_never(list(own)) or is_place:
+    if _is_of_data(option.name, set(own)) or is_place or _is_never(own, option):
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
         return "{choices: [true, false]}" if is_switch and own[0] not in ("use", "no") else None
     plain = [value for value in option.choices if isinstance(value, str | int | float)]
     if len(plain) > 1:
-        return _of_choices(list(own), plain)
+        return _of_choices(own, plain)
     if isinstance(option.default, str) or option.kind == "str":
         return None
     default = option.default
     if default is None:
         kind = "float" if option.kind is None and option.way == "python" else option.kind
-        return _without_default(list(own), kind)
+        return _without_default(own, kind)
     if not isinstance(default, int | float) or not math.isfinite(default):
         return None
-    return _of_number(option, words, list(own), default)
+    return _of_number(option, words, own, default)
 
 
 def _of_number(
     option: ScriptOption, words: list[str], own: list[str], default: float
 ) -> str | None:
+    if _is_in_code(option) and default == 1 and "batch" in own:
+        return None  # one row at a time is how a model answers, not how it is trained
     if option.kind in ("int", "any") or (isinstance(default, int) and option.kind != "float"):
         return _of_integer(words, own, default)
     is_clip = bool(set(own) & {"clip", "clipping"}) or _contains(own, ("grad", "norm"))
@@ -538,9 +620,33 @@ def kind_of_value(name: str, value: Any) -> str | None:
     return type(value).__name__
 
 
-def _is_never(words: list[str]) -> bool:
+def _own_words(name: str) -> list[str]:
+    """Return the words of an option itself, without those of its group.
+
+    A group gives a general word its meaning: `warmup.epochs`, `randaug.n`.
+    """
+    group, _, last = name.rpartition(".")
+    own = list(_plain_words(last))
+    if group and len(own) == 1 and own[0] in _GENERAL_LAST:
+        above = list(_plain_words(group.rpartition(".")[2]))
+        return [*above[-1:], *own] if set(above) & _MEANT_BY_GROUP else own
+    return own
+
+
+_GENERAL_LAST = _table("epoch epochs step steps iters ratio n m magnitude prob p multiplier")
+_MEANT_BY_GROUP = _table("warmup randaug randaugment augment augmentation aug mixup cutmix lr")
+
+
+def _is_never(words: list[str], option: ScriptOption) -> bool:
     """Return whether the words of a name say that it is hardly ever searched."""
     joined = set(words)
+    is_number = isinstance(option.default, int | float) and not option.is_flag
+    if is_number and option.default >= _EXPLORES and joined & {"eps", "epsilon"}:
+        joined -= {"eps", "epsilon"}  # of exploration or smoothing, not of Adam
+    if is_number and joined & {"target"} and joined & _REPLACES:
+        return False  # how often the target network becomes the other one
+    if joined & {"randaug", "randaugment"}:
+        return False
     if "base" in joined and words[-1] in ("size", "base") and len(words) > 2:
         return True  # what the base of a rate refers to
     if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
@@ -550,10 +656,16 @@ def _is_never(words: list[str]) -> bool:
         )
         if _contains(words, ("drop", "path")):
             left -= {"path"}
+        if joined & {"lr", "kl"}:  # where a schedule begins and ends
+            left -= {"start", "end", "min"}
         if _contains(words, ("per", "gpu")):
             left -= {"gpu"}
         return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
     return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
+
+
+_EXPLORES = 0.01
+_REPLACES = _table("replace update sync freq interval period")
 
 
 def _is_tree(words: list[str]) -> bool:
@@ -571,7 +683,7 @@ def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
         _contains(own, named)
         for named in (("max", "depth"), ("min", "child"), ("lora", "alpha"), ("d", "model"))
     )
-    if default < 1 or not is_size or (default == 1 and "rank" in own):
+    if default < 1 or not is_size or (default == 1 and set(own) & _NOT_ONE):
         return None
     number = int(default)
     if set(own) & {"depth", "layers"} and (set(own) & _FAMILY or number in _DEPTHS):
@@ -613,7 +725,7 @@ def _range(words: list[str], default: float) -> str | None:
         high = default * 10 if default > 1 else min(1.0, default * 10)
         return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
     if default > 0 and named & _CLIPS:  # 0 would stop the training
-        is_share = default < 1 and bool(named & _RATE_WORDS)
+        is_share = default < 1 and bool(named & (_RATE_WORDS | {"ratio", "range"}))
         high = min(1.0, default * 10) if is_share else default * 10
         return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
     if is_rate and default > 1 and _LEARNING_RATE.match("_".join(words)):
@@ -641,7 +753,7 @@ def _of_size(named: set[str], default: float, *, is_rate: bool) -> str | None:
         return "{choices: [0.0, 0.0001, 0.01]}"
     if default > 0 and (is_rate or default < _SMALL):
         # A share or a weight between two terms, as `scale=0.5`, must not be above 1.
-        is_share = default < 1 and not named & _FREE
+        is_share = default < 1 and (not named & _FREE or "decay" in named)
         high = min(1.0, default * 10) if is_share else default * 10
         return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
     return None
@@ -652,7 +764,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
     words = words_in(name)
     if is_flag:
         return len(_USUAL) + 1, len(words)
-    own = list(_plain_words(name.rpartition(".")[2]))
+    own = _own_words(name)
     for place, usual in enumerate(_USUAL):
         if _contains(own, usual):
             others = [word for word in own if word not in usual]
@@ -662,7 +774,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
             num_details += 3 * len([word for word in others if word in _DETAILS])
             num_details += int(own == ["head", "dim"])
             others = [word for word in others if word not in _NEUTRAL and len(word) > 1]
-            return place + 20 * num_details + 4 * len(others), len(words)
+            return place + 9 * num_details + 4 * len(others), len(words)
     return len(_USUAL), len(words)
 
 
@@ -671,7 +783,7 @@ def _plain_words(name: str) -> Iterator[str]:
 
     Two words may be written as one, as in `netdepth`.
     """
-    for word in name_words(name):
+    for word in name_words(re.sub(r"(?i)warm[-_]up", "warmup", name)):
         joined = _JOINED.fullmatch(word)
         pair = None if _is_known(word) else _TWO_WORDS.fullmatch(word)
         if joined is not None:

@@ -256,7 +256,7 @@ def parse_python(path: Path, text: str) -> ast.Module:
         DataError: If it is not Python.
     """
     try:
-        return ast.parse(text)
+        return _without_aliases(ast.parse(text))
     except SyntaxError as error:
         raise DataError(
             f"{path}: it is not valid Python, line {error.lineno}: {error.msg}",
@@ -264,6 +264,27 @@ def parse_python(path: Path, text: str) -> ast.Module:
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: it is not valid Python: {error}") from error
+
+
+def _without_aliases(tree: ast.Module) -> ast.Module:
+    """Return a source in which methods are called by their own names.
+
+    `add = parser.add_argument` makes `add("--lr")` the same as `parser.add_argument("--lr")`.
+    """
+    aliases: dict[str, ast.Attribute | None] = {}
+    calls: list[ast.Call] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                is_alias = isinstance(value, ast.Attribute) and name not in aliases
+                aliases[name] = value if is_alias and isinstance(value, ast.Attribute) else None
+            case ast.Call(func=ast.Name()):
+                calls.append(node)
+    for call in calls:
+        method = aliases.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        if method is not None:
+            call.func = method
+    return tree
 
 
 def _interpreter_of(path: Path, text: str) -> str:
@@ -380,7 +401,7 @@ def read_module(path: Path) -> Module | None:
         if path.stat().st_size > _MAX_BYTES:
             return None
         text = path.read_text(encoding="utf-8")
-        return Module(path, text, ast.parse(text))
+        return Module(path, text, _without_aliases(ast.parse(text)))
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None
 

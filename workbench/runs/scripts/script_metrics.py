@@ -12,9 +12,10 @@ import itertools
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from workbench.runs.scripts.script_options import called_name, name_words, walk
-from workbench.runs.scripts.static_values import dotted_name
+from workbench.runs.scripts.static_values import NotStatic, StaticValues, dotted_name
 from workbench.training.programs.metric_names import (
     data_rank,
     is_score,
@@ -56,6 +57,8 @@ _FILL_DICTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.FunctionD
 """What may give a dict its keys."""
 _CERTAIN = 0.5
 _PRINT = ("print", "pprint", "info", "write", "echo")
+_LOG = ("info", "debug", "warning", "critical", "log")
+"""Methods of loggers that put values into a text: `logger.info("loss %.3f", loss)`."""
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
 _WITH_AGENTS = ("stable_baselines3", "sb3_contrib", "sbx")
 _MAX_LOOPED = 2
@@ -135,7 +138,8 @@ def _ranks_of(
     for text, name, is_number in _printed_names(_texts(tree, several, words, dicts)):
         rank = not is_number, _OF_ONE_FOLD.search(text) is not None
         ranks[name] = min(rank, ranks.get(name, rank))
-    for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
+    returned = _keys_of_functions(dicts)
+    for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL, returned):
         ranks.setdefault(name, (True, False))
     return ranks
 
@@ -183,12 +187,7 @@ def texts_of_dicts(
         whole: The texts of the whole script, whose functions a part calls.
     """
     several = set(_names_of_several(tree))
-    returned = {
-        name.removesuffix("()"): re.findall(r"'([^']+)': \{\}", text)
-        for name, text in whole.items()
-        if name.endswith("()")
-    }
-    dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL, returned)
+    dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL, _keys_of_functions(whole))
     texts = {f"{name}()": _dict_text(keys) for name, keys in dicts.returned.items()}
     for node in walk(tree):
         match node:
@@ -198,9 +197,26 @@ def texts_of_dicts(
                     texts[name] = joined
                 elif keys:
                     texts[name] = _dict_text(keys)
+            case ast.Call(func=ast.Attribute(attr="join")):
+                if (joined := _joined_items(node, dicts)) is not None:
+                    texts[_place_of(node)] = joined
             case ast.arg(arg=name) if keys := list(dicts.keys_of(ast.Name(id=name))):
                 texts[name] = _dict_text(keys)
     return texts
+
+
+def _keys_of_functions(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the keys of the dicts that functions return, of the texts of all dicts."""
+    return {
+        name.removesuffix("()"): re.findall(r"'([^']+)': \{\}", text)
+        for name, text in texts.items()
+        if name.endswith("()")
+    }
+
+
+def _place_of(node: ast.expr) -> str:
+    """Return a name for an expression that has none: its place in the source."""
+    return f"{node.lineno}:{node.col_offset}"
 
 
 def _dict_text(keys: list[str]) -> str:
@@ -233,7 +249,13 @@ def _joined_items(node: ast.expr, dicts: _Dicts) -> str | None:
     match items:
         case ast.comprehension(
             target=ast.Tuple(elts=[ast.Name(id=key), _]),
-            iter=ast.Call(func=ast.Attribute(attr="items", value=ast.expr() as owner)),
+            iter=(
+                ast.Call(func=ast.Attribute(attr="items", value=ast.expr() as owner))
+                | ast.Call(
+                    func=ast.Name(id="sorted" | "list" | "reversed"),
+                    args=[ast.Call(func=ast.Attribute(attr="items", value=ast.expr() as owner))],
+                )
+            ),
         ):
             lines = [_text(element, (), {key: name}) for name in dicts.keys_of(owner)]
             return between.join(lines) or None
@@ -337,6 +359,8 @@ def _text(
         return _VALUE.sub(fill, text)
     inner = node.value if isinstance(node, ast.FormattedValue) else node
     name = f"{called_name(inner)}()" if isinstance(inner, ast.Call) else dotted_name(inner)
+    if name == "join()":
+        name = _place_of(inner)
     if name in words:
         return words[name]
     match node:
@@ -380,6 +404,10 @@ def _template(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] |
     match node:
         case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
             return text, right.elts if isinstance(right, ast.Tuple) else [right], []
+        case ast.Call(
+            func=ast.Attribute(attr=called), args=[ast.Constant(value=str() as text), *args]
+        ) if called in _LOG and args and "%" in text:
+            return text, args, []
         case ast.Call(
             func=ast.Attribute(attr="format", value=ast.Constant(value=str() as text)),
             args=args,
@@ -446,14 +474,19 @@ def names_of_agents(tree: ast.Module, imported: Container[str]) -> list[str]:
     return [*(["eval/mean_reward"] if evaluates else []), "rollout/ep_rew_mean"]
 
 
-def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> list[str]:
+def names_in_dicts(
+    tree: ast.Module,
+    holds_several: Callable[[ast.expr], bool],
+    returned: Mapping[str, list[str]] = MappingProxyType({}),
+) -> list[str]:
     """Return the keys of the dicts that a script prints, each once.
 
     Args:
         tree: The script.
         holds_several: Returns whether an expression never is one number.
+        returned: The keys of the dicts that functions outside of this part return.
     """
-    dicts = _Dicts(tree, holds_several)
+    dicts = _Dicts(tree, holds_several, returned)
     printed = [
         node
         for call in walk(tree)
@@ -491,6 +524,40 @@ def _outer_expressions(root: ast.expr) -> Iterator[ast.expr]:
             yield from _outer_expressions(node)
 
 
+class _Loops:
+    """The values that loops give to their variables, as far as the source has them."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._known = StaticValues()
+        self._known.learn(tree.body)
+        self._bindings: dict[frozenset[str], list[dict[str, Any]]] = {}
+        for node in walk(tree):
+            if isinstance(node, ast.For | ast.comprehension):
+                self._learn(node)
+
+    def _learn(self, loop: ast.For | ast.comprehension) -> None:
+        try:
+            items = list(self._known.items(loop.iter))
+        except NotStatic:
+            return
+        bound = StaticValues()
+        for item in items[:_MAX_COMBINATIONS]:
+            bound.bind(loop.target, item)
+            self._bindings.setdefault(frozenset(bound.names), []).append(dict(bound.names))
+
+    def texts_of(self, node: ast.expr) -> list[str]:
+        """Return all texts that an expression is in loops: `f"{split}/loss"`."""
+        names = {part.id for part in walk(node) if isinstance(part, ast.Name)}
+        used = [bindings for own, bindings in self._bindings.items() if own & names]
+        texts: list[str] = []
+        for chosen in itertools.islice(itertools.product(*used), _MAX_COMBINATIONS):
+            given = {name: value for binding in chosen for name, value in binding.items()}
+            text = StaticValues({**self._known.names, **given}).get(node)
+            if isinstance(text, str):
+                texts.append(text)
+        return list(dict.fromkeys(texts))
+
+
 class _Dicts:
     """The keys of the dicts of a script, by variables and by functions that return them."""
 
@@ -520,6 +587,7 @@ class _Dicts:
             and isinstance(name := node.args[0], ast.Constant)
             and isinstance(name.value, str)
         ]
+        self._loops = _Loops(tree)
         nodes = [node for node in walk(tree) if isinstance(node, _FILL_DICTS)]
         for _ in range(_NUM_PASSES):
             for node in nodes:
@@ -606,6 +674,11 @@ class _Dicts:
             ):
                 if not self._holds_several(value):
                     self._add(self._of_variables, name, iter([key]))
+            case ast.Assign(
+                targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.expr() as key)],
+                value=value,
+            ) if not self._holds_several(value):
+                self._add(self._of_variables, name, iter(self._loops.texts_of(key)))
             case ast.FunctionDef(name=name):
                 for statement in walk(node):
                     if isinstance(statement, ast.Return):

@@ -44,6 +44,8 @@ from workbench.training.programs.metric_names import (
     TESTS,
     TRAINS,
     VALIDATES,
+    is_count,
+    is_option,
     kind_of_metric,
     split_word,
 )
@@ -114,6 +116,8 @@ _MONITOR_IN_FILE = re.compile(
     r"^\s*monitor:\s*['\"]?(?P<metric>[\w./-]+)['\"]?[^\n]*(?:\n\s*(?:mode:\s*['\"]?(?P<mode>\w+)|))?",
     re.MULTILINE,
 )
+_OF_EPISODES = frozenset(("reward", "rewards", "rew", "return", "returns", "ret"))
+"""Words of what an agent collects in an episode."""
 _OF_RESULTS = frozenset(
     ("metric", "metrics", "result", "results", "score", "scores", "stat", "stats", "log", "logs")
 )
@@ -177,26 +181,30 @@ class _Reported:
     @property
     def split(self) -> Literal["validation", "test", "train", ""]:
         """The data that it is measured on, "" if nothing says so."""
-        for words in (set(self.words), set(_words(self.context))):
-            if _is_train(words) and not words & (_VALIDATION | _TEST):
+        for ordered in (self.words, _words(self.context)):
+            words = set(ordered)
+            if _is_train(ordered) and not words & (_VALIDATION | _TEST):
                 # A function that trains often measures as well.
                 is_measure = any(_is_measure(word) for word in self.words)
                 return "" if is_measure and words.isdisjoint(self.words) else "train"
-            if words & _VALIDATION or _has_letter("v", words):
+            if words & _VALIDATION or _has_letter("v", ordered):
                 return "validation"
             if words & _TEST:
                 return "test"
         return ""
 
 
-def _is_train(words: set[str]) -> bool:
-    return bool(words & {"train", "training", "tr"}) or _has_letter("t", words)
+def _is_train(words: tuple[str, ...]) -> bool:
+    return not {"train", "training", "tr"}.isdisjoint(words) or _has_letter("t", words)
 
 
-def _has_letter(letter: str, words: set[str]) -> bool:
-    """Return whether a letter in front of a metric names the data: `vloss`, `tAcc`."""
+def _has_letter(letter: str, words: tuple[str, ...]) -> bool:
+    """Return whether a letter in front of a metric names the data: `vloss`, `t acc`.
+
+    After a metric, as in `LossV`, it names something else.
+    """
     joined = [word for word in words if word[:1] == letter and kind_of_metric(word[1:])]
-    return bool(joined) or (letter in words and any(map(kind_of_metric, words - {letter})))
+    return bool(joined) or (words[:1] == (letter,) and any(map(kind_of_metric, words[1:])))
 
 
 @dataclass(frozen=True)
@@ -377,6 +385,8 @@ def guessed_goal(metric: str) -> Goal:
     words = _words(metric)
     is_loss = any(kind_of_metric(word) == "loss" or word in ("err", "error") for word in words)
     is_negative = bool({"neg", "negative"} & set(words))
+    if words[:1] in (("ep",), ("episode",)) and words[1:] in (("r",), ("reward",)):
+        return "maximize"
     if not is_loss and not is_negative and any(kind_of_metric(word) == "score" for word in words):
         return "maximize"
     return "minimize"
@@ -431,7 +441,7 @@ def _of_names(
         num_modules = len(in_modules[metric.name])
         return (*rank[:_NUM_FIRST], -num_modules, *rank[_NUM_FIRST:], metric.place)
 
-    ranked = sorted(known, key=order)
+    ranked = sorted(known, key=order) or _printed_numbers_of(reported)
     names = tuple(dict.fromkeys(metric.name for metric in ranked))
     if not ranked:
         return Objective("loss", "minimize", reason="the name loss")
@@ -454,6 +464,22 @@ def _of_names(
             "are not stopped early by it."
         )
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
+
+
+def _printed_numbers_of(reported: list[_Reported]) -> list[_Reported]:
+    """Return what the main program surely prints as a number, if no name is that of a metric."""
+    return [
+        metric
+        for metric in reported
+        if metric.is_of_main
+        and metric.is_number
+        and metric.way == "print"
+        and metric.words
+        and not set(metric.words) & _NO_METRIC
+        and not is_count(metric.name)
+        and not is_option(metric.name)
+        and metric.words[-1] not in _COUNTED
+    ]
 
 
 def _with_data_of_value(metric: _Reported, program: ProgramSource) -> _Reported:
@@ -542,7 +568,7 @@ def _rank(
         split = 2
     if has_two_meanings:
         split = 3
-    if any(word in ("reward", "return", "returns") for word in words):
+    if any(word in _OF_EPISODES for word in words):
         # Episodes that only test the agent are its evaluation.
         split = {"": 1, "test": 0}.get(metric.split, split)
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
@@ -993,7 +1019,7 @@ def _in_table(call: ast.Call, prefixes: Mapping[str, list[str]]) -> list[str]:
         case first:
             names = [literal_of(first)]
     named = [name for name in names if isinstance(name, str) and " " not in name]
-    is_average = bool(words & {"with_min_max", "average_only"})
+    is_average = any(str(word).startswith(("with_min", "average_only")) for word in words)
     return [f"Average{name}" if is_average else name for name in named]
 
 

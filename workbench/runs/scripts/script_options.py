@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 _OUT = frozenset(("out", "output", "outputs"))
@@ -170,6 +170,7 @@ class ScriptOption:
         is_required: Whether the script does not start without it.
         text: What its help says.
         is_own: Whether the script itself declares it, rather than a library.
+        file: The file in which a constant is replaced. None of all other options.
     """
 
     name: str
@@ -180,6 +181,7 @@ class ScriptOption:
     is_required: bool = False
     text: str = ""
     is_own: bool = True
+    file: Path | None = None
 
     @property
     def is_flag(self) -> bool:

@@ -8,6 +8,8 @@ program is not.
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +49,12 @@ def _zip(*columns: Any) -> list[Any]:
     return list(zip(*columns, strict=False))
 
 
+def _product(*columns: Any) -> list[Any]:
+    if math.prod(map(len, columns)) > MAX_ITEMS:
+        raise NotStatic
+    return list(itertools.product(*columns))
+
+
 class NotStatic(Exception):
     """An expression whose value is only known when the program runs."""
 
@@ -74,6 +82,7 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "sorted": sorted,
     "enumerate": lambda values: list(enumerate(values)),
     "zip": _zip,
+    "product": _product,
     "range": _range,
     "type": lambda value: TypeName(type(value).__name__),
     "int": int,
@@ -222,8 +231,8 @@ class StaticValues:
                 return self._named(node)
             case ast.List() | ast.Set() | ast.Tuple() | ast.Dict() | ast.JoinedStr():
                 return self._collected(node)
-            case ast.FormattedValue(value=value):
-                return self._value(value)
+            case ast.FormattedValue(value=value, format_spec=form):
+                return format(self._value(value), "" if form is None else self._value(form))
             case ast.UnaryOp() | ast.BinOp():
                 return self._computed(node)
             case ast.Subscript(value=value, slice=key):

@@ -20,6 +20,7 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,18 @@ _MAPPINGS = frozenset(
 )
 _NUMBER_TAG = re.compile(r"!!(?:float|int)\s+")
 """What YAML writes in front of a number to say that it is one: `!!float 2e-4`."""
+_OPTIMIZER = re.compile(
+    r"^(?:SGD|N?R?Adam[WaxX]*|Adagrad|Adadelta|RMS[pP]rop|LAMB|Lion|LBFGS"
+    r"|(?:GradientDescent|Momentum|Adam|RMSProp|Adagrad|Ftrl)Optimizer)$"
+)
+"""What takes the learning rate as its first number."""
+_DROPOUT = re.compile(r"^(?:\w*Dropout\w*|dropout)$")
+_OF_ARRAYS = frozenset(("dim", "dims", "axis", "size", "num", "p", "k", "keepdim", "non_blocking"))
+"""What functions on arrays take, rather than a training: `x.sum(dim=1)`."""
+_DECLARES = re.compile(
+    r"^(?:add_\w*argument|add_option|option|argument|arg|DEFINE_\w+|[fF]ield|Option|Argument|print)$"
+)
+"""What declares an option, whose default is no value of its own."""
 _DOCUMENTS = (".yaml", ".yml", ".json")
 _WITH_TABLES = {".toml": _TOML_VALUE} | dict.fromkeys((".ini", ".cfg", ".conf"), _INI_VALUE)
 """How a value is written in files whose values are in tables such as [train]."""
@@ -90,12 +103,16 @@ class Constant:
         value: Its value: a number, true or false, or a text.
         start: Where its value starts in the text.
         end: Where its value ends.
+        scope: The function or class in whose code it is. "" if it is assigned at the top.
+        is_default: Whether it is the default of a parameter, which a call may replace.
     """
 
     name: str
     value: Any
     start: int
     end: int
+    scope: str = ""
+    is_default: bool = False
 
 
 def constants_of(text: str, suffix: str) -> list[Constant]:
@@ -187,10 +204,127 @@ def _written(value: Any, before: Any, text: str, suffix: str) -> str:
 def _of_python(text: str) -> Iterator[Constant]:
     tree = ast.parse(text)
     starts = _LineStarts(text)
-    for name, node in _assigned(tree.body, started=_started(tree)):
+    changed = _changed_later(tree)
+    assigned = list(_assigned(tree.body, started=_started(tree)))
+    for name, node in assigned:
         value = _value_of(node)
-        if isinstance(value, bool | int | float | str):
+        if isinstance(value, bool | int | float | str) and name not in changed:
             yield Constant(name, value, *starts.of(node))
+    in_code = _CodeValues({id(node) for _, node in assigned}, changed)
+    in_code.visit(tree)
+    for name, code in in_code.named({name for name, _ in assigned}):
+        value = _value_of(code.node)
+        if isinstance(value, bool | int | float | str):
+            place = starts.of(code.node)
+            yield Constant(name, value, *place, code.scope, code.is_default)
+
+
+def _changed_later(tree: ast.Module) -> frozenset[str]:
+    """Return the names that count or remember something: `best = 0` with `global best`."""
+    changed: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Global(names=names):
+                changed.update(names)
+            case ast.AugAssign(target=target):
+                changed.add(_dotted(target))
+    return frozenset(changed)
+
+
+@dataclass(frozen=True)
+class _CodeValue:
+    """A value in a call, a signature or a function."""
+
+    name: str
+    node: ast.expr
+    scope: str
+    is_default: bool = False
+
+
+class _CodeValues(ast.NodeVisitor):
+    """Names the values that are not assigned at the top of a module.
+
+    `optimizer = SGD(params, lr=0.1)` has `optimizer.lr`, `fit(x, batch_size=8)` has
+    `fit.batch_size`, and `def net(width=8)` has `net.width`.
+    """
+
+    def __init__(self, others: set[int], changed: frozenset[str]) -> None:
+        self._others, self._changed = others, changed
+        self._scope: list[str] = []
+        self._values: list[_CodeValue] = []
+        self._owners: dict[int, str] = {}
+
+    def named(self, taken: set[str]) -> Iterator[tuple[str, _CodeValue]]:
+        """Yield the values by names. A name that is not unique has that of its function before it.
+
+        Args:
+            taken: Names of other values.
+        """
+        short = Counter(value.name for value in self._values)
+        long = Counter(f"{value.scope}.{value.name}" for value in self._values)
+        for value in self._values:
+            with_scope = f"{value.scope}.{value.name}"
+            if short[value.name] == 1 and value.name not in taken:
+                yield value.name, value
+            elif value.scope and long[with_scope] == 1 and with_scope not in taken:
+                yield with_scope, value
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._scope.append(node.name)
+        self.generic_visit(node)
+        self._scope.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        name = [] if node.name == "__init__" and self._scope else [node.name]
+        self._scope += name
+        positional = [*node.args.posonlyargs, *node.args.args]
+        defaults = node.args.defaults
+        pairs = zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+        keyword_only = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        for argument, default in (*pairs, *keyword_only):
+            if default is not None:
+                self._add(f"{self._place}.{argument.arg}", default, is_default=True)
+        self.generic_visit(node)
+        del self._scope[len(self._scope) - len(name) :]
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        target = node.targets[0]
+        if isinstance(node.value, ast.Call):
+            self._owners[id(node.value)] = _dotted(target).rpartition(".")[2]
+        elif self._scope and len(node.targets) == 1:
+            for name, value in _nested(target, node.value, ""):
+                if name not in self._changed:
+                    self._add(f"{self._place}.{name.removeprefix('self.')}", value)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = _dotted(node.func).rpartition(".")[2]
+        if called and not _DECLARES.search(called):
+            owner = self._owners.get(id(node)) or called
+            for word in node.keywords:
+                if word.arg and not (called[0].islower() and word.arg in _OF_ARRAYS):
+                    self._add(f"{owner}.{word.arg}", word.value)
+            numbers = [item for item in node.args if _is_number(item)]
+            if numbers and _OPTIMIZER.search(called):
+                self._add(f"{owner}.lr", numbers[0])
+            elif numbers and _DROPOUT.search(called):
+                self._add(f"{owner}.dropout", numbers[0])
+        self.generic_visit(node)
+
+    @property
+    def _place(self) -> str:
+        return ".".join(self._scope)
+
+    def _add(self, name: str, node: ast.expr, *, is_default: bool = False) -> None:
+        for full, inner in _values_in(name, node):
+            if id(inner) not in self._others:
+                self._others.add(id(inner))
+                self._values.append(_CodeValue(full, inner, self._place, is_default))
+
+
+def _is_number(node: ast.expr) -> bool:
+    value = _number_of(node)
+    return value is not None and not isinstance(value, bool)
 
 
 class _LineStarts:
@@ -349,11 +483,12 @@ def _of_document(text: str) -> Iterator[Constant]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        root = YAML(typ="safe", pure=True).compose(text)
+        roots = list(YAML(typ="safe", pure=True).compose_all(text))
     except YAMLError:
         return
-    if root is not None:
-        yield from _of_node(root, "", text)
+    for root in roots:
+        if root is not None:
+            yield from _of_node(root, "", text)
 
 
 def _of_node(node: Any, name: str, text: str) -> Iterator[Constant]:

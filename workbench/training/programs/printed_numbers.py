@@ -17,7 +17,13 @@ from __future__ import annotations
 import re
 
 from workbench.foundation.text_tables import GROUPED_DIGITS
-from workbench.training.programs.metric_names import COUNTED, SPLITS, is_count, is_metric
+from workbench.training.programs.metric_names import (
+    COUNTED,
+    SPLITS,
+    has_metric_name,
+    is_count,
+    is_metric,
+)
 
 NUMBER = (
     r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
@@ -401,9 +407,19 @@ def with_pairs(text: str) -> str:
         text = _SHARE.sub(_share, text)
     if "(" in text:
         text = _TUPLES.sub(_of_tuples, text)
+    if " - " in text:
+        text = _DASHED.sub(_dashed, text)
     if "alue" in text:
         text = _IN_WORDS.sub(r"\g<name>: ", text)
     return text
+
+
+_DASHED = re.compile(r"(?P<name>[^\W\d][\w@-]*(?: [^\W\d][\w@-]*)?) - (?=\d+(?:\.\d|%))")
+
+
+def _dashed(match: re.Match[str]) -> str:
+    """Return a colon for the dash in `BLEU-4 - 0.23`. Other dashes are between pairs."""
+    return f"{match['name']}: " if has_metric_name(match["name"]) else match[0]
 
 
 def _with_steps(text: str) -> str:
