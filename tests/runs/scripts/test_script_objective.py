@@ -442,3 +442,21 @@ def test_names_of_metrics_in_sources(source: str, metric: str, tmp_path: Path) -
         "    transformers.Trainer(model=m, args=a, train_dataset=d, eval_dataset=d).train()\n"
     )
     assert objective(tmp_path, source)[0] == metric
+
+
+def test_keras_prints_what_another_module_compiles(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "def build(lr):\n    model = Model()\n"
+        "    model.compile(Adam(lr), loss='mse', metrics=['accuracy'])\n    return model\n"
+    )
+    source = "from net import build\nbuild(0.1).fit(x, y, validation_data=(a, b))\n"
+    assert objective(tmp_path, source) == ("val_accuracy", "maximize", None)
+
+
+def test_a_printed_metric_comes_before_one_in_a_file(tmp_path: Path) -> None:
+    source = (
+        "def test(loader):\n    logger.info('top-1 acc: {:.2f}'.format(acc))\n    return acc\n"
+        "test_acc = test(x)\nwriter.add_scalar('test/1.test_acc', test_acc, epoch)\n"
+        "best_acc = max(test_acc, best_acc)\n"
+    )
+    assert objective(tmp_path, source) == ("top-1_acc", "maximize", None)

@@ -1069,6 +1069,20 @@ def test_a_readme_passes_a_file_by_an_option_of_a_library(
     assert (experiment.command or "").endswith("-- python train.py -c conf/net.yaml")
 
 
+def test_a_few_options_are_joined_by_usual_values_of_the_source(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--learning-rate', type=float, default=0.1)\na = p.parse_args()\n"
+        "def train(learning_rate=0.2, weight_decay=1e-8, momentum=0.9, scale=0.5):\n"
+        "    net = Net(n_channels=3)\n    get(x, lr_flip=0.5)\n    plt.hist2d(x, bins=35)\n"
+        "train(a.learning_rate)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    names = ["learning-rate", "train.weight_decay", "train.momentum"]
+    assert list(experiment.search.root) == names
+
+
 def test_numbers_with_other_names_are_searched_if_few_are_usual(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -61,6 +61,8 @@ _WAITING = frozenset(("viewer", "gui"))
 """Words of windows for which a program waits at its end."""
 _SEEDS = frozenset(("seed", "random_seed", "random-seed", "manual_seed", "manual-seed"))
 _WITHOUT = frozenset(("disable", "no", "without"))
+_FEW = 5
+"""With fewer options to search, values in the source of a program are searched as well."""
 _MAX_COMMENTS = 60
 """Maximum number of options that are not searched and still listed."""
 
@@ -89,6 +91,8 @@ class _Interface:
     configured: Configured | None = None
     notes: tuple[str, ...] = field(default=())
     is_notebook: bool = False
+    is_by_types: bool = False
+    """Whether fields of classes or values of a configuration are its options."""
 
 
 def experiment_for(path: Path) -> FirstExperiment:
@@ -124,7 +128,9 @@ def _options_of(program: ProgramSource) -> _Interface:
     if typed is not None:
         names = {option.name for option in typed.options}
         others = [option for option in declared if option.name not in names]
-        interface = _Interface([*typed.options, *others], typed.words or tuple(words))
+        interface = _Interface(
+            [*typed.options, *others], typed.words or tuple(words), is_by_types=True
+        )
         if "LightningCLI" in program.text:
             interface = replace(interface, words=(*interface.words, *_file_of_lightning(program)))
     configured = overridden_options(program, interface.options)
@@ -134,7 +140,9 @@ def _options_of(program: ProgramSource) -> _Interface:
         configured = file_options(program, interface.options)
     if configured is not None and searched_domains(configured.options):
         own = [option for option in interface.options if option.name not in _named(configured)]
-        interface = _Interface([*own, *configured.options], interface.words, configured)
+        interface = _Interface(
+            [*own, *configured.options], interface.words, configured, is_by_types=True
+        )
     return _with_others(program, interface)
 
 
@@ -285,8 +293,11 @@ def _named(configured: Configured) -> set[str]:
 def _with_others(program: ProgramSource, interface: _Interface) -> _Interface:
     """Return what is found, or what else can be: W&B, variables, constants, or the help."""
     if searched := searched_domains(interface.options):
-        is_complete = any(is_learning_rate(name) for name in searched) or not program.is_python
-        return interface if is_complete else _with_values(program, interface)
+        has_rate = any(is_learning_rate(name) for name in searched)
+        is_complete = has_rate and (len(searched) >= _FEW or interface.is_by_types)
+        if is_complete or not program.is_python:
+            return interface
+        return _with_values(program, interface)
     if options := wandb_options(program):
         return replace(interface, options=[*interface.options, *options])
     constants = [o for o in constant_options(program) if domain_of(o) is not None]
@@ -307,7 +318,7 @@ def _with_others(program: ProgramSource, interface: _Interface) -> _Interface:
 
 
 def _with_values(program: ProgramSource, interface: _Interface) -> _Interface:
-    """Return options without a learning rate with usual parameters that the source has as values.
+    """Return a few options with the usual parameters that the source of a program has as values.
 
     A program may take its sizes as options, and have `Adam(params, lr=1e-3)`.
     """

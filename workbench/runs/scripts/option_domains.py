@@ -249,8 +249,10 @@ _SAID = re.compile(
     r"|label smoothing)\b"
 )
 """What the help of an option of a single letter may say that it is."""
-_NOT_ONE = _table("rank channel channels")
+_NOT_ONE = _table("rank channel channels feat feature features input inputs")
 """Sizes of which 1 is decided by something else, such as the channels of images."""
+_OF_IMAGES = _table("channel channels")
+_COLOURS = (1, 3)
 _FAMILY = _table("resnet wrn wideresnet preresnet resnext densenet vgg efficientnet dla")
 _DEPTHS = frozenset((18, 34, 50, 56, 101, 110, 121, 152, 164))
 """Depths of families of models. Of other depths there is usually no model."""
@@ -571,6 +573,7 @@ def _is_of_data(name: str, own: set[str]) -> bool:
     if group & _OF_OTHER_GROUPS and not group & {"train", "training"}:
         return True
     is_rate = {"sample", "rate"} <= own or {"sampling", "rate"} <= own
+    is_rate = is_rate or {"lr", "flip"} <= own  # from left to right
     return is_rate or bool(own & _SHAPES and (own & {"in", "out"} or "data" in group))
 
 
@@ -686,6 +689,8 @@ def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
     if default < 1 or not is_size or (default == 1 and set(own) & _NOT_ONE):
         return None
     number = int(default)
+    if number in _COLOURS and set(own) & _OF_IMAGES:
+        return None
     if set(own) & {"depth", "layers"} and (set(own) & _FAMILY or number in _DEPTHS):
         return None
     return f"{{choices: {json.dumps(sorted({max(1, number // 2), number, number * 2}))}}}"

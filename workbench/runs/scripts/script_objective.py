@@ -242,6 +242,9 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         for module in modules
         for name in names_of_agents(module.tree, program.imported_names)
     ]
+    reported += [
+        _Reported(name, "", "print", 0) for name in _of_keras([module.tree for module in modules])
+    ]
     criteria = [criterion for module in modules for criterion in _criteria(module)]
     monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules)]
     for metric, goal in dict(monitored).items():
@@ -578,8 +581,8 @@ def _rank(
         int(not agrees),
         int(not metric.is_monitored),
         int(not metric.is_of_main),
-        int(bool(metric.split) and not set(words) & _SPLITS),
         int(metric.way != "print"),
+        int(bool(metric.split) and not set(words) & _SPLITS),
         int(is_plain_loss),
         int(not metric.is_number),
         in_parts,
@@ -652,7 +655,7 @@ def _in_module(
         for metric, way in _logged(part, words, own):
             place += 1
             yield _Reported(metric, name, way, place)
-    for metric in _of_whole_module(module, tree, own_classes):
+    for metric in _of_whole_module(tree, own_classes):
         place += 1
         yield replace(metric, place=place)
 
@@ -682,9 +685,7 @@ def _words_of_loops(
     return words
 
 
-def _of_whole_module(
-    module: Module, tree: ast.Module, own_classes: frozenset[str] | None
-) -> Iterator[_Reported]:
+def _of_whole_module(tree: ast.Module, own_classes: frozenset[str] | None) -> Iterator[_Reported]:
     """Yield what no single statement prints: what libraries do, and columns of files."""
     for metric in _in_evaluations(tree):
         yield _Reported(metric, "", "print", 0, is_number=False)
@@ -692,8 +693,6 @@ def _of_whole_module(
     for metric in [] if own_classes is None else names_of_trainer(tree, own_classes):
         context = "evaluate" if metric.startswith("eval_") else ""
         yield _Reported(metric, context, "print", 0)
-    for metric in _of_keras(module.tree):
-        yield _Reported(metric, "", "print", 0)
 
 
 _Given = dict[str, dict[str, list[str]]]
@@ -1065,14 +1064,23 @@ def _name_in_file(name: str, call: ast.Call, body: list[ast.stmt], way: _Way) ->
     return f"{name}_epoch" if on_step and on_epoch else name
 
 
-def _of_keras(tree: ast.Module) -> Iterator[str]:
-    """Yield what `fit` and `evaluate` of Keras print."""
-    calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
-    compiled = next((c for c in calls if called_name(c) == "compile" and c.keywords), None)
-    if compiled is None:
-        return
-    given = {word.arg: word.value for word in compiled.keywords if word.arg}
-    if not {"loss", "metrics", "optimizer"} & given.keys():
+def _of_keras(trees: list[ast.Module]) -> Iterator[str]:
+    """Yield what `fit` and `evaluate` of Keras print, wherever a program compiles its model.
+
+    Args:
+        trees: The parsed files of the program, itself first.
+    """
+    calls = [node for node in walk(trees[0]) if isinstance(node, ast.Call)]
+    if not any(called_name(call) in ("fit", "fit_generator", "evaluate") for call in calls):
+        calls = [node for tree in trees for node in walk(tree) if isinstance(node, ast.Call)]
+    compiled = [
+        {word.arg: word.value for word in node.keywords if word.arg}
+        for tree in trees
+        for node in walk(tree)
+        if isinstance(node, ast.Call) and called_name(node) == "compile"
+    ]
+    given = next((c for c in compiled if {"loss", "metrics", "optimizer"} & c.keys()), None)
+    if given is None:
         return
     names = ["loss"]
     listed = given.get("metrics")

@@ -86,9 +86,10 @@ _DROPOUT = re.compile(r"^(?:\w*Dropout\w*|dropout)$")
 _OF_ARRAYS = frozenset(("dim", "dims", "axis", "size", "num", "p", "k", "keepdim", "non_blocking"))
 """What functions on arrays take, rather than a training: `x.sum(dim=1)`."""
 _DECLARES = re.compile(
-    r"^(?:add_\w*argument|add_option|option|argument|arg|DEFINE_\w+|[fF]ield|Option|Argument|print)$"
+    r"^(?:add_\w*argument|add_option|option|argument|arg|DEFINE_\w+|[fF]ield|Option|Argument|print"
+    r"|hist\w*|plot\w*|scatter|imshow|subplots?|figure|savefig|legend)$"
 )
-"""What declares an option, whose default is no value of its own."""
+"""What declares an option, whose default is no value of its own, and what draws."""
 _DOCUMENTS = (".yaml", ".yml", ".json")
 _WITH_TABLES = {".toml": _TOML_VALUE} | dict.fromkeys((".ini", ".cfg", ".conf"), _INI_VALUE)
 """How a value is written in files whose values are in tables such as [train]."""
