@@ -141,6 +141,18 @@ def test_a_few_other_texts_among_numbers_are_missing_and_no_further_ones():
     assert form == NumberText(missing=("unknown",))
 
 
+def test_one_number_with_another_unit_is_missing_and_more_of_them_leave_text():
+    form = number_text_of(column(*(f"{value} €" for value in range(39)), "12 $"))
+    assert form == NumberText(missing=("12 $",), unit="€")
+    assert (form.parse("7 €"), form.parse("7")) == (7.0, 7.0)
+    assert math.isnan(form.parse("12 $"))
+    assert (
+        number_text_of(column(*(f"{value} €" for value in range(37)), "1 $", "2 $", "3 $")) is None
+    )
+    # 0.5 may be the same share as 50%.
+    assert number_text_of(column(*(f"{value}%" for value in range(39)), "0.5")) is None
+
+
 def test_a_text_that_is_no_number_is_refused_with_its_row():
     values = pd.Series(["1", "?", "many"], index=[4, 5, 9])
     with pytest.raises(ValueError, match=r"row 9 \(from 0\) holds 'many'"):

@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from workbench.data.columns import Column, learn_column, text_form_of
+from workbench.data.plain_frames import column_of
 from workbench.data.unusual_rows import (
     PREDICTION,
+    as_learned,
     describe_unusual,
     numbers_in,
     ranges_of,
     unusual_values,
 )
+from workbench.foundation.errors import DataError
 
 
 def learnt() -> pd.DataFrame:
@@ -39,3 +44,71 @@ def test_values_that_were_learned_and_other_samples_are_not_unusual():
     assert unusual_values(numbers_in(learnt()), ranges_of(learnt())) == []
     assert ranges_of(np.zeros((3, 4, 4))) == {}
     assert numbers_in(["a text"]) == {}
+
+
+def trained() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "price": ["12 €", "15 €", "18 €", "21 €"],
+            "city": ["Rome", "Oslo", "Rome", "oslo"],
+            "day": ["31.01.2024", "01.02.2024", "03.02.2024", "04.02.2024"],
+            "size": [1.0, 2.0, np.nan, 4.0],
+        }
+    )
+
+
+def columns_of(table: pd.DataFrame) -> list[Column]:
+    return [
+        learn_column(values := column_of(table, name), max_categories=9, form=text_form_of(values))
+        for name in table
+    ]
+
+
+def test_new_rows_are_read_as_learned_and_each_odd_value_is_said():
+    columns = columns_of(trained())
+    new = pd.DataFrame(
+        {
+            "price": ["13 €", "12 $", "9"],
+            "city": [" ROME", "OSLO", None],
+            "day": ["05.02.2024", "2024-02-06", "31.02.2024"],
+            "size": [np.inf, np.nan, 3.0],
+        }
+    )
+    read, notes = as_learned(new, columns)
+    assert notes == [
+        "column 'price' has '12 $' in row 1 (from 0), which is not a number: it counts as missing",
+        "column 'price' is missing in row 1 (from 0), and was never missing in training: the mean"
+        " of the training data is used",
+        "column 'city' is missing in row 2 (from 0), and was never missing in training: it counts"
+        " as an unknown category",
+        "column 'city' contains values that did not occur in training in row 1 (from 0), such as"
+        " 'OSLO': they count as unknown categories",
+        "column 'day' has '31.02.2024' in row 2 (from 0), which is not a date: it counts as"
+        " missing",
+        "column 'day' is missing in row 2 (from 0), and was never missing in training: the mean of"
+        " the training data is used",
+        "column 'size' is infinite in row 0 (from 0): it counts as missing",
+    ]
+    assert read["city"].tolist()[:2] == ["Rome", "OSLO"], "Oslo and oslo differ in training"
+    np.testing.assert_array_equal(columns[0].numbers(read["price"]), [13.0, np.nan, 9.0])
+    known = trained()
+    same, notes = as_learned(known, columns)
+    assert (same is known, notes) == (True, [])
+
+
+def test_a_column_of_which_no_more_can_be_read_than_not_is_refused():
+    columns = columns_of(trained())
+    with pytest.raises(DataError, match=r"'price' held numbers .* row 0 \(from 0\) holds 'low'"):
+        as_learned(trained().head(2).assign(price=["low", "12 €"]), columns)
+    with pytest.raises(DataError, match="'day' held dates in the training data: numbers"):
+        as_learned(trained().assign(day=[1, 2, 3, 4]), columns)
+
+
+def test_a_category_that_only_one_model_knows_is_known():
+    columns = [
+        column
+        for cities in (["Rome", "Oslo"], ["Bonn", "Bonn"])
+        for column in columns_of(pd.DataFrame({"city": cities}))
+    ]
+    read, notes = as_learned(pd.DataFrame({"city": ["bonn", "Rome"]}), columns)
+    assert (read["city"].tolist(), notes) == (["Bonn", "Rome"], [])

@@ -152,3 +152,54 @@ def test_a_sheet_or_a_file_of_an_archive_can_be_named(bundle: Path, tmp_path: Pa
         assert values_of(answers).tolist() == expected.tolist()
     with pytest.raises(DataError, match=r"book\.xlsx has 2 sheets|sheets"):
         columns_from(predictor.card, tmp_path / "book.xlsx")
+
+
+def test_odd_cells_are_read_and_said_equally(bundle: Path, tmp_path: Path) -> None:
+    names = lines_of()[0].split(";")
+    columns: dict[str, list[str]] = dict(
+        zip(
+            names,
+            map(list, zip(*(line.split(";") for line in lines_of()[1:]), strict=True)),
+            strict=True,
+        )
+    )
+    meant: dict[str, list[str]] = {name: list(cells) for name, cells in columns.items()}
+    for name, row, odd, as_meant in (
+        ("town", 0, "ZÜRICH ", "Zürich"),
+        ("town", 1, "", ""),
+        ("town", 2, "Oslo", "Oslo"),
+        ("weight", 3, "heavy", ""),
+        ("day", 4, "31/31/2024", ""),
+    ):
+        columns[name][row], meant[name][row] = odd, as_meant
+
+    def written(cells: dict[str, list[str]]) -> list[str]:
+        return [";".join(cells), *map(";".join, zip(*cells.values(), strict=True))]
+
+    predictor = Predictor.open(bundle, threads=1)
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(written(meant)), encoding="utf-8")
+    expected = values_of(answers_for(predictor, path))
+    lines = written({name: columns[name] for name in ("größe", "town", "day", "weight")})
+    lines[-1] = lines[-1].rpartition(";")[0]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    answers = answers_for(predictor, path)
+    np.testing.assert_array_equal(values_of(answers)[:5], expected[:5])
+    done = subprocess.run(
+        [sys.executable, str(bundle / "predict.py"), str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [float(line) for line in done.stdout.splitlines()[1:]]
+    np.testing.assert_allclose(printed, values_of(answers), rtol=1e-6)
+    said = [line.removeprefix("predict.py: ") for line in done.stderr.splitlines()]
+    assert sorted(said) == sorted(answers.notes)
+    assert [line.partition(":")[0] for line in said] == [
+        "row 5 (from 0) has fewer cells than the header",
+        "column 'town' is missing in row 1 (from 0), and was never missing in training",
+        "column 'town' contains values that did not occur in training in row 2 (from 0), such as"
+        " 'Oslo'",
+        "column 'day' has '31/31/2024' in row 4 (from 0), which is not a date",
+        "column 'day' is missing in row 4 (from 0), and was never missing in training",
+        "column 'weight' has 'heavy' in row 3 (from 0), which is not a number",
+        "column 'weight' is missing in rows 3, 5 (from 0), and was never missing in training",
+    ]

@@ -245,15 +245,19 @@ class NumberText:
         Raises:
             ValueError: If a value is not a number. The message shows the row of the first.
         """
-        codes, distinct = distinct_values(values)
-        numbers = np.full(len(distinct) + 1, np.nan)  # the last one is for missing values
-        for place, value in enumerate(distinct):
-            try:
-                numbers[place] = self._number(value)
-            except ValueError:
-                row = values.index[np.flatnonzero(codes == place)[0]]
-                raise ValueError(f"row {row} (from 0) holds {value!r}") from None
-        return numbers[codes]
+        numbers, wrong = self._parse_each(values)
+        if len(wrong):
+            row, value = values.index[wrong[0]], values.iloc[wrong[0]]
+            raise ValueError(f"row {row} (from 0) holds {value!r}")
+        return numbers
+
+    def unreadable(self, values: pd.Series) -> np.ndarray:
+        """Return the positions of the values of a column that `parse` cannot read.
+
+        Args:
+            values: As in `parse_all`.
+        """
+        return self._parse_each(values)[1]
 
     def for_new(self, texts: Iterable[str]) -> NumberText:
         """Return how new rows write numbers, which may have a unit that training did not have.
@@ -263,6 +267,18 @@ class NumberText:
         """
         unit = self.unit or new_unit(texts)
         return replace(self, unit=unit) if unit != self.unit else self
+
+    def _parse_each(self, values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of a column, and the positions of those that cannot be read."""
+        codes, distinct = distinct_values(values)
+        numbers = np.full(len(distinct) + 1, np.nan)  # the last one is for missing values
+        wrong = []
+        for place, value in enumerate(distinct):
+            try:
+                numbers[place] = self._number(value)
+            except ValueError:
+                wrong.append(place)
+        return numbers[codes], np.flatnonzero(np.isin(codes, wrong))
 
     def _number(self, value: object) -> float:
         if isinstance(value, int | float | np.number):
@@ -294,6 +310,24 @@ def text_of_category(value: object, known: Container[Any]) -> str:
     if not number.is_integer():
         return text
     return next((other for other in (str(int(number)), str(number)) if other in known), text)
+
+
+def spelling_of(text: str) -> str:
+    """Return a category without what people write in several ways: capitals and spaces around."""
+    return text.strip().casefold()
+
+
+def spellings(categories: Iterable[str]) -> dict[str, str]:
+    """Return the category that each spelling means, unless it could be several.
+
+    Example:
+        >>> spellings(["yes", "No", "NO"])
+        {'yes': 'yes'}
+    """
+    meant: dict[str, list[str]] = {}
+    for category in categories:
+        meant.setdefault(spelling_of(category), []).append(category)
+    return {spelling: alike[0] for spelling, alike in meant.items() if len(alike) == 1}
 
 
 PLAIN_NUMBERS = NumberText()
@@ -344,9 +378,10 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     1,200, but not also 1200 or 1,5. Otherwise they precede decimals if every value of digits has at
     most one, and points only separate thousands: 1.200,5 and 1,25. If the file of the column has
     decimal commas (`DECIMAL_COMMA` among `values.attrs`), that is tried first, since 1,234 could be
-    either. A sign is a unit only if every number has it. A word is a unit if at least half of the
-    numbers have it and the others have none. Whole numbers alone are text on purpose, such as
-    codes, because a text file would have read them as numbers. So are numbers with leading zeros.
+    either. A sign is a unit only if no number is without one. A word is a unit if at least half of
+    the numbers have it and the others have none. A few numbers with another unit, such as one in
+    dollars among euros, count as missing. Whole numbers alone are text on purpose, such as codes,
+    because a text file would have read them as numbers. So are numbers with leading zeros.
 
     Args:
         values: The column. Columns of the type category are left alone.
@@ -499,8 +534,9 @@ def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     # 54 and 54 m2 are the same quantity, but 0.5 and 50% may mean the same share, and 950 and 2.8k
     # differ by a factor.
     changes_value = unit in UNITS or unit in _MULTIPLIERS
-    is_common = len(units) == 1 or (len(units) == 2 and "" in units and not changes_value)
-    if not is_common:
+    num_others = sum(units.values()) - units.get(unit, 0) - units.get("", 0)
+    has_few_others = num_others <= (1.0 - NEARLY_NUMBERS) * sum(units.values())
+    if not has_few_others or (changes_value and "" in units):
         unit = ""
     return {text: _without_unit(text, unit) for text in counts}, unit
 
@@ -550,15 +586,19 @@ NEW_UNIT = (
 def new_unit(texts):  # type: ignore[no-untyped-def]
     """Return the unit that new rows write next to a number that had none in training, or nothing.
 
-    It is the only one among the texts. A share in % or a word such as k changes the number.
+    More than half of the units among the texts are this one. A share in % or a word such as k
+    changes the number.
 
     Example:
         >>> new_unit(["12 €", "7"]), new_unit(["12 €", "$7"]), new_unit(["12k"])
         ('€', '', '')
+        >>> new_unit(["12 €", "15 €", "12 $"])
+        '€'
     """
     matches = [re.fullmatch(NEW_UNIT, plain_signs(text.strip())) for text in texts]
-    units = {match[1] or match[2] for match in matches if match} - {None}
-    return units.pop() if len(units) == 1 and units.isdisjoint(NEW_FACTORS) else ""
+    units = [match[1] or match[2] for match in matches if match and (match[1] or match[2])]
+    unit = max(sorted(set(units)), key=units.count, default="")
+    return unit if 2 * units.count(unit) > len(units) and unit not in NEW_FACTORS else ""
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:

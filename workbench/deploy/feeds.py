@@ -1,22 +1,38 @@
 """Columns and arrays of a user, checked and converted to the inputs of a model's graph.
 
 Every error shows the column and the row. Values that training never saw are accepted with a note,
-because the model has an answer for them.
+because the model has an answer for them. So are a few texts among numbers and dates.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from workbench.data.dates import OR
-from workbench.data.number_texts import MISSING_TEXTS, NumberText, new_unit, text_of_category
+from workbench.data.dates import ISO, OR, in_words
+from workbench.data.number_texts import (
+    MISSING_TEXTS,
+    NumberText,
+    new_unit,
+    spelling_of,
+    spellings,
+    text_of_category,
+)
 from workbench.data.tokens import encode_texts, split_text
-from workbench.data.unusual_rows import PREDICTION, describe_unusual, unusual_values
+from workbench.data.unusual_rows import (
+    PREDICTION,
+    describe_unusual,
+    note_of_unit,
+    notes_of_numbers,
+    notes_of_unknown,
+    notes_of_unreadable,
+    rows_named,
+    unusual_values,
+)
 from workbench.deploy.card import Card, Input
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import absent_columns
@@ -86,9 +102,20 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
         if not column.unit and (unit := new_unit(texts)):
             column = column.model_copy(update={"unit": unit})
             notes.append(note_of_unit(column.name, unit))
-    numbers = np.array(
-        [convert(column, row, value) for row, value in enumerate(values)], dtype=np.float64
-    )
+    numbers = np.full(len(values), np.nan)
+    unreadable: dict[int, str] = {}
+    problem: DataError | None = None
+    for row, value in enumerate(values):
+        try:
+            numbers[row] = convert(column, row, value)
+        except DataError as error:
+            if not isinstance(value, str):
+                raise
+            unreadable[row] = value
+            problem = problem or error
+    if problem is not None:
+        num_read = int((~np.isnan(numbers)).sum())
+        notes += notes_of_unreadable(column.name, column.kind, unreadable, num_read, problem)
     return numbers, [*notes, *notes_of_numbers(column.name, numbers, column.has_missing)]
 
 
@@ -151,61 +178,12 @@ def _texts(column: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]
             np.array(["" if is_missing(value) else str(value) for value in values], dtype=object),
             [],
         )
-    categories = frozenset(column.categories)
     missing = missing_text_of(column)
-    texts = [category_in(categories, value, missing) for value in values]
+    texts = list(map(category_reader(column), values))
     array = np.array(texts, dtype=object)
+    categories = set(column.categories)
     known = {*categories, *((missing, *MISSING_TEXTS) if column.has_missing else ())}
     return array, notes_of_unknown(column.name, texts, known, {missing} - categories)
-
-
-# `predict.py` has copies of these four, so that it says the same.
-
-
-def rows_named(rows: np.ndarray) -> str:
-    """Return the numbers of some rows in words, at least one."""
-    listed = ", ".join(str(int(row)) for row in rows[:5])
-    if len(rows) > 5:
-        listed += f" and {len(rows) - 5} more"
-    return f"{'row' if len(rows) == 1 else 'rows'} {listed} (from 0)"
-
-
-def note_of_unit(name: str, unit: str) -> str:
-    """Return a note on the unit that only new rows write next to the numbers of a column."""
-    return (
-        f"column {name!r} has {unit} next to its numbers, which it had not in training: they are"
-        " read without it"
-    )
-
-
-def notes_of_numbers(name: str, numbers: np.ndarray, has_missing: bool) -> list[str]:
-    """Return notes on the numbers of a column. Infinite ones become missing ones.
-
-    `has_missing` is whether some were missing in training.
-    """
-    notes = []
-    if len(rows := np.flatnonzero(np.isinf(numbers))):
-        notes.append(f"column {name!r} is infinite in {rows_named(rows)}: it counts as missing")
-        numbers[rows] = np.nan
-    if not has_missing and len(rows := np.flatnonzero(np.isnan(numbers))):
-        note = f"column {name!r} is missing in {rows_named(rows)}, and was never missing in"
-        notes.append(f"{note} training: the mean of the training data is used")
-    return notes
-
-
-def notes_of_unknown(
-    name: str, texts: Sequence[str], known: set[str], missing: set[str]
-) -> list[str]:
-    """Return a note if a column has texts that are not known. Some of them mean a missing value."""
-    unknown = np.array([row for row, text in enumerate(texts) if text not in known], dtype=np.int64)
-    if not len(unknown):
-        return []
-    text = texts[unknown[0]]
-    first = "a missing value" if text in missing else repr(text)
-    return [
-        f"column {name!r} contains values that did not occur in training in"
-        f" {rows_named(unknown)}, such as {first}: they count as unknown categories"
-    ]
 
 
 def _number(column: Input, row: int, value: Any) -> float:
@@ -265,14 +243,14 @@ def seconds_of(column: Input, row: int, value: Any) -> float:
     try:
         when = value
         if isinstance(value, str):
-            when = _read_date(value.strip(), column.date_format or "ISO8601")
+            when = _read_date(value.strip(), column.date_format or ISO)
         elif isinstance(value, date) and not isinstance(value, datetime):
             when = datetime(value.year, value.month, value.day)
         if not isinstance(when, datetime):
             raise ValueError
     except ValueError:
-        shown = f"as {(column.date_format or '').replace(OR, ' or ')}"
-        if column.date_format in (None, "ISO8601"):
+        shown = f"as {in_words(column.date_format or ISO)}"
+        if column.date_format in (None, ISO):
             shown = "such as 2026-01-31 or 2026-01-31T12:00"
         raise DataError(
             f"column {column.name!r}, row {row} (from 0) holds {value!r}", allowed=f"a date {shown}"
@@ -301,26 +279,34 @@ def missing_text_of(column: Input) -> str:
     return next((text for text in texts if text not in column.categories), _NO_CATEGORY)
 
 
-def category_in(categories: Container[str], value: Any, missing: str = "") -> str:
-    """Return the text of a category as training wrote it.
+def category_reader(column: Input) -> Callable[[Any], str]:
+    """Return what reads a value as a category, in the spelling of training.
 
     A text such as NA is a category if training had it as one. A whole number is the same whether it
-    is written as 1 or 1.0, because gaps in a column turn one into the other.
+    is written as 1 or 1.0, because gaps in a column turn one into the other. Capitals and spaces
+    around a text do not count, unless they tell two categories apart.
 
     Args:
-        categories: The known categories.
-        value: The value.
-        missing: What a missing value becomes.
+        column: An input of categories.
 
     Example:
-        >>> category_in(("NA", "1"), "NA"), category_in(("NA", "1"), 1.0), category_in(("1",), None)
-        ('NA', '1', '')
+        >>> known = ("NA", "1", "free")
+        >>> plan = Input(name="plan", kind="category", dtype="string", categories=known)
+        >>> [category_reader(plan)(value) for value in ("NA", 1.0, None, "Free ")]
+        ['NA', '1', '', 'free']
     """
-    if isinstance(value, str) and value in categories:
-        return value
-    if is_missing(value):
-        return missing
-    return text_of_category(value, categories)
+    categories, missing = frozenset(column.categories), missing_text_of(column)
+    spelled = spellings(column.categories)
+
+    def read(value: Any) -> str:
+        if isinstance(value, str) and value in categories:
+            return value
+        if is_missing(value):
+            return missing
+        text = text_of_category(value, categories)
+        return text if text in categories else spelled.get(spelling_of(text), text)
+
+    return read
 
 
 def is_missing(value: Any) -> bool:

@@ -35,6 +35,8 @@ from workbench.data.number_texts import (
     NUMBER_WITH_UNIT,
     new_unit,
     plain_signs,
+    spelling_of,
+    spellings,
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
@@ -45,10 +47,15 @@ from workbench.data.unusual_rows import (
     UnusualValue,
     describe_unusual,
     far_outside,
+    note_of_unit,
+    notes_of_numbers,
+    notes_of_short,
+    notes_of_unknown,
+    notes_of_unreadable,
+    rows_named,
     unusual_values,
 )
 from workbench.deploy.card import COUNTS, Input, Output, counts_name
-from workbench.deploy.feeds import note_of_unit, notes_of_numbers, notes_of_unknown, rows_named
 from workbench.foundation.formatting import (
     LARGEST_WHOLE,
     SMALLEST_FIXED,
@@ -222,7 +229,9 @@ def script(taken: Input, output: Output, others: Sequence[Input] = ()) -> str:
     if has_notes:
         end = end.replace(_TABLE, _SAY + _TABLE)
     end = end.replace("TABLE", table)
-    text = "".join([*parts, end]).replace("MORE", _FUTURE if has_notes else "", 1)
+    text = "".join([*parts, end]).replace(
+        "MORE", _FUTURE if "def rows_named" in parts[1] else "", 1
+    )
     packages = "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime"
     values = {
         "MODULES": ", ".join(name for name in _MODULES if f"{name}." in text)
@@ -240,7 +249,7 @@ def _reading(inputs: Sequence[Input]) -> str:
     """Return the functions that read samples, the last of which is `read`."""
     taken = inputs[0]
     num_texts = sum(column.kind == "text" for column in inputs)
-    of_table = (opened, table_in, row_in, rows_of)
+    of_table = (opened, table_in, row_in, rows_named, notes_of_short, say, rows_in, rows_of)
     no_text = f"\nNO_TEXT = set({json.dumps(sorted(MISSING_TEXTS))})\n"
     if taken.tokens:
         return _source(*of_table, ids, read_texts)
@@ -258,8 +267,9 @@ def _reading(inputs: Sequence[Input]) -> str:
     missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
     functions = (read_points, cell, plain_signs, number, seconds)
     notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
-    notes = (*notes, far_outside, unusual_values, describe_unusual, rows_named, note_of_unit)
-    notes = (*notes, notes_of_numbers, notes_of_unknown, new_unit, say, notes_of_far)
+    notes = (*notes, far_outside, unusual_values, describe_unusual, note_of_unit)
+    notes = (*notes, notes_of_unreadable, notes_of_numbers, notes_of_unknown, new_unit)
+    notes = (*notes, notes_of_far)
     functions = (
         *notes,
         *functions,
@@ -269,6 +279,9 @@ def _reading(inputs: Sequence[Input]) -> str:
         has_total,
         samples_in,
         samples_of,
+        spelling_of,
+        spellings,
+        cells_of,
         columns_of,
     )
     if not num_texts:
@@ -360,6 +373,17 @@ def row_in(names, cells, line):
     return dict(itertools.zip_longest(names, cells[: len(names)], fillvalue=""))
 
 
+def rows_in(names, table, columns):
+    """Return the rows of a table by the names of their columns, and a note on short ones."""
+    rows, short = [], []
+    last = max(map(names.index, columns))
+    for cells in filter(None, table):
+        if len(cells) <= last:
+            short.append(len(rows))
+        rows.append(row_in(names, cells, table.line_num))
+    return rows, notes_of_short(short)
+
+
 def rows_of(path, columns):
     """Return the rows of a table, which must have these columns, and their separator."""
     with opened(path) as file:
@@ -371,7 +395,9 @@ def rows_of(path, columns):
             problem = "there is no column" if len(missing) == 1 else "there are no columns"
             known = ", ".join(names) or "nothing"
             raise ValueError(f"{problem} {', '.join(missing)}. The file has: {known}")
-        return [row_in(names, cells, table.line_num) for cells in table if cells], sign
+        rows, notes = rows_in(names, table, columns)
+        say(notes)
+        return rows, sign
 
 
 def read_arrays(path):
@@ -481,9 +507,7 @@ def read_points(rows, separator):
 
 
 def cell(column, text):
-    """Return a cell as the model takes it: text of a category, a number, or seconds since 1970."""
-    if column["dtype"] == "string":
-        return text
+    """Return a cell as the model takes it: a number, or seconds since 1970."""
     bare = text.strip().lower()
     if bare in MISSING or bare in column["missing_texts"]:
         return np.nan
@@ -614,26 +638,37 @@ def notes_of_far(samples, answers):
     return [describe_unusual(values, len(answers))] if values else []
 
 
+def cells_of(column, texts):
+    """Return the cells of a column as the model takes them, and notes on them."""
+    name, has_missing = column["name"], column["has_missing"]
+    if column["dtype"] == "string":
+        known, spelled = {*column["categories"]}, spellings(column["categories"])
+        missing = NO_TEXT - known
+        kept = known | missing
+        cells = [t if t in kept else spelled.get(spelling_of(t)) or t for t in texts]
+        notes = notes_of_unknown(name, cells, kept if has_missing else known, missing)
+        return np.array(cells, object), notes
+    numbers, unreadable, problem, notes = np.full(len(texts), np.nan), {}, None, []
+    for row, text in enumerate(texts):
+        try:
+            numbers[row] = cell(column, text)
+        except ValueError as error:
+            unreadable[row] = text
+            problem = problem or error
+    if problem:
+        num_read = int((~np.isnan(numbers)).sum())
+        notes = notes_of_unreadable(name, column["kind"], unreadable, num_read, problem)
+    return numbers, notes + notes_of_numbers(name, numbers, has_missing)
+
+
 def columns_of(rows):
     """Return the columns of rows as the model takes them."""
-    types = {"string": object}
-    columns = {
-        column["name"]: np.array(
-            [[cell(column, row[column["name"]])] for row in rows],
-            types.get(column["dtype"], np.float64),
-        ).reshape(-1, 1)
-        for column in CARD["inputs"]
-        if column["kind"] != "text"
-    }
+    columns = {}
     for column in CARD["inputs"]:
-        if (name := column["name"]) not in columns:
-            continue
-        values, has_missing = columns[name][:, 0], column["has_missing"]
-        if column["dtype"] == "string":
-            known = {*column["categories"], *(NO_TEXT if has_missing else ())}
-            say(notes_of_unknown(name, values.tolist(), known, NO_TEXT - {*column["categories"]}))
-        else:
-            say(notes_of_numbers(name, values, has_missing))
+        if column["kind"] != "text":
+            cells, notes = cells_of(column, [row[column["name"]] for row in rows])
+            columns[column["name"]] = cells.reshape(-1, 1)
+            say(notes)
     return columns
 
 

@@ -24,7 +24,7 @@ from workbench.data.table_formats import FORMATS, split_part
 from workbench.data.text_layout import is_text_table, layout_of, open_text
 from workbench.deploy.card import Card
 from workbench.deploy.feeds import number_in
-from workbench.deploy.predict_script import names_of, row_in, samples_in, table_in
+from workbench.deploy.predict_script import names_of, rows_in, samples_in, table_in
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import (
@@ -213,10 +213,10 @@ def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
         if absent := [name for name in needed if name not in names]:
             raise absent_columns(absent, needed)
         check_repeated(path, [name for name in names if name in needed])
-        rows = [row_in(names, cells, table.line_num) for cells in table if cells]
-    notes: list[str] = []
+        rows, notes = rows_in(names, table, needed)
     if array is None:
-        rows, notes = samples_in(rows, _parsers(card, rows, separator))
+        rows, more_notes = samples_in(rows, _parsers(card, rows, separator))
+        notes += more_notes
     columns = {name: [row[name] for row in rows] for name in needed}
     columns |= _with_decimal_points(card, columns, separator)
     if array is not None and array.columns:

@@ -95,6 +95,26 @@ def test_rows_far_outside_of_what_was_learned_are_warned_of():
     assert not len(found.unusual(rows[:1]))
 
 
+def test_categories_and_gaps_that_training_never_saw_are_warned_of():
+    towns = np.resize(["Bern", "Rome", "Rome"], 240)
+    found = ended(houses().assign(town=towns), "price")
+    rows = pd.DataFrame(
+        {"area": [50.0, 60.0, None], "rooms": 2.0, "town": ["ROME", "Oslo", "Bern"]}
+    )
+    with pytest.warns(UserWarning, match="column '") as warned:
+        predicted = found.predict(rows)
+    assert [str(warning.message) for warning in warned] == [
+        "column 'area' is missing in row 2 (from 0), and was never missing in training: the mean of"
+        " the training data is used",
+        "column 'town' contains values that did not occur in training in row 1 (from 0), such as"
+        " 'Oslo': they count as unknown categories",
+    ]
+    assert warned[0].filename == __file__
+    plain = rows.assign(town=["Rome", "Oslo", "Bern"])
+    with pytest.warns(UserWarning, match="'town' contains values"):
+        np.testing.assert_array_equal(found.predict(plain), predicted)
+
+
 def test_the_predicted_class_follows_the_factors():
     random = np.random.default_rng(1)
     size = random.normal(size=240)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.data.dates import ISO, in_words
 from workbench.deploy.card import Card, Input, Output
 from workbench.deploy.image_files import MEDIA_TYPES, takes_images
 from workbench.deploy.serving.rows import takes_truth_values
@@ -115,7 +116,7 @@ def _value_schema(column: Input) -> dict[str, Any]:
     elif column.is_written_as_text:
         schema["description"] = "A number, or text as the training data wrote it."
     elif column.kind == "date":
-        schema["description"] = f"A date as text: {column.date_format or 'ISO8601'}."
+        schema["description"] = f"A date as text: {in_words(column.date_format or ISO)}."
     if column.example is not None:
         schema["examples"] = [column.example]
     return schema

@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.deploy.card import Card, Input
 from workbench.deploy.feeds import (
-    category_in,
+    category_reader,
     ids_of,
     is_missing,
     missing_text_of,
@@ -222,8 +222,8 @@ def _reader(column: Input) -> Callable[[Any], Any]:
     if column.kind == "array":
         return lambda value: _array(column, value)
     if column.kind == "category":
-        categories, missing = frozenset(column.categories), missing_text_of(column)
-        return lambda value: category_in(categories, _checked_text(value), missing)
+        read_category = category_reader(column)
+        return lambda value: read_category(_checked_text(value))
     return _text
 
 

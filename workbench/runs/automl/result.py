@@ -23,6 +23,7 @@ from typing_extensions import Self
 from workbench.data.unusual_rows import (
     PREDICTION,
     UnusualValue,
+    as_learned,
     describe_unusual,
     numbers_in,
     unusual_values,
@@ -372,10 +373,7 @@ class AutoML:
         if name is not None and name in getattr(samples, "columns", ()):
             weights = _of_mean_1(weights_in(samples, name))
         blocks = blocks_in(samples, self._held_out.roles)
-        try:
-            predicted = model.outputs(self._read(samples, "data"))
-        except DataError as error:
-            raise error.about("data") from error
+        _, predicted, _ = self._predicted(model, samples, field="data")
         return Judged(predicted, targets, blocks, weights)
 
     def _stored_scores(self, name: str) -> dict[str, float] | None:
@@ -457,7 +455,8 @@ class AutoML:
     def predict(self, samples: Any, *, interval: float | None = None) -> np.ndarray | pd.DataFrame:
         """Return the predicted class or number of each sample.
 
-        A warning tells you if rows are far outside of what was learned. `unusual` lists them.
+        A warning tells you if rows are far outside of what was learned, which `unusual` lists.
+        Others tell you about unknown categories, and values that are missing or cannot be read.
 
         Args:
             samples: Samples like the X of `automl`, or a table with the same columns: a data frame
@@ -477,9 +476,8 @@ class AutoML:
         model = self._model
         if interval is not None:
             self._check_interval(interval)
-        read, predicted = self._predicted(model, samples)
-        if values := _unusual_values(model, read, predicted):
-            warnings.warn(describe_unusual(values, len(predicted)), stacklevel=2)
+        read, predicted, notes = self._predicted(model, samples)
+        _warn(notes)
         interpreter = model.chosen.interpreter
         if interpreter.target_names:
             if interpreter.are_labels:
@@ -569,24 +567,27 @@ class AutoML:
         import pandas as pd
 
         model = self._model
-        values = _unusual_values(model, *self._predicted(model, samples))
+        values = _unusual_values(model, *self._predicted(model, samples)[:2])
         return pd.DataFrame(values, columns=list(UnusualValue._fields))
 
     def predict_proba(self, samples: Any) -> Any:
-        """Return the probability of each class, in the order of `classes`. Samples as in `predict`.
+        """Return the probability of each class, in the order of `classes`.
 
-        For several labels, it is a table with the probability of each.
+        Samples and warnings are as in `predict`. For several labels, it is a table with the
+        probability of each.
 
         Raises:
             RunError: If numbers are predicted, or there is no result yet.
         """
         model = self._model
         interpreter = model.chosen.interpreter
-        if interpreter.are_labels:
-            return _as_table(self._predicted(model, samples)[1], interpreter.target_names)
-        if self._task == "regression":
+        if self._task == "regression" and not interpreter.are_labels:
             raise RunError("a regression has no class probabilities", next_step="Use predict.")
-        return self._predicted(model, samples)[1]
+        _, predicted, notes = self._predicted(model, samples)
+        _warn(notes)
+        return (
+            _as_table(predicted, interpreter.target_names) if interpreter.are_labels else predicted
+        )
 
     @property
     def classes(self) -> list[Any]:
@@ -1019,13 +1020,20 @@ class AutoML:
             final, self._learning, held_out, values=values, bands=bands, guess=guess
         )
 
-    def _predicted(self, model: StoredModel, samples: Any) -> tuple[Any, np.ndarray]:
-        """Return samples in the form that a model takes, and its predictions."""
-        read = self._read(samples, "samples")
+    def _predicted(
+        self, model: StoredModel, samples: Any, *, field: str = "samples"
+    ) -> tuple[Any, np.ndarray, list[str]]:
+        """Return samples in the form that a model takes, its predictions, and notes on both."""
+        read, notes = self._read(samples, field), []
         try:
-            return read, model.outputs(read)
+            if hasattr(read, "columns"):
+                read, notes = as_learned(read, model.columns)
+            predicted = model.outputs(read)
         except DataError as error:
-            raise error.about("samples") from error
+            raise error.about(field) from error
+        if values := _unusual_values(model, read, predicted):
+            notes.append(describe_unusual(values, len(predicted)))
+        return read, predicted, notes
 
     @property
     def takes_image_files(self) -> bool:
@@ -1051,6 +1059,12 @@ def _forms_of(stored: StoredRun) -> dict[str, Any]:
 def export_result(run: Run, folder: str | Path, force: bool) -> Path:
     """Write the result of an AutoML run as a bundle. See `workbench.runs.run`."""
     return AutoML(run).export(folder, force=force)
+
+
+def _warn(notes: Sequence[str]) -> None:
+    """Warn the caller of a public method of notes on samples."""
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
 
 
 def _unusual_values(model: StoredModel, samples: Any, predicted: np.ndarray) -> list[UnusualValue]:

@@ -30,6 +30,7 @@ from workbench.store.database.run_files import read_objects, write_objects
 if TYPE_CHECKING:
     from torch import nn
 
+    from workbench.data.columns import Column
     from workbench.runs import Run
 
 STORED_MODEL = "stored_model"
@@ -82,6 +83,12 @@ class StoredModel:
     def bands(self) -> ErrorBands | None:
         """How far predicted numbers are off, or None for classes."""
         return pickle.loads(self.packed_bands)
+
+    @property
+    def columns(self) -> list[Column]:
+        """The learned columns of a table, of all readers, or none for other samples."""
+        readers = self.chosen.interpreter.readers
+        return [column for reader in readers for column in getattr(reader.encoder, "columns", ())]
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.
