@@ -15,7 +15,7 @@ from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.error_slices import error_slices
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse, partial_dependence
 from workbench.runs.automl.preparation import prepare
-from workbench.runs.automl.result_summary import model_card
+from workbench.runs.automl.result_summary import compared_with_guess, model_card
 from workbench.runs.automl.task_detection import read_problem
 
 START = pd.Timestamp("2024-01-01")
@@ -202,3 +202,35 @@ def test_a_card_tells_how_probabilities_were_calibrated() -> None:
     card = model_card(changed, name="loans", target=None, licences=["Weights: MIT"])
     assert "- Calibration: temperature 1.7, learned on validation rows" in card
     assert "## Licence\n\nWeights: MIT" in card
+
+
+def tested(metric: str, value: float, ends: tuple[float, float], **others: Any) -> dict[str, Any]:
+    """Return a result in which the simplest guess has r2 -0.02, accuracy 0.7 and log_loss 0.6."""
+    scores = {metric: (value, ends), **others}
+    return {
+        "task": "regression" if metric == "r2" else "classification",
+        "test": {name: value for name, (value, _) in scores.items()},
+        "intervals": {name: list(ends) for name, (_, ends) in scores.items()},
+        "baseline": {"r2": -0.02, "accuracy": 0.7, "log_loss": 0.6},
+    }
+
+
+MAY_BE = " - the model may be no better than this guess, which its interval does not exclude"
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (tested("r2", 0.03, (-0.05, 0.1)), MAY_BE),
+        (tested("r2", -0.03, (-0.1, 0.1)), " - the model is no better than this guess"),
+        (tested("r2", 0.3, (0.1, 0.5)), ""),
+        (tested("accuracy", 0.72, (0.6, 0.8), log_loss=(0.55, (0.5, 0.65))), MAY_BE),
+        # The classes are as often right as the guess, but the probabilities tell more.
+        (tested("accuracy", 0.72, (0.6, 0.8), log_loss=(0.4, (0.35, 0.45))), ""),
+        (tested("log_loss", 0.55, (0.5, 0.59)), ""),
+    ],
+)
+def test_a_score_that_may_be_luck_is_said_to_be_no_better_than_the_guess(
+    result: dict[str, Any], expected: str
+) -> None:
+    assert compared_with_guess(result, next(iter(result["test"]))) == expected

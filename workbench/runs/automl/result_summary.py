@@ -57,9 +57,6 @@ def summary_lines(
     num_samples = result["num_samples"]
     metric, value = next((name, float(score)) for name, score in result["test"].items())
     guess = float(result["baseline"][metric])
-    no_better = ""
-    if not _is_better_than_guess(result, metric):
-        no_better = " - the model is no better than this guess"
     how = _described_validation(result, history.experiment.repeats)
     optimised = ""
     if result.get("metric"):
@@ -68,7 +65,7 @@ def summary_lines(
     sureness = _sureness(result, metric, value)
     lines = [
         f"{result['model']}: {metric} {value:.4g} on {num_tested} held-out test samples{sureness}",
-        f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
+        f"{SIMPLEST[task]}: {metric} {guess:.4g}{compared_with_guess(result, metric)}",
         *_worse_probabilities(result, metric),
         *_limits_of_interval(result, metric),
         (
@@ -163,6 +160,32 @@ def _described_validation(result: Mapping[str, Any], num_folds: int) -> str:
     if "validation" in split.get("own_parts", ()):
         how = "your validation samples among them"
     return how + _described_split(split)
+
+
+def compared_with_guess(result: Mapping[str, Any], metric: str) -> str:
+    """Return that the model is, or may be, no better than the simplest guess, or nothing.
+
+    A model of pure noise is better than the guess in half of all tests, so the intervals decide.
+
+    Args:
+        result: As in `summary_lines`.
+        metric: The first score of the test.
+    """
+    if not _is_better_than_guess(result, metric):
+        return " - the model is no better than this guess"
+    intervals = result.get("intervals") or {}
+    compared = [name for name in dict.fromkeys((metric, "log_loss")) if name in intervals]
+    if not compared or not all(_may_be_guess(result, name) for name in compared):
+        return ""
+    return " - the model may be no better than this guess, which its interval does not exclude"
+
+
+def _may_be_guess(result: Mapping[str, Any], metric: str) -> bool:
+    """Return whether the interval of a score contains the score of the simplest guess."""
+    guess, task = float(result["baseline"][metric]), result["task"]
+    return not all(
+        is_better(metric, task, float(end), guess) for end in result["intervals"][metric]
+    )
 
 
 def _is_better_than_guess(result: Mapping[str, Any], metric: str) -> bool:
