@@ -22,7 +22,7 @@ from workbench.data.number_texts import (
     spellings,
     text_of_category,
 )
-from workbench.data.plain_frames import column_of, distinct_values
+from workbench.data.plain_frames import MISSING, column_of, distinct_values
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import format_count, format_number
 
@@ -206,7 +206,8 @@ def notes_of_unknown(
 def as_learned(table: pd.DataFrame, columns: Iterable[Column]) -> tuple[pd.DataFrame, list[str]]:
     """Return new rows as the columns were learned, and notes on values that training never saw.
 
-    Categories have the spelling of training, and values that cannot be read are missing.
+    Categories have the spelling of training. Texts are the numbers or dates that they mean, so that
+    several models need not read them again, and those that cannot be read are missing.
 
     Args:
         table: The new rows. Columns that they lack are skipped.
@@ -242,30 +243,37 @@ def _as_categories(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Ser
     import pandas as pd
 
     ranks = [column.ranks for column in columns]
-    known = {text for texts in ranks for text in texts if text is not None}
-    has_missing = any(None in texts for texts in ranks)
-    spelled = spellings(sorted(known))
     codes, distinct = distinct_values(values)
+    texts = [text_of_category(value, ranks[0]) for value in distinct]
+    has_missing = any(None in known for known in ranks)
+    is_complete = has_missing or (codes != MISSING).all()
+    if is_complete and all(any(text in known for known in ranks) for text in texts):
+        return values, []
+    known = {text for texts in ranks for text in texts if text is not None}
+    spelled = spellings(sorted(known))
     texts = [text_of_category(value, known) for value in distinct]
     meant = [text if text in known else spelled.get(spelling_of(text), text) for text in texts]
     # The last place is that of missing values. The others are missing in bundles as well.
     cells = [*(None if text in MISSING_TEXTS - known else text for text in meant), None]
     if cells != [*texts, None]:
-        values = pd.Series(
-            np.array(cells, dtype=object)[codes], index=values.index, name=values.name
-        )
-    is_known = np.array([text in known or (text is None and has_missing) for text in cells])
-    if is_known[codes].all():
-        return values, []
+        given = np.array(cells, dtype=object)[codes]
+        values = pd.Series(given, index=values.index, name=values.name)
     shown = np.array([_MISSING_TEXT if text is None else text for text in cells], dtype=object)
     known |= {_MISSING_TEXT} if has_missing else set()
-    notes = notes_of_unknown(str(values.name), shown[codes].tolist(), known, {_MISSING_TEXT})
-    return values, notes
+    return values, notes_of_unknown(str(values.name), shown[codes].tolist(), known, {_MISSING_TEXT})
 
 
 def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Series, list[str]]:
+    import pandas as pd
+
     column, name = columns[0], str(values.name)
     has_missing = any(alike.marks_missing for alike in columns)
+    if column.kind == "number" and values.dtype.kind in "iufb":
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        infinite = np.isinf(numbers)
+        if infinite.any():
+            values = values.mask(infinite)
+        return values, notes_of_numbers(name, numbers.copy(), has_missing)
     notes = []
     try:
         numbers = column.numbers(values)
@@ -280,14 +288,13 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
         kind = "date" if column.kind == "time" else "number"
         num_read = int((~np.isnan(numbers)).sum())
         notes += notes_of_unreadable(name, kind, texts, num_read, error)
-        values = kept
     if column.kind == "number" and is_text(values) and not column.number_text.unit:
         unit = new_unit(known_texts(values))
         notes += [note_of_unit(name, unit)] if unit else []
-    if column.kind == "number" and not is_text(values) and values.dtype.kind in "iuf":
-        given = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        numbers = np.where(np.isinf(given), given, numbers)
-    return values, [*notes, *notes_of_numbers(name, numbers, has_missing)]
+    notes += notes_of_numbers(name, numbers, has_missing)
+    if column.kind == "time":
+        numbers = (numbers / 1000.0).astype("datetime64[us]")
+    return pd.Series(numbers, index=values.index, name=values.name), notes
 
 
 def _unreadable(values: pd.Series, column: Column) -> np.ndarray:
