@@ -38,7 +38,7 @@ class Slow:
             each for each, weight in zip(times_s, weights, strict=True) if weight
         )
 
-    def outputs(self, _rows: Any) -> None:
+    def outputs_of_new(self, _rows: Any) -> None:
         """Take the time that is faked below."""
 
 

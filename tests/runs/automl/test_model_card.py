@@ -204,7 +204,7 @@ def test_a_card_tells_how_probabilities_were_calibrated() -> None:
     assert "## Licence\n\nWeights: MIT" in card
 
 
-def tested(metric: str, value: float, ends: tuple[float, float], **others: Any) -> dict[str, Any]:
+def scored(metric: str, value: float, ends: tuple[float, float], **others: Any) -> dict[str, Any]:
     """Return a result in which the simplest guess has r2 -0.02, accuracy 0.7 and log_loss 0.6."""
     scores = {metric: (value, ends), **others}
     return {
@@ -221,13 +221,13 @@ MAY_BE = " - the model may be no better than this guess, which its interval does
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (tested("r2", 0.03, (-0.05, 0.1)), MAY_BE),
-        (tested("r2", -0.03, (-0.1, 0.1)), " - the model is no better than this guess"),
-        (tested("r2", 0.3, (0.1, 0.5)), ""),
-        (tested("accuracy", 0.72, (0.6, 0.8), log_loss=(0.55, (0.5, 0.65))), MAY_BE),
+        (scored("r2", 0.03, (-0.05, 0.1)), MAY_BE),
+        (scored("r2", -0.03, (-0.1, 0.1)), " - the model is no better than this guess"),
+        (scored("r2", 0.3, (0.1, 0.5)), ""),
+        (scored("accuracy", 0.72, (0.6, 0.8), log_loss=(0.55, (0.5, 0.65))), MAY_BE),
         # The classes are as often right as the guess, but the probabilities tell more.
-        (tested("accuracy", 0.72, (0.6, 0.8), log_loss=(0.4, (0.35, 0.45))), ""),
-        (tested("log_loss", 0.55, (0.5, 0.59)), ""),
+        (scored("accuracy", 0.72, (0.6, 0.8), log_loss=(0.4, (0.35, 0.45))), ""),
+        (scored("log_loss", 0.55, (0.5, 0.59)), ""),
     ],
 )
 def test_a_score_that_may_be_luck_is_said_to_be_no_better_than_the_guess(

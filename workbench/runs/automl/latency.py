@@ -34,8 +34,8 @@ _MAX_TIMED_S = 0.5
 class _Model(Protocol):
     """A model that predicts rows."""
 
-    def outputs(self, samples: Any) -> object:
-        """Return what it predicts for samples."""
+    def outputs_of_new(self, samples: Any) -> object:
+        """Return what it predicts for samples, whose values are checked before."""
 
 
 Timed = TypeVar("Timed", bound=_Model)
@@ -116,7 +116,7 @@ def is_within(limit_s: float, model: _Model, rows: Any) -> bool:
         model: The model.
         rows: Some samples that were learned from.
     """
-    return row_s(model.outputs, rows) * _MARGIN <= limit_s
+    return row_s(model.outputs_of_new, rows) * _MARGIN <= limit_s
 
 
 def within(
@@ -138,7 +138,7 @@ def within(
     """
 
     def timed(chosen: Timed) -> float:
-        return row_s(chosen.outputs, rows) * _MARGIN
+        return row_s(chosen.outputs_of_new, rows) * _MARGIN
 
     chosen = make(weights, True)
     if timed(chosen) <= limit_s:

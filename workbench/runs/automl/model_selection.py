@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from workbench.data.encoders import encode_all
+from workbench.data.unusual_rows import as_learned
 from workbench.experiment.actions import suggest
 from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import RunError
@@ -41,6 +42,7 @@ from workbench.store.history.failure_text import headline
 if TYPE_CHECKING:
     from torch import nn
 
+    from workbench.data.columns import Column
     from workbench.experiment import Experiment
     from workbench.runs import Run
 
@@ -178,6 +180,25 @@ class ChosenModel:
             return np.clip(mean, 0.0, 1.0)
         answers = self.decisions.calibrated(mean)
         return above_0(answers) if self.interpreter.task == "classification" else answers
+
+    @property
+    def columns(self) -> list[Column]:
+        """The learned columns of a table, of all readers, or none for other samples."""
+        readers = self.interpreter.readers
+        return [column for reader in readers for column in getattr(reader.encoder, "columns", ())]
+
+    def outputs_of_new(self, samples: Any) -> np.ndarray:
+        """Return predictions as `outputs`, for rows whose values may be written in other ways.
+
+        Args:
+            samples: As in `outputs`.
+
+        Raises:
+            DataError: If they cannot be read.
+        """
+        if hasattr(samples, "columns"):
+            samples, _ = as_learned(samples, self.columns)
+        return self.outputs(samples)
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.

@@ -965,7 +965,7 @@ class AutoML:
         if limit_s is None or not self._refitted:
             return
         examples = self._held_out.examples
-        if row_s(self._with_all_rows().outputs, examples) > limit_s >= self._chosen_row_s:
+        if row_s(self._with_all_rows().outputs_of_new, examples) > limit_s >= self._chosen_row_s:
             self._refitted = {}  # the models of the folds are fast enough, and these are not
 
     def store_model(self) -> None:
@@ -989,7 +989,7 @@ class AutoML:
 
     @property
     def _chosen_row_s(self) -> float:
-        return row_s(self._chosen.outputs, self._held_out.examples)
+        return row_s(self._chosen.outputs_of_new, self._held_out.examples)
 
     def _with_all_rows(self) -> ChosenModel:
         refitted: Any = (self.run.history.result or {}).get("refit") or self._refitted
@@ -1004,7 +1004,7 @@ class AutoML:
             return None
         model = self._model
         if self._timed is None or self._timed[0] is not model:
-            self._timed = (model, row_s(model.outputs, examples))
+            self._timed = (model, row_s(model.outputs_of_new, examples))
         return {"row_s": self._timed[1], "limit_s": limit_of(self.run.experiment)}
 
     def _make_model(self) -> StoredModel:
@@ -1027,7 +1027,7 @@ class AutoML:
         read, notes = self._read(samples, field), []
         try:
             if hasattr(read, "columns"):
-                read, notes = as_learned(read, model.columns)
+                read, notes = as_learned(read, model.chosen.columns)
             predicted = model.outputs(read)
         except DataError as error:
             raise error.about(field) from error

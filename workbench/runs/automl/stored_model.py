@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import numpy as np
 
+from workbench.data.unusual_rows import as_learned
 from workbench.foundation.errors import RunError
 from workbench.models.second_layer import SecondLayer
 from workbench.models.staged_fitting import MIN_PROBABILITY
@@ -30,7 +31,6 @@ from workbench.store.database.run_files import read_objects, write_objects
 if TYPE_CHECKING:
     from torch import nn
 
-    from workbench.data.columns import Column
     from workbench.runs import Run
 
 STORED_MODEL = "stored_model"
@@ -84,11 +84,11 @@ class StoredModel:
         """How far predicted numbers are off, or None for classes."""
         return pickle.loads(self.packed_bands)
 
-    @property
-    def columns(self) -> list[Column]:
-        """The learned columns of a table, of all readers, or none for other samples."""
-        readers = self.chosen.interpreter.readers
-        return [column for reader in readers for column in getattr(reader.encoder, "columns", ())]
+    def outputs_of_new(self, samples: Any) -> np.ndarray:
+        """Return predictions for new rows, as `ChosenModel.outputs_of_new` reads them."""
+        if hasattr(samples, "columns"):
+            samples, _ = as_learned(samples, self.chosen.columns)
+        return self.outputs(samples)
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.
