@@ -56,10 +56,11 @@ test("a run that has ended is summed up, with its next step as a button unless t
 
 test("a lead that may be luck is confirmed with one click", async () => {
   const confirm = { ...buildOffer("extend", "Confirm the best 3"), asks_first: false, arguments: { confirm: 3 } };
-  const run = buildRun({ state: "complete", summary: { sentences: ["It leads by 0.1."], confirm } });
+  const run = buildRun({ state: "complete", summary: { sentences: ["extend --confirm 3 would help."], confirm } });
   const { controller, requests, reply } = buildController({ run });
   reply({ run_id: "a", answer: "extended" });
   render(<Head controller={controller} />);
+  assert.equal(screen.getByText("extend --confirm 3").localName, "code");
   fireEvent.click(screen.getByRole("button", { name: "Confirm the best 3" }));
   assert.deepEqual(requests[0].body, { kind: "extend", run: "a", arguments: { confirm: 3 } });
   assert.ok(await screen.findByRole("button", { name: "Confirm the best 3" }));

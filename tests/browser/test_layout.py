@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import platform
 import re
 import shutil
 import uuid
@@ -30,7 +32,13 @@ from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, run_all, violations
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.experiment.actions import Snippet, snippet_of
-from workbench.foundation.events import Event, RunStateChanged, TrialReported
+from workbench.foundation.events import (
+    AdviceRequested,
+    Event,
+    Noted,
+    RunStateChanged,
+    TrialReported,
+)
 from workbench.store.database import Store
 
 pytestmark = pytest.mark.browser
@@ -311,6 +319,63 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
     page.get_by_role("complementary", name="Trial 0").get_by_text(
         re.compile("x 1 worker,")
     ).wait_for()
+
+
+LOOKS = """(table) => Object.fromEntries([...table.querySelectorAll("tbody tr")].flatMap((row) => {
+  const look = (selector) => {
+    const mark = row.querySelector(selector);
+    if (!mark) return [];
+    const { color, backgroundColor, borderTopColor, clipPath } = getComputedStyle(mark);
+    return [[color, backgroundColor, borderTopColor, clipPath].join(" ")];
+  };
+  const number = row.querySelector("th button")?.textContent;
+  const looks = [...look(".workbench-state .workbench-dot"), ...look(".workbench-star")];
+  return number ? [[number, looks]] : [];
+}))"""
+
+
+def test_the_best_a_failed_and_a_rejected_trial_look_different_and_the_summary_says_why(
+    page, jupyter
+) -> None:
+    limited = {"name": "limited", "constraints": [{"metric": "size_mb", "at_most": 1.0}]}
+    events = [*begin()]
+    for number, (accuracy, size_mb) in enumerate([(0.7, 0.5), (0.6, 0.5), (0.9, 2.0)]):
+        *training, end = trial_events(number, at_s=number, accuracy=accuracy)
+        values = {"val_accuracy": accuracy, "size_mb": size_mb}
+        events += [*training, end.model_copy(update={"values": values})]
+    events += trial_events(3, at_s=3, state="failed", reason="error")
+    with Store.open(jupyter.store_url) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, **limited}))
+        append(store, run_id, [*events, *finish(9)])
+    open_page(page, jupyter, run_id)
+    table = page.locator(".workbench-trials table")
+    table.get_by_text("infeasible").wait_for()
+    table.get_by_text("error", exact=True).wait_for()
+    looks = table.evaluate(LOOKS)
+    (good, star), (rejected,), (failed,) = looks["0"], looks["2"], looks["3"]
+    assert len({good, star, rejected, failed}) == 4
+    assert looks["1"] == [good], "complete trials look the same"
+
+    summary = page.get_by_role("region", name="Summary")
+    assert "Trial 0 is the best: val_accuracy 0.7" in summary.inner_text()
+    assert "It leads the second best, 0.6, by 0.1." in summary.inner_text()
+    confirm = summary.get_by_role("button", name="Confirm the best 2")
+    assert confirm.get_attribute("title") == f"workbench extend {run_id} --confirm 2"
+    assert violations(page, ".workbench") == []
+
+
+def test_an_advice_says_what_it_measures_and_shows_no_time_left_of_a_sweep(page, jupyter) -> None:
+    with Store.open(jupyter.store_url) as store:
+        budget = {"trials": 5, "time": "10h"}
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": "asked", "budget": budget}))
+        requested = AdviceRequested(objective="time", host="here")
+        note = Noted(level="info", message="the first step time is measured")
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host=platform.node()) as writer:
+            writer.append(requested, RunStateChanged(state="running"), note)
+            open_page(page, jupyter, run_id)
+            page.get_by_text("the first step time is measured").first.wait_for()
+            left = page.locator(".workbench-fact-left dd")
+            assert "h" not in left.inner_text()
 
 
 BEYOND_THEIR_BOX = """(box) => {

@@ -63,7 +63,9 @@ def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(
     page.wait_for_function(f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)")
     page.wait_for_function(KERNEL_IS_IDLE)
 
-    outputs = [output for cell in page.evaluate(CODE_CELLS) for output in cell["outputs"]]
+    cells = page.evaluate(CODE_CELLS)
+    assert all(len(cell["outputs"]) <= 1 for cell in cells), "each cell shows one thing once"
+    outputs = [output for cell in cells for output in cell["outputs"]]
     assert {output["output_type"] for output in outputs} <= {"display_data", "execute_result"}
     page.locator(".jp-OutputArea .js-plotly-plot").last.wait_for()
 

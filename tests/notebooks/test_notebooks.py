@@ -66,6 +66,10 @@ def tell(ray_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tel
         ).execute()
         outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
         assert [output.text for output in outputs if output.get("name") == "stderr"] == []
+        for cell in code_cells(notebook):  # each cell shows one thing once
+            shown = [output.data for output in cell.outputs if "data" in output]
+            assert len(shown) <= 1, cell.source
+            assert all(any(forms.values()) for forms in shown), cell.source
         last = code_cells(notebook)[-1].outputs
         assert any(TO_LOOK_AT & set(output.get("data", ())) for output in last)
         return notebook
@@ -256,14 +260,14 @@ def end_after_three_trials(source: str) -> str:
     Within its seconds a busy machine may train nothing.
     """
     changed = source.replace('time="15s"', 'time="4m"')
-    if source.strip() != "found.wait()":
+    if source.strip() != "automl.wait()":
         return changed
     return (
         "import time\n"
-        "while len(found.run.history.in_state('complete')) < 3 and not found.finished:\n"
+        "while len(automl.run.history.in_state('complete')) < 3 and not automl.finished:\n"
         "    time.sleep(0.1)\n"
-        "found.stop()\n"
-        "found.wait()"
+        "automl.stop()\n"
+        "automl.wait()"
     )
 
 
@@ -271,6 +275,7 @@ def end_after_three_trials(source: str) -> str:
 @pytest.mark.slow
 def test_a_table_becomes_predictions(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("08_automl", end_after_three_trials)
+    assert any("automl.stop()" in cell.source for cell in code_cells(notebook))
 
     (run,) = runs_of(tmp_path)
     assert len(run.history.in_state("complete")) >= 3

@@ -119,8 +119,30 @@ def test_training_that_led_to_no_result_is_counted_and_a_run_without_a_best_says
     failed = [trial_events(number, at_s=number, state="failed") for number in range(3)]
     summary = summary_of(tmp_path, failed, finish(99.0, "failed", "failures"))
     assert summary is not None
-    assert "100 % failed" in summary.sentences[-1]
-    assert summary.sentences[0].endswith(".")
+    assert summary.sentences == (
+        "Every trial failed.",
+        "Most often: ValueError: too wide (3 trials).",
+        "It took 1 min 15 s for 3 trials.",
+    )
+    mixed = [*failed, trial(3, 0.9, spread(3))]
+    summary = summary_of(tmp_path, mixed, finish(99.0))
+    assert summary is not None
+    assert "of the training time, 75 % failed" in summary.sentences[-1]
+
+
+def test_a_summary_of_several_objectives_names_the_best_of_each(tmp_path: Path) -> None:
+    goals = [{"metric": name, "goal": "maximize"} for name in ("val_accuracy", "speed")]
+    trials = []
+    for number, (accuracy, speed) in enumerate([(0.9, 1.0), (0.8, 2.0), (0.7, 1.5)]):
+        *training, end = trial(number, accuracy, spread(number))
+        values = {"val_accuracy": accuracy, "speed": speed}
+        trials.append([*training, end.model_copy(update={"values": values})])
+    summary = summary_of(tmp_path, trials, finish(99.0), objectives=goals)
+    assert summary is not None
+    assert summary.sentences[:2] == (
+        "2 of 3 trials are on the front: no other trial beats them everywhere.",
+        "The best val_accuracy is 0.9 (trial 0), the best speed is 2 (trial 1).",
+    )
 
 
 def test_a_run_that_goes_on_or_has_no_trial_has_no_summary(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Cell:
         self.outputs: list[list[dict[str, Any]]] = []
         self.shell = SimpleNamespace(execution_count=1)
         monkeypatch.setattr(cell_outputs, "kernel_shell", lambda: self.shell)
+        monkeypatch.setattr(cell_outputs, "_shown_runs", set())
         monkeypatch.setattr("IPython.display.display", self.display)
 
     def display(self, forms: dict[str, Any], **_: Any) -> Any:
@@ -62,6 +63,9 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
     run.wait(timeout_s=0.01)
     run.wait(timeout_s=0.01)
     assert len(cell.outputs) == 2
+    told = "digits-small  complete  2 complete, 1 pruned, 2 failed  best val_accuracy 0.95"
+    assert cell.outputs[1][-1]["text/plain"].startswith(told), "the cell above shows the run"
+    assert RUN_MIME_TYPE not in cell.outputs[1][-1]
 
 
 def test_a_cell_states_at_once_that_a_driver_starts_until_it_has(run: Run, monkeypatch) -> None:
@@ -75,9 +79,10 @@ def test_a_cell_states_at_once_that_a_driver_starts_until_it_has(run: Run, monke
     monkeypatch.setattr("workbench.sweeps.launchers.launch", launch)
     monkeypatch.setattr("workbench.runs.launch.create", lambda *_, **__: run)
     wb.sweep(run.experiment, store=run.store)
-    assert [forms["text/plain"] for forms in cell.outputs[0]][1:] == [""]
-    assert RUN_MIME_TYPE in run._repr_mimebundle_(), "the value of the cell shows the run"
+    assert [forms["text/plain"] for forms in cell.outputs[0]][1:] == [f"started {run.run_id}"]
+    run._ipython_display_()
     assert len(cell.outputs) == 1
+    assert RUN_MIME_TYPE in cell.outputs[0][-1], "the value of the cell takes the place of the line"
 
 
 def test_a_warning_is_shown_in_a_cell_while_it_holds_and_is_not_kept(

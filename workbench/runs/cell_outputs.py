@@ -110,6 +110,10 @@ class _Renewer:
 
 
 _renewer = _Renewer()
+_shown_runs: set[str] = set()
+"""The runs that this notebook has shown, by id."""
+_free: dict[int, Any] = {}
+"""The handle of an output that the next one of its cell may replace, by the cell's execution."""
 
 
 def kernel_shell() -> Any:
@@ -160,13 +164,46 @@ def show_run(run: StoredRun, draw: Callable[[StoredRun], Forms] = output_forms) 
     """
     if kernel_shell() is None:
         return False
-    from IPython.display import display
-
     forms = draw(run)
-    handle: Any = display(forms, raw=True, display_id=True)
+    handle = display_run(run, forms)
     if not run.finished:
         keep_run(run, draw, handle, forms)
     return True
+
+
+def display_run(run: StoredRun, forms: Forms) -> Any:
+    """Show a run below the running cell. It replaces the line that said that the run starts.
+
+    Args:
+        run: The run.
+        forms: Its forms.
+
+    Returns:
+        IPython's handle of the output.
+    """
+    from IPython.display import display
+
+    _shown_runs.add(run.run_id)
+    handle = _free.pop(kernel_shell().execution_count, None)
+    if handle is not None:
+        handle.update(forms, raw=True)
+        return handle
+    return display(forms, raw=True, display_id=True)
+
+
+def was_shown(run: StoredRun) -> bool:
+    """Return whether this notebook has shown a run, in any of its cells."""
+    return run.run_id in _shown_runs
+
+
+def free(handle: Any) -> None:
+    """Let the next run that the running cell shows take the place of an output.
+
+    Args:
+        handle: IPython's handle of the output.
+    """
+    _free.clear()  # other cells are over
+    _free[kernel_shell().execution_count] = handle
 
 
 def keep_run(run: StoredRun, draw: Callable[[StoredRun], Forms], handle: Any, forms: Forms) -> None:

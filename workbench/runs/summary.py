@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import Suggestion
 from workbench.foundation.formatting import (
+    counted_noun,
     format_count,
     format_duration,
     format_number,
@@ -22,6 +23,7 @@ from workbench.foundation.formatting import (
     format_value,
 )
 from workbench.runs.descriptions import describe_cost, next_steps
+from workbench.store.history import failure_groups
 from workbench.store.history.certainty import describe_luck, num_to_confirm
 
 if TYPE_CHECKING:
@@ -91,15 +93,17 @@ def _what_won(history: History) -> list[str]:
         return [_sentence(str(line)) for line in lines[:2]]
     best = history.best()
     if best is None:
-        return [_sentence(history.why_no_best() or "No trial has a result")]
+        return [_sentence(history.why_no_best() or "No trial has a result"), *_why_failed(history)]
     if len(history.objectives) > 1:
         ends = ", ".join(
-            f"{metric} {format_number(trial.values[metric])} in trial {trial.number}"
+            f"the best {metric} is {format_number(trial.values[metric])} (trial {trial.number})"
             for metric, trial in history.extremes().items()
         )
-        front = format_count(len(history.front()), "trial")
+        num_front, num_all = len(history.front()), format_count(len(history.trials), "trial")
+        verb = counted_noun(num_front, "is", "are")
         return [
-            f"{front} of {len(history.trials)} on the front of trade-offs; the best are {ends}."
+            f"{num_front} of {num_all} {verb} on the front: no other trial beats them everywhere.",
+            _sentence(ends),
         ]
     metric = history.objectives[0].metric
     value = history.mean_values(best)[metric]
@@ -109,6 +113,16 @@ def _what_won(history: History) -> list[str]:
     if more > 0:
         written += f" and {format_count(more, 'other value')}"
     return [f"Trial {best.number} is the best: {metric} {format_number(value)}{written}."]
+
+
+def _why_failed(history: History) -> list[str]:
+    """Return the most frequent failure of a run without a result."""
+    groups = failure_groups(history)
+    if not groups:
+        return []
+    most = groups[0]
+    num_trials = format_count(len(most.trials), "trial")
+    return [_sentence(f"Most often: {most.message or most.reason} ({num_trials})")]
 
 
 def _luck(history: History) -> list[str]:
@@ -130,6 +144,7 @@ def _common(history: History) -> list[str]:
     if len(ranked) < _LEAST_TRIALS:
         return []
     num_best = max(_LEAST_BEST, round(_SHARE_OF_BEST * len(ranked)))
+    best_of_all = f"best {format_count(num_best)} of {format_count(len(ranked))} {noun}"
     names = [
         name for name in history.searched.root if all(name in trial.params for trial in ranked)
     ]
@@ -137,9 +152,9 @@ def _common(history: History) -> list[str]:
     # The more parameters are looked at, the sooner one of them seems to matter.
     marks = sorted(mark for mark in marks if mark[0] * len(names) < _CHANCE)
     if not marks:
-        return [f"No parameter sets the best {num_best} of {len(ranked)} {noun} apart."]
+        return [f"No parameter sets the {best_of_all} apart."]
     words = " and ".join(text for _, text in marks[:_MOST_IN_COMMON])
-    return [f"The best {num_best} of {len(ranked)} {noun} have {words}."]
+    return [f"The {best_of_all} have {words}."]
 
 
 def _mark(name: str, ranked: Sequence[Trial], num_best: int) -> tuple[float, str] | None:
@@ -190,7 +205,7 @@ def _time(history: History, took_s: float, energy: str | None) -> str:
         lost = [
             f"{100 * trained_s[state] / total_s:.0f} % {words}"
             for state, words in (("failed", "failed"), ("pruned", "were pruned"))
-            if trained_s[state] >= _WASTE * total_s
+            if _WASTE * total_s <= trained_s[state] < total_s
         ]
         if lost:
             sentence += f"; of the training time, {' and '.join(lost)}"

@@ -233,9 +233,8 @@ def waiting_for(
 def starting(run: StoredRun) -> Iterator[None]:
     """State in a notebook that the driver of a run starts.
 
-    That takes seconds where Ray starts first.
-
-    The line goes away, because the value of the cell may show the run itself.
+    That takes seconds where Ray starts first. If the cell then shows the run, that takes the place
+    of the line.
 
     Args:
         run: The run.
@@ -249,13 +248,12 @@ def starting(run: StoredRun) -> Iterator[None]:
     from IPython.display import display
 
     line = f"starting the driver of {run.run_id} …"
-    shown: Any = display(
-        {"text/plain": line, "text/html": f"<p>{line}</p>"}, raw=True, display_id=True
-    )
+    shown: Any = display(_forms_of_line(line), raw=True, display_id=True)
     try:
         yield
     finally:
-        shown.update({"text/plain": "", "text/html": ""}, raw=True)
+        shown.update(_forms_of_line(f"started {run.run_id}"), raw=True)
+        cell_outputs.free(shown)
 
 
 def progress_line(history: History) -> str:
@@ -289,7 +287,8 @@ def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTe
     if shown is not None and (shown.is_waiting or is_shown_in_this_cell(run)):
         return shown
     if shell is not None:
-        return _InNotebook(run, _cell_of(shell))
+        # A second view of a run in one notebook would show the same.
+        return _InNotebook(run, _cell_of(shell), describe if cell_outputs.was_shown(run) else None)
     stream = sys.stderr
     if stream is None or not stream.isatty():
         return None
@@ -302,17 +301,27 @@ def _cell_of(shell: Any) -> int | None:
     return shell.execution_count
 
 
+def _forms_of_line(line: str) -> dict[str, Any]:
+    return {"text/plain": line, "text/html": f"<p>{html.escape(line)}</p>" if line else ""}
+
+
+def _draw_progress(run: StoredRun) -> dict[str, Any]:
+    return _forms_of_line(progress_line(run.history))
+
+
 class _InNotebook:
     """The output of a run in a cell, renewed while the cell waits, and later until the run ends."""
 
-    def __init__(self, run: StoredRun, cell: int | None) -> None:
-        from IPython.display import display
-
+    def __init__(
+        self, run: StoredRun, cell: int | None, describe: Callable[[], str] | None
+    ) -> None:
+        """Show the run, or only its progress in one line if `describe` returns that."""
         self.cell = cell
         self.is_waiting = False
         self._run = run
-        self._forms = output_forms(run)
-        self._handle: Any = display(self._forms, raw=True, display_id=True)
+        self._describe = describe
+        self._forms = self._draw()
+        self._handle: Any = cell_outputs.display_run(run, self._forms)
         self._next_s = time.monotonic() + _SNAPSHOT_EVERY_S
         self._warning: Any = None
 
@@ -328,23 +337,29 @@ class _InNotebook:
         self._renew()
         with contextlib.suppress(WorkbenchError):
             if not self._run.finished:
-                cell_outputs.keep_run(self._run, output_forms, self._handle, self._forms)
+                draw = output_forms if self._describe is None else _draw_progress
+                cell_outputs.keep_run(self._run, draw, self._handle, self._forms)
+
+    def _draw(self) -> dict[str, Any]:
+        if self._describe is None:
+            return output_forms(self._run)
+        return _forms_of_line(self._describe())
 
     def _renew(self) -> None:
         began_s = time.monotonic()
         # The caller learns of a store that cannot be read.
         with contextlib.suppress(WorkbenchError):
-            self._forms = output_forms(self._run)
+            self._forms = self._draw()
             self._handle.update(self._forms, raw=True)
         took_s = time.monotonic() - began_s
-        self._next_s = time.monotonic() + max(_SNAPSHOT_EVERY_S, took_s / _PART_FOR_SNAPSHOTS)
+        every_s = _SNAPSHOT_EVERY_S if self._describe is None else _LINE_EVERY_S
+        self._next_s = time.monotonic() + max(every_s, took_s / _PART_FOR_SNAPSHOTS)
 
     def _warn(self, warning: str | None) -> None:
         """Show a warning. A saved notebook does not keep one that has passed."""
         if warning is None and self._warning is None:
             return
-        text = warning or ""
-        forms = {"text/plain": text, "text/html": f"<p>{html.escape(text)}</p>" if text else ""}
+        forms = _forms_of_line(warning or "")
         if self._warning is None:
             from IPython.display import display
 

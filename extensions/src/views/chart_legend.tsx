@@ -39,7 +39,12 @@ export function Legend({ controller, chart }: { controller: Controller; chart: C
         <Entry key={state} controller={controller} name={state} look={`state workbench-state-${state}`} text={state} />
       ))}
       {chart.band ? (
-        <Entry controller={controller} name={BAND} look="band" text={`spread of ${chart.band.numTrials} trials`} />
+        <Entry
+          controller={controller}
+          name={BAND}
+          look="band"
+          text={`spread of ${formatCount(chart.band.numTrials, "trial")}`}
+        />
       ) : null}
       <span class="workbench-gap" />
       {update.num_trials ? (

@@ -30,6 +30,7 @@ const REASONS: Record<string, string> = {
 
 /** In a window that is so low curves come first. */
 export const LOW = "(max-height: 520px)";
+const NARROW = "(max-width: 480px)";
 
 export function Head({ controller }: { controller: Controller }) {
   const { run, problem, view } = controller.state;
@@ -45,7 +46,7 @@ export function Head({ controller }: { controller: Controller }) {
   }
   // In a notebook each line that the head takes is one that curves and trials lack.
   const isOutput = controller.form === "output";
-  const isLow = matchMedia(LOW).matches;
+  const isSmall = matchMedia(LOW).matches || matchMedia(NARROW).matches;
   const short = run.reason ? (REASONS[run.reason] ?? run.reason) : isStarting(run) ? "starting" : null;
   // How a run ended well, or on request, needs no notice of its own.
   const isWell = run.state === "complete";
@@ -93,7 +94,7 @@ export function Head({ controller }: { controller: Controller }) {
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
       {run.summary ? (
-        <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput || isLow} />
+        <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput || isSmall} />
       ) : run.best?.certainty?.length ? (
         <Notice name={`${run.run_id} certainty`}>{run.best.certainty.map((sentence) => `${sentence}. `)}</Notice>
       ) : null}
@@ -144,7 +145,7 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
       <details class="workbench-summary">
         <summary>{first}</summary>
         <p>
-          {rest.map((sentence) => `${sentence} `)}
+          {rest.map(sentenceWithCommand)}
           {buttons}
         </p>
       </details>
@@ -152,9 +153,23 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
   }
   return (
     <p class="workbench-summary workbench-notice" role="region" aria-label="Summary">
-      {sentences.map((sentence) => `${sentence} `)}
+      {sentences.map(sentenceWithCommand)}
       {buttons}
     </p>
+  );
+}
+
+/** A sentence, in which a command stays on one line and looks like one. */
+function sentenceWithCommand(sentence: string) {
+  const [before, command, after] = sentence.split(/(\w+ --\w+ \d+)/);
+  return command ? (
+    <span key={sentence}>
+      {before}
+      <code>{command}</code>
+      {after}{" "}
+    </span>
+  ) : (
+    `${sentence} `
   );
 }
 
@@ -282,7 +297,7 @@ function Counts({ run }: { run: RunDetail }) {
         {ORDER.filter((state) => run.counts[state]).map((state) => (
           <span key={state} class={`workbench-count workbench-state-${state}`}>
             <span class="workbench-dot" aria-hidden="true" />
-            <b class="workbench-number">{run.counts[state]}</b> {state}
+            <b class="workbench-number">{formatCount(run.counts[state])}</b> {state}
           </span>
         ))}
       </dd>

@@ -1,7 +1,7 @@
 // The table of trials. Only the rows on the screen exist; the server sorts, filters and sends windows.
 import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatCell } from "../format";
+import { formatCell, formatCount } from "../format";
 import { type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../types";
 import { saveAs } from "./actions";
@@ -26,7 +26,7 @@ export function Trials({ controller }: { controller: Controller }) {
           <h2>Trials</h2>
           {table ? (
             <span class="workbench-muted workbench-number">
-              {table.total}
+              {formatCount(table.total)}
               {table.reading ? ` so far: ${table.reading}` : ""}
             </span>
           ) : null}
