@@ -1114,6 +1114,75 @@ def test_the_choice_that_trains_is_passed_by_its_place(tmp_path: Path) -> None:
     assert command == f"python {script} train --seed {{seed}} {{args}}"
 
 
+def test_a_program_that_evaluates_its_arguments_gets_a_path_in_quotes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import ast, sys\nclass CfgNode:\n    def merge_from_args(self, args):\n"
+        "        for arg in args:\n            name, _, value = arg[2:].partition('=')\n"
+        "            setattr(self, name, ast.literal_eval(value))\n"
+        "config = CfgNode()\nconfig.out_dir = './out'\nconfig.lr = 0.1\n"
+        "config.merge_from_args(sys.argv[1:])\nprint(config.out_dir, config.lr)\n"
+    )
+    command = Experiment.from_yaml(experiment_for(script).text).command or ""
+    arguments = expand(command, {"lr": 0.5}, {"folder": "/trials/0"})
+    output = subprocess.check_output([sys.executable, *arguments[1:]], text=True)
+    assert output == "/trials/0 0.5\n"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for name in ('show', 'train'):",
+        "for name, function in {'show': show, 'train': train}.items():",
+        "for name, text in [('show', 'a'), ('train', 'b')]:",
+    ],
+)
+def test_subcommands_of_a_loop(loop: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\ncommands = p.add_subparsers()\n"
+        f"{loop}\n    own = commands.add_parser(name)\n"
+        "    own.add_argument('--lr', type=float, default=0.1)\n"
+    )
+    command = Experiment.from_yaml(experiment_for(script).text).command
+    assert command == f"python {script} train {{args}}"
+
+
+def test_an_argument_that_may_be_left_out_is_not_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import json, sys\nconfig = {'lr': 0.1}\nif len(sys.argv) > 1:\n"
+        "    config = json.load(open(sys.argv[1]))\n"
+    )
+    assert experiment_for(script).values_to_write == ()
+
+
+def test_an_experiment_of_the_workbench_is_no_configuration_of_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--config')\n"
+    )
+    Path("first.yaml").write_text(
+        "command: python train.py {args}\nsearch: {lr: {low: 0.1, high: 1}}\n"
+        "training: {momentum: 0.9, lr: 0.1}\nbudget: {trials: 20}\n"
+    )
+    assert "first.yaml" not in experiment_for(Path("train.py")).text
+
+
+def test_a_flag_that_must_fit_the_model_is_left_alone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--double_weight', action='store_true')\n"
+        "p.add_argument('--nesterov', action='store_true')\n"
+        "if wrong: raise ValueError('RotatE should use --double_weight, and nesterov is fine')\n"
+    )
+    assert "double_weight" not in Experiment.from_yaml(experiment_for(script).text).search.root
+
+
 PIECES = [
     "import argparse",
     "p = argparse.ArgumentParser()",

@@ -124,3 +124,12 @@ def test_a_dash_between_a_metric_and_its_number_is_a_sign() -> None:
         "BLEU-4": 0.2345,
     }
     assert read_line(b"Epoch 3 - loss: 0.5 - acc: 0.9") == {"Epoch": 3, "loss": 0.5, "acc": 0.9}
+
+
+@pytest.mark.parametrize(
+    "form", ["validation loss for step 500, set {}: {}", "for step 500, set {}, validation_loss={}"]
+)
+def test_each_set_of_data_has_a_metric_of_its_own(form: str) -> None:
+    for name, value in (("pile", 2.103), ("web", 2.31)):
+        line = form.format(name, value)
+        assert read_line(line.encode()) == {"step": 500, f"validation_loss_{name}": value}

@@ -422,8 +422,13 @@ def _of_merged_nodes(program: ProgramSource) -> Configured | None:
             if called_name(call) == "merge_from_args" and isinstance(call.func, ast.Attribute):
                 name, body = last_name(call.func.value), _statements_around(module, call)
                 values = _FilledConfigurations(program).of_variable(body, name)
-                options = [
-                    replace(option, way="python" if option.is_flag else "option")
+                options = [  # it evaluates what it is given, so a path needs quotes
+                    replace(
+                        option,
+                        way="python"
+                        if option.is_flag or isinstance(option.default, str | None)
+                        else "option",
+                    )
                     for option in _of_mapping(values)
                 ]
                 return Configured(options, is_joined=True)
@@ -1017,8 +1022,20 @@ def _configurations(files: Iterable[Path]) -> Iterator[Path]:
     for file in sorted(files):
         if file.name.startswith((".", "package", "pyproject", "tsconfig")):
             continue
-        if file.suffix in _SUFFIXES and file.is_file() and file.stat().st_size < _MAX_CONFIG_BYTES:
+        is_small = file.is_file() and file.stat().st_size < _MAX_CONFIG_BYTES
+        if file.suffix in _SUFFIXES and is_small and not _is_experiment(file):
             yield file
+
+
+def _is_experiment(file: Path) -> bool:
+    """Return whether a file is an experiment of the workbench, such as an earlier one of `init`."""
+    if file.suffix not in (".yaml", ".yml"):
+        return False
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return len(set(_OF_EXPERIMENT.findall(text))) > 1
+
+
+_OF_EXPERIMENT = re.compile(r"^(objectives|search|budget):", re.MULTILINE)
 
 
 def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:

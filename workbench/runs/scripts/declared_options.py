@@ -212,6 +212,7 @@ def _adds_to_parser(tree: ast.Module, text: str) -> bool:
 def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
     """Yield what a script reads from sys.argv[1], sys.argv[2] and so on."""
     places: dict[int, ScriptOption] = {}
+    optional = _if_given(tree)
     for target, value in _single_assignments(tree):
         name = last_name(target)
         place = _place_in_argv(value)
@@ -220,12 +221,48 @@ def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
         default = None
         if isinstance(value, ast.IfExp):
             default = literal_of(value.orelse)
-        is_required = not isinstance(value, ast.IfExp)
+        is_required = not isinstance(value, ast.IfExp) and id(value) not in optional
         places[place] = ScriptOption(
             name, default, kind=_converted_kind(value), way="positional", is_required=is_required
         )
     if sorted(places) == list(range(1, len(places) + 1)):
         yield from (places[place] for place in sorted(places))
+
+
+def _if_given(tree: ast.Module) -> frozenset[int]:
+    """Return the nodes that only run if there are arguments: below `if len(sys.argv) > 1`."""
+    return frozenset(
+        id(inner)
+        for node in walk(tree)
+        if isinstance(node, ast.If | ast.Try)
+        and (isinstance(node, ast.Try) or "argv" in ast.unparse(node.test))
+        for statement in node.body
+        for inner in walk(statement)
+    )
+
+
+def _looped_texts(tree: ast.Module) -> dict[str, list[str]]:
+    """Return the texts that loops give to their variables: `for name in ("train", "test")`."""
+    assigned = {
+        last_name(node.targets[0]): node.value
+        for node in walk(tree)
+        if isinstance(node, ast.Assign)
+    }
+    texts: dict[str, list[str]] = {}
+    for node in walk(tree):
+        if not isinstance(node, ast.For):
+            continue
+        target = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+        over = node.iter
+        if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute):
+            over = over.func.value  # that of `commands.items()`
+        over = assigned.get(last_name(over), over)
+        items = over.keys if isinstance(over, ast.Dict) else getattr(over, "elts", [])
+        firsts = [item.elts[0] if isinstance(item, ast.Tuple) else item for item in items]
+        known = [literal_of(first) for first in firsts]
+        if known and last_name(target) and all(isinstance(text, str) for text in known):
+            texts[last_name(target)] = [str(text) for text in known]
+    return texts
 
 
 def _single_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -333,8 +370,13 @@ class _Calls:
     def _find_subcommands(self) -> None:
         """Choose the subcommand that trains, where a program has several."""
         passed_on: list[str] = []
+        looped = _looped_texts(self._module.tree)
         for node in walk(self._module.tree):
             match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="add_parser"), args=[ast.Name(id=name), *_]
+                ) if name in looped:
+                    passed_on += looped[name]
                 case ast.Assign(
                     targets=[ast.Name(id=name)],
                     value=ast.Call(func=ast.Attribute(attr="add_parser"), args=[word, *_]),

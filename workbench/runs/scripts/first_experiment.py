@@ -588,6 +588,8 @@ def _written(option: ScriptOption, value: str, *, is_joined: bool = False) -> li
             return []
         case "single":
             return [f"-{option.name}", value]
+        case "python" if not option.is_flag:
+            return [f"\"--{option.name}='{value}'\""]
     return [f"--{option.name}={value}"] if is_joined else [f"--{option.name}", value]
 
 

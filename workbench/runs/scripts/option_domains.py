@@ -309,9 +309,11 @@ def searched_domains(
             if words_in(name.rpartition(".")[2]) not in (["n", "epochs"], ["k", "epochs"])
         }
     for refusal in refusals:
-        mentioned = set(re.findall(r"[\w-]+", refusal)) & domains.keys()
+        mentioned = {word.strip("-") for word in re.findall(r"[\w-]+", refusal)} & domains.keys()
         flags = {option.name for option in options if option.is_flag} & mentioned
-        if len(mentioned) > 1:
+        if len(mentioned) == 1:  # it must fit another value, unless it is a usual word
+            flags = {name for name in flags if len(name_words(name)) > 1}
+        if flags:
             domains = {name: domain for name, domain in domains.items() if name not in flags}
     order = {option.name: place for place, option in enumerate(options)}
     meant = {option.name: _meant(option).name for option in options}

@@ -23,7 +23,9 @@ from workbench.runs.scripts.script_options import walk
 
 _MAX_MODULES = 80
 """Maximum number of imported files that are read."""
-_MAX_BYTES = 1_000_000
+_MAX_BYTES = 500_000
+_MAX_LENGTH = 1_500_000
+"""Maximum length of all imported files. Large libraries take many seconds, and have no options."""
 _FOREIGN = frozenset(("node_modules", "site-packages", "venv", "env", "__pycache__", "wandb"))
 """Folders whose files are not those of a program."""
 _INTERPRETERS = {
@@ -329,13 +331,15 @@ class _Imports:
         """Return the modules that a module imports, and those that they import."""
         seen = {main.path.absolute()}
         waiting, modules = [main], list[Module]()
-        while waiting and len(modules) < _MAX_MODULES:
+        length = 0
+        while waiting and len(modules) < _MAX_MODULES and length < _MAX_LENGTH:
             module = waiting.pop(0)
             for path in self._files_of(module, is_main=module is main):
-                if path in seen or len(modules) >= _MAX_MODULES:
+                if path in seen or len(modules) >= _MAX_MODULES or length > _MAX_LENGTH:
                     continue
                 seen.add(path)
                 if (read := read_module(path)) is not None:
+                    length += len(read.text)
                     modules.append(read)
                     waiting.append(read)
         return modules

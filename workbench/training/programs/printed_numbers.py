@@ -396,6 +396,8 @@ def with_pairs(text: str) -> str:
         >>> with_pairs("Validation loss 1000: $0.5"), with_pairs("loss: \u22120.5")
         ('step 1000 | Validation loss: 0.5', 'loss: -0.5')
     """
+    if ", set " in text:
+        text = _OF_SET.sub(_of_set, text)
     text = _with_steps(_AT_STEP.sub(_at_step, _with_plain_signs(text)))
     if "f" in text:
         text = _JULIA.sub(r"\1e\2", text)
@@ -412,6 +414,18 @@ def with_pairs(text: str) -> str:
     if "alue" in text:
         text = _IN_WORDS.sub(r"\g<name>: ", text)
     return text
+
+
+_OF_SET = re.compile(
+    r"(?P<name>(?:[^\W\d]\w*\s)*?)(?:for|at)\s+step\s+(?P<step>\d+), set (?P<set>[^\W\d]\w*)"
+    r"(?:,\s*(?P<inner>[^\W\d]\w*)\s*)?\s*[:=]\s*(?=[-+]?\.?\d)"
+)
+
+
+def _of_set(match: re.Match[str]) -> str:
+    """Return a metric of one of several sets by a name of its own."""
+    name = match["inner"] or "_".join(match["name"].split())
+    return f"step {match['step']} | {name}_{match['set']}: " if name else match[0]
 
 
 _DASHED = re.compile(r"(?P<name>[^\W\d][\w@-]*(?: [^\W\d][\w@-]*)?) - (?=\d+(?:\.\d|%))")
