@@ -55,6 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
+    # Ray runs its workers at niceness 15. Beside tests that compute they would get a fiftieth of
+    # a processor.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     os.environ[local_head.SPARE_PROCESSES] = "0"
     os.environ.pop("WORKBENCH_ARTIFACTS", None)  # a store of a test has its artifacts next to it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
