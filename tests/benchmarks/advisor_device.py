@@ -138,7 +138,7 @@ def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
 
     with Store.open(str(home / "store.sqlite")) as store:
         run_id = store.create_run(experiment)
-        around = measurement_context_of(store, run_id, experiment)
+        around = measurement_context_of(store, experiment)
         bench = bench_for(store, run_id, experiment, around, sink=lambda event: None)
         most = experiment.data.options["num_samples"] if experiment.data else 1
         assert isinstance(most, int)

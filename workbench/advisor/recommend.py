@@ -68,7 +68,7 @@ def advisor_for(
     """
     experiment = store.experiment(run_id)
     check_advisable(experiment)
-    context = measurement_context_of(store, run_id, experiment)
+    context = measurement_context_of(store, experiment)
     bench = bench_for(store, run_id, experiment, context, sink=sink, poll=poll)
     return Advisor(
         experiment,
@@ -81,12 +81,11 @@ def advisor_for(
     )
 
 
-def measurement_context_of(store: Store, run_id: str, experiment: Experiment) -> MeasurementContext:
+def measurement_context_of(store: Store, experiment: Experiment) -> MeasurementContext:
     """Inspect the attached cluster, and read earlier measurements of it.
 
     Args:
         store: The store with earlier measurements.
-        run_id: The run. Its own trainings do not count.
         experiment: The experiment.
     """
     named = in_words_of_plans(experiment)

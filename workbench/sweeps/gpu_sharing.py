@@ -225,7 +225,7 @@ def _measure(
 ) -> tuple[Sharing, int | None]:
     """Measure copies in parallel, and return the peak memory of the largest training as well."""
     experiment = ledger.history.in_force
-    around = measurement_context_of(store, ledger.run_id, experiment)
+    around = measurement_context_of(store, experiment)
     setting, longest_s = around.setting, experiment.budget.time
     highest = min(most, MAX_PER_GPU)
     # Workers with the smallest part of a GPU can measure every number, so no others are started.

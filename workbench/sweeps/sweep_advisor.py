@@ -152,7 +152,7 @@ def measure_before_trials(
     measuring_s = _MAX_MEASURING_S
     if budget_s is not None:
         measuring_s = min(_MAX_MEASURING_S, _PART * budget_s)
-    around = measurement_context_of(store, ledger.run_id, question)
+    around = measurement_context_of(store, question)
     num_places = around.capacity.num_workers
     bench = bench_for(store, ledger.run_id, question, around, sink=ledger.record, poll=poll)
     began_s = bench.clock_s()
@@ -218,7 +218,7 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None
     )
     question = _question(ledger.experiment)
-    around = measurement_context_of(store, ledger.run_id, question)
+    around = measurement_context_of(store, question)
     measured = around.known
     if advice is None or not measured:
         return None
