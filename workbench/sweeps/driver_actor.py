@@ -70,7 +70,7 @@ class DriverActor:
             settings: Path of the settings for its alerts, or None for the default path.
             environment: Digest of the environment variables of the process that started the run.
         """
-        caller_environment.enter(caller_environment.fetch(environment))
+        caller_environment.fetch(environment).enter()
         if settings is not None:
             os.environ[SETTINGS_VARIABLE] = settings
         os.environ.update(QUIET)  # a cluster that others started does not have these settings

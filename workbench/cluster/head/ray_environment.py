@@ -51,10 +51,16 @@ def use_head_token(path: Path) -> None:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
 
 
+def is_in_local_head() -> bool:
+    """Return whether this process uses the local head, as its caller or as one of its processes."""
+    token = os.environ.get(_HEAD_TOKEN)
+    return token is not None and os.environ.get("RAY_AUTH_TOKEN_PATH") == token
+
+
 def given_environment() -> Mapping[str, str]:
     """Return the environment as the user set it: without the token of the local head."""
     variables = dict(os.environ)
-    if _HEAD_TOKEN in variables and variables.get("RAY_AUTH_TOKEN_PATH") == variables[_HEAD_TOKEN]:
+    if is_in_local_head():
         variables |= {name: variables.get(_GIVEN + name, "") for name in _TOKEN_VARIABLES}
     return {name: value for name, value in variables.items() if value}
 

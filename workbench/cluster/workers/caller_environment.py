@@ -4,6 +4,10 @@ A local head and its processes outlive the shell that started them, so what they
 the next caller has set. The variables are kept in the memory of the cluster under their digest:
 they may be secrets, and orders are written to disks. Variables of a session or of one process, such
 as a terminal's, are skipped, and so are those that Ray and the workbench set themselves.
+
+The nodes of a cluster that somebody else started have variables of their own, such as PATH,
+LD_LIBRARY_PATH or NCCL_SOCKET_IFNAME. None of them is removed, and on other machines than the
+caller's none is replaced.
 """
 
 from __future__ import annotations
@@ -11,9 +15,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from workbench.cluster.head.attachment import NAMESPACE
+from workbench.cluster.head.ray_environment import is_in_local_head
 from workbench.cluster.ray_internals import get_text, put_text
 from workbench.foundation.errors import RunError
 
@@ -79,76 +86,98 @@ _READ_AT_START = ("LD_", "DYLD_", "PYTHON", "MALLOC_", "GLIBC_", "KMP_", "LANG",
 """Beginnings of the names of variables that count only if a process starts with them."""
 _KEY = "workbench-environment-"
 
+_entered: CallerEnvironment | None = None
+"""That of the caller, in a process that a run has started."""
 
-def variables_of_caller(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables of this process that its runs get.
 
-    Args:
-        environment: All variables, or None for the variables of this process.
+@dataclass(frozen=True)
+class CallerEnvironment:
+    """The variables of a caller, and where it runs.
 
-    Example:
-        >>> variables_of_caller({"DATA_DIR": "/data", "TERM": "xterm", "PWD": "/home/me"})
-        {'DATA_DIR': '/data'}
+    Attributes:
+        host: The name of its machine.
+        variables: The variables that its runs get.
     """
-    variables = os.environ if environment is None else environment
-    return {name: value for name, value in variables.items() if _is_passed_on(name, value)}
+
+    host: str
+    variables: Mapping[str, str]
+
+    def enter(self) -> None:
+        """Give this process the variables.
+
+        A process of the local head has exactly these afterwards. On a cluster that somebody else
+        started, what only the node has stays, and on another machine the node's values win.
+        """
+        global _entered
+        _entered = self
+        if is_in_local_head():
+            for name in _passed_on(os.environ).keys() - self.variables.keys():
+                del os.environ[name]
+        own = os.environ if self.host != socket.gethostname() else {}
+        os.environ.update(
+            {name: value for name, value in self.variables.items() if name not in own}
+        )
+
+    def needed_at_start(self) -> dict[str, str]:
+        """Return the variables without which a process must not start.
+
+        Programs and libraries read them only at the start. Those that this process has are left
+        out, because a new one gets them from its node.
+        """
+        return {
+            name: value
+            for name, value in self.variables.items()
+            if name.startswith(_READ_AT_START) and os.environ.get(name) != value
+        }
+
+    def digest(self) -> str:
+        """Return a SHA-256 digest that is equal for equal environments."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Return the environment as text, which `fetch` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def this_environment() -> CallerEnvironment:
+    """Return the environment that this process passes on: that of its caller, or else its own."""
+    return _entered or CallerEnvironment(socket.gethostname(), _passed_on(os.environ))
 
 
 def publish() -> str:
-    """Keep the variables of this process in the memory of the cluster that it is attached to.
+    """Keep the environment of this process in the memory of the cluster that it is attached to.
 
     Returns:
-        Their digest, or empty if it is not attached to any.
+        Its digest, or empty if this process is not attached to any cluster.
     """
     import ray  # here, because commands that only compare offers also load this module
 
     if not ray.is_initialized():
         return ""
-    text = json.dumps(variables_of_caller(), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    put_text(_KEY + digest, text, NAMESPACE)
-    return digest
+    environment = this_environment()
+    put_text(_KEY + environment.digest(), environment.to_json(), NAMESPACE)
+    return environment.digest()
 
 
-def fetch(digest: str) -> dict[str, str]:
-    """Return variables that were published.
+def fetch(digest: str) -> CallerEnvironment:
+    """Return an environment that was published.
 
     Args:
-        digest: Their digest. If it is empty, the variables of this process are returned.
+        digest: Its digest. If it is empty, the environment of this process is returned.
 
     Raises:
-        RunError: If the cluster does not have them, because it was started again.
+        RunError: If the cluster does not have it, because it was started again.
     """
     if not digest:
-        return variables_of_caller()
+        return this_environment()
     text = get_text(_KEY + digest, NAMESPACE)
     if text is None:
         raise RunError("the environment variables of the run are not on this cluster")
-    return json.loads(text)
+    return CallerEnvironment(**json.loads(text))
 
 
-def enter(variables: Mapping[str, str]) -> None:
-    """Give this process the variables of a caller.
-
-    Args:
-        variables: All that it should have of those that are passed on.
-    """
-    for name in variables_of_caller().keys() - variables.keys():
-        del os.environ[name]
-    os.environ.update(variables)
-
-
-def needed_at_start(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without which a process must not start, because it reads them only then.
-
-    Args:
-        variables: All that it will have.
-    """
-    return {
-        name: value
-        for name, value in variables.items()
-        if name.startswith(_READ_AT_START) and os.environ.get(name) != value
-    }
+def _passed_on(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if _is_passed_on(name, value)}
 
 
 def _is_passed_on(name: str, value: str) -> bool:

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.cluster.ray_internals import is_known_dead
 from workbench.cluster.workers.admission import CPU_SHARE, Node, Request, Shape, place
-from workbench.cluster.workers.caller_environment import fetch, needed_at_start
+from workbench.cluster.workers.caller_environment import fetch
 from workbench.cluster.workers.nodes import Nodes, Slot
 from workbench.cluster.workers.worker import Worker, WorkerInfo
 
@@ -68,8 +68,10 @@ def start_worker(node_id: str, request: Request) -> Any:
         node_id: The node to start it on.
         request: The first request that it will serve.
     """
-    shape, variables = request.shape, fetch(request.environment)
-    at_start = needed_at_start(variables)  # Ray has processes ready that were started without them
+    shape, environment = request.shape, fetch(request.environment)
+    at_start = (
+        environment.needed_at_start()
+    )  # Ray has processes ready that were started without them
     return (
         ray.remote(Worker)
         .options(
@@ -80,7 +82,7 @@ def start_worker(node_id: str, request: Request) -> Any:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
             **({"runtime_env": {"env_vars": at_start}} if at_start else {}),
         )
-        .remote(shape.cpus, shape.gpus, request.preload, variables)
+        .remote(shape.cpus, shape.gpus, request.preload, environment)
     )
 
 

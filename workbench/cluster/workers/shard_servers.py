@@ -7,19 +7,16 @@ connected for a long time. `workbench.data` decides which server reads which sha
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from workbench.cluster.head.attachment import NAMESPACE
-from workbench.cluster.workers import caller_environment
+from workbench.cluster.workers.caller_environment import CallerEnvironment, this_environment
 from workbench.cluster.workers.nodes import on_node
 from workbench.data.cache import cache_folder
 from workbench.data.shard_server import Endpoint, ShardServer, find_server_by
@@ -33,15 +30,15 @@ IDLE_S = 300.0
 class NodeServer:
     """The server of one node, in an actor on that node."""
 
-    def __init__(self, name: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, name: str, environment: CallerEnvironment) -> None:
         """Start to answer.
 
         Args:
-            name: The name of all servers with the same variables.
-            variables: The environment variables of the run.
+            name: The name of all servers with the same environment.
+            environment: The environment of the run.
         """
-        caller_environment.enter(variables)
-        self._name, self._variables = name, variables
+        environment.enter()
+        self._name, self._environment = name, environment
         self._known: dict[str, Endpoint] = {}
         self._listed_s = float("-inf")
         self._listing = threading.Lock()
@@ -59,7 +56,7 @@ class NodeServer:
         with self._listing:
             if time.monotonic() - self._listed_s > NODES_FRESH_S:
                 nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-                pending = {node: _server_on(node, self._name, self._variables) for node in nodes}
+                pending = {node: _server_on(node, self._name, self._environment) for node in nodes}
                 ray.wait(list(pending.values()), num_returns=len(pending), timeout=START_TIMEOUT_S)
                 self._known = {}
                 for node, reference in pending.items():
@@ -87,15 +84,15 @@ def find_own() -> Endpoint:
     Raises:
         RayError: If it does not start.
     """
-    variables = caller_environment.variables_of_caller()
-    digest = hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).hexdigest()[:16]
+    environment = this_environment()
     node = ray.get_runtime_context().get_node_id()
     return ray.get(
-        _server_on(node, f"workbench-shards-{digest}", variables), timeout=START_TIMEOUT_S
+        _server_on(node, f"workbench-shards-{environment.digest()[:16]}", environment),
+        timeout=START_TIMEOUT_S,
     )
 
 
-def _server_on(node_id: str, name: str, variables: Mapping[str, str]) -> Any:
+def _server_on(node_id: str, name: str, environment: CallerEnvironment) -> Any:
     actor: Any = (
         ray.remote(NodeServer)
         .options(
@@ -106,6 +103,6 @@ def _server_on(node_id: str, name: str, variables: Mapping[str, str]) -> Any:
             max_concurrency=8,
             **on_node(node_id),
         )
-        .remote(name, variables)
+        .remote(name, environment)
     )
     return actor.endpoint.remote()

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ import ray
 import threadpoolctl
 
 from workbench.cluster.remote.code_origin import Origin
-from workbench.cluster.workers import caller_environment
+from workbench.cluster.workers.caller_environment import CallerEnvironment
 from workbench.cluster.workers.left_running import end_child_processes
 from workbench.cluster.workers.trial_cleanup import TrialCleanup
 from workbench.cluster.workers.trial_log import LogWatch, TrialLog, log_name
@@ -243,7 +243,7 @@ class Worker:
     """One process that trains. The pool runs it as a Ray actor with a few threads for calls."""
 
     def __init__(
-        self, cpus: int, gpus: float, preload: tuple[str, ...], variables: Mapping[str, str]
+        self, cpus: int, gpus: float, preload: tuple[str, ...], environment: CallerEnvironment
     ) -> None:
         """Set the process up.
 
@@ -251,13 +251,13 @@ class Worker:
             cpus: Threads that numeric libraries may use.
             gpus: GPUs that were reserved for it. With 0 it sees none.
             preload: Modules to import in the background, because its trials will need them.
-            variables: The environment variables of the process that started the run.
+            environment: The environment of the process that started the run.
         """
         if ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed:
             # Restartable only so that Ray kills it before others when memory runs out: see `pool`.
             raise RunError("a worker that died is not used again")
         self._cpus, self._gpus = cpus, gpus
-        caller_environment.enter(variables)
+        environment.enter()
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(cpus)
         # In a process that was started ahead, it has read the variables already.
