@@ -156,8 +156,14 @@ def constant_columns(columns: Mapping[str, pd.Series]) -> dict[str, str]:
     return {
         name: repr(value) if isinstance(value := column.iloc[0], str) else str(value)
         for name, column in columns.items()
-        if column.notna().all() and column.astype(str).nunique() == 1
+        if column.notna().all() and _are_same(column)
     }
+
+
+def _are_same(column: pd.Series) -> bool:
+    """Return whether all values are written in the same way. Most columns differ in two rows."""
+    first = str(column.iloc[0])
+    return all(str(value) == first for value in column)
 
 
 def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> list[str]:

@@ -458,7 +458,9 @@ def shows_decimal_commas(
             others = [number for number in numbers if not _WITH_DECIMAL_COMMA.fullmatch(number)]
             has_others |= any("," in number for number in others)
             has_points |= any("." in number for number in others)
-    if has_others or (has_points and not (has_decimal_commas and are_usual)):
+        if has_others or (has_points and not are_usual):
+            return False  # a table of thousands of columns need not be read to its end
+    if has_points and not has_decimal_commas:
         return False
     return has_decimal_commas or None
 
