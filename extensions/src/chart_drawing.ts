@@ -10,6 +10,8 @@ import type { Theme } from "./theme";
 export const BEST = "best";
 export const STAIR = "best so far";
 export const BAND = "spread";
+/** Complete trials that break a limit, or missed their target. */
+export const NO_RESULT = "no result";
 
 /** `other` is the metric of training for one of validation, drawn dashed for the trials that stand out. */
 export function drawingOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartState | null = null): Drawing {
@@ -100,7 +102,8 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
     };
     const place = chosen.indexOf(trial);
     if (place < 0 && !isBest) {
-      if (!hidden.includes(state) && !(num !== null && hidden.includes(keyOfWorkers(num)))) plain.push(line);
+      if (!hidden.includes(isNoResult ? NO_RESULT : state) && !(num !== null && hidden.includes(keyOfWorkers(num))))
+        plain.push(line);
       return;
     }
     const colour = isBest ? theme.best : theme.categories[place % theme.categories.length];

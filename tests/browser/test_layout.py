@@ -355,6 +355,8 @@ def test_the_best_a_failed_and_a_rejected_trial_look_different_and_the_summary_s
     (good, star), (rejected,), (failed,) = looks["0"], looks["2"], looks["3"]
     assert len({good, star, rejected, failed}) == 4
     assert looks["1"] == [good], "complete trials look the same"
+    legend = page.locator(".workbench-legend")
+    assert "breaks a limit or missed its target" in legend.inner_text()
 
     summary = page.get_by_role("region", name="Summary")
     assert "Trial 0 is the best: val_accuracy 0.7" in summary.inner_text()

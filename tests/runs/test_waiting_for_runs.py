@@ -21,7 +21,13 @@ from workbench.cluster.head import local_head
 from workbench.foundation.events import RunStateChanged
 from workbench.runs import Run, cell_outputs
 from workbench.runs.notebook_output import RUN_MIME_TYPE
-from workbench.runs.waiting import NextDriver, describe_silence, waiting_for
+from workbench.runs.waiting import (
+    NextDriver,
+    describe_silence,
+    is_shown_in_this_cell,
+    is_whole_in_this_cell,
+    waiting_for,
+)
 from workbench.store.database import RunRow, Store
 
 
@@ -51,6 +57,7 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
     with waiting_for(run.stored):
         assert [forms[RUN_MIME_TYPE]["run_id"] for forms in cell.outputs[0]] == [run.run_id]
         assert run.wait() is run
+        assert is_whole_in_this_cell(run.stored)
 
     assert len(cell.outputs) == 1
     assert RUN_MIME_TYPE in cell.outputs[0][-1], "the snapshot is renewed when the wait is over"
@@ -66,6 +73,8 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
     told = "digits-small  complete  2 complete, 1 pruned, 2 failed  best val_accuracy 0.95"
     assert cell.outputs[1][-1]["text/plain"].startswith(told), "the cell above shows the run"
     assert RUN_MIME_TYPE not in cell.outputs[1][-1]
+    assert is_shown_in_this_cell(run.stored)
+    assert not is_whole_in_this_cell(run.stored)
 
 
 def test_a_cell_states_at_once_that_a_driver_starts_until_it_has(run: Run, monkeypatch) -> None:
@@ -91,11 +100,15 @@ def test_a_warning_is_shown_in_a_cell_while_it_holds_and_is_not_kept(
     cell = Cell(monkeypatch)
     with waiting_for(run.stored) as show_progress:
         show_progress("the driver <is> silent")
-        assert cell.outputs[1][-1]["text/html"] == "<p>the driver &lt;is&gt; silent</p>"
+        shown = cell.outputs[0][-1]
+        assert shown["text/html"].startswith("<p>the driver &lt;is&gt; silent</p>\n")
+        assert shown["text/plain"].startswith("the driver <is> silent\n")
+        assert RUN_MIME_TYPE in shown
         show_progress(None)
-        assert cell.outputs[1][-1] == {"text/plain": "", "text/html": ""}
+        assert "silent" not in cell.outputs[0][-1]["text/html"]
         show_progress("silent again")
-    assert cell.outputs[2][-1]["text/plain"] == "", "the end of the wait takes it away"
+    assert "silent" not in cell.outputs[0][-1]["text/plain"], "the end of the wait takes it away"
+    assert len(cell.outputs) == 1, "an output of the warning would stay behind, empty"
     assert capsys.readouterr().err == ""
 
 

@@ -279,6 +279,12 @@ def is_shown_in_this_cell(run: StoredRun) -> bool:
     return isinstance(shown, _InNotebook) and shown.cell == _cell_of(cell_outputs.kernel_shell())
 
 
+def is_whole_in_this_cell(run: StoredRun) -> bool:
+    """Return whether the cell that is being executed shows more of a run than its progress."""
+    shown = run.shown_in
+    return isinstance(shown, _InNotebook) and shown.is_whole and is_shown_in_this_cell(run)
+
+
 def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTerminal | None:
     if threading.current_thread() is not threading.main_thread():
         return None  # its output would appear anywhere
@@ -302,7 +308,7 @@ def _cell_of(shell: Any) -> int | None:
 
 
 def _forms_of_line(line: str) -> dict[str, Any]:
-    return {"text/plain": line, "text/html": f"<p>{html.escape(line)}</p>" if line else ""}
+    return {"text/plain": line, "text/html": f"<p>{html.escape(line)}</p>"}
 
 
 def _draw_progress(run: StoredRun) -> dict[str, Any]:
@@ -320,13 +326,14 @@ class _InNotebook:
         self.is_waiting = False
         self._run = run
         self._describe = describe
+        self.is_whole = describe is None
         self._forms = self._draw()
         self._handle: Any = cell_outputs.display_run(run, self._forms)
         self._next_s = time.monotonic() + _SNAPSHOT_EVERY_S
-        self._warning: Any = None
+        self._warning: str | None = None
 
     def update(self, warning: str | None = None) -> None:
-        """Renew the snapshot, if it is old, and show a warning below it while it holds."""
+        """Renew the snapshot, if it is old, and show a warning with it while it holds."""
         self._warn(warning)
         if time.monotonic() >= self._next_s:
             self._renew()
@@ -350,24 +357,24 @@ class _InNotebook:
         # The caller learns of a store that cannot be read.
         with contextlib.suppress(WorkbenchError):
             self._forms = self._draw()
-            self._handle.update(self._forms, raw=True)
+            self._show()
         took_s = time.monotonic() - began_s
         every_s = _SNAPSHOT_EVERY_S if self._describe is None else _LINE_EVERY_S
         self._next_s = time.monotonic() + max(every_s, took_s / _PART_FOR_SNAPSHOTS)
 
     def _warn(self, warning: str | None) -> None:
         """Show a warning. A saved notebook does not keep one that has passed."""
-        if warning is None and self._warning is None:
-            return
-        forms = _forms_of_line(warning or "")
-        if self._warning is None:
-            from IPython.display import display
+        if warning != self._warning:
+            self._warning = warning
+            self._show()
 
-            self._warning = display(forms, raw=True, display_id=True)
-            return
-        self._warning.update(forms, raw=True)
-        if warning is None:
-            self._warning = None
+    def _show(self) -> None:
+        """Update the output. A warning has none of its own, which would stay behind, empty."""
+        forms = self._forms
+        if self._warning is not None:
+            line = _forms_of_line(self._warning)
+            forms = {**forms, **{kind: f"{line[kind]}\n{forms[kind]}" for kind in line}}
+        self._handle.update(forms, raw=True)
 
 
 class _Lines:

@@ -1,6 +1,6 @@
 // What the lines of a chart mean; each entry switches its lines off and on.
 import type { Controller } from "../controller";
-import { BAND, BEST, drawnOf, keyOfWorkers, STAIR, workersOf } from "../chart_drawing";
+import { BAND, BEST, drawnOf, keyOfWorkers, NO_RESULT, STAIR, workersOf } from "../chart_drawing";
 import { formatCount } from "../format";
 import type { ChartState } from "../state";
 
@@ -9,7 +9,9 @@ const NUM_CATEGORIES = 8;
 export function Legend({ controller, chart }: { controller: Controller; chart: ChartState }) {
   const { update } = chart;
   const drawn = drawnOf(chart);
-  const states = [...new Set(update.states.filter((_, index) => drawn.includes(update.shown[index])))];
+  const without = new Set(update.no_result);
+  const isResult = (trial: number) => drawn.includes(trial) && !without.has(trial);
+  const states = [...new Set(update.states.filter((_, index) => isResult(update.shown[index])))];
   // With several objectives no trial is the best of all.
   const workers = workersOf(update);
   const path = update.path ?? [];
@@ -36,8 +38,22 @@ export function Legend({ controller, chart }: { controller: Controller; chart: C
         />
       ))}
       {(workers.length ? [] : states).map((state) => (
-        <Entry key={state} controller={controller} name={state} look={`state workbench-state-${state}`} text={state} />
+        <Entry
+          key={state}
+          controller={controller}
+          name={state}
+          look={`${state === "running" ? "dotted" : "state"} workbench-state-${state}`}
+          text={state}
+        />
       ))}
+      {drawn.some((trial) => without.has(trial)) ? (
+        <Entry
+          controller={controller}
+          name={NO_RESULT}
+          look="dotted workbench-state-stopped"
+          text="breaks a limit or missed its target"
+        />
+      ) : null}
       {chart.band ? (
         <Entry
           controller={controller}

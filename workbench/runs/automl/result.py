@@ -89,7 +89,7 @@ from workbench.runs.notebook_output import linked, output_forms, picture
 from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
 from workbench.runs.stored_run import StoredRun
-from workbench.runs.waiting import is_shown_in_this_cell, waiting_for
+from workbench.runs.waiting import is_shown_in_this_cell, is_whole_in_this_cell, waiting_for
 from workbench.store.database import Store
 from workbench.store.database.run_files import read_objects
 
@@ -707,6 +707,8 @@ class AutoML:
         shown = self.run.stored
         # What was chosen only here is not in the store, where a thread would read it.
         is_of_here = shown.finished and shown.history.result is None
+        if not is_of_here and is_whole_in_this_cell(shown):
+            return
         if is_of_here or is_shown_in_this_cell(shown) or not show_run(shown, _forms_of):
             raise NotImplementedError  # IPython then takes the forms below
 

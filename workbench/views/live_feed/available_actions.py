@@ -185,7 +185,7 @@ def _fields(
         ]
     hints = [argument.hint]
     if argument.setting and argument.suggested is None:
-        hints.insert(0, _now(argument, history))
+        hints = [*_now(argument, history), *hints]
     choices = argument.choices
     if argument.name == "format":
         choices = tuple(formats)
@@ -228,14 +228,15 @@ def _choices(domain: Domain | None) -> tuple[str, ...]:
     return tuple(map(_written, domain.choices))
 
 
-def _now(argument: Argument, history: History) -> str:
+def _now(argument: Argument, history: History) -> list[str]:
     """Return what is in force of the setting that an argument changes."""
-    value = values_of(history.in_force).get(argument.setting or "")
+    setting = argument.setting or ""
+    value = values_of(history.in_force).get(setting)
     if value is None:
-        return "no limit now"
+        return ["no limit now"] if setting.startswith("budget.") else []
     if argument.kind == "duration":
         value = format_duration(value)
-    return f"now {value}"
+    return [f"now {value}"]
 
 
 def _written(value: Any) -> str:
