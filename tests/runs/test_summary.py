@@ -12,7 +12,13 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
 from workbench.experiment import Experiment
-from workbench.foundation.events import Event, TrialEnded, TrialProposed, TrialReported
+from workbench.foundation.events import (
+    Event,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialReported,
+)
 from workbench.runs import Run
 from workbench.runs.summary import RunSummary, _chance_of_span, summarize
 from workbench.store.database import Store
@@ -76,6 +82,20 @@ def test_a_summary_says_what_won_by_how_much_what_the_best_share_and_what_it_too
     stopped = summary_of(tmp_path, trials, finish(99.0, "stopped", "person"))
     assert stopped is not None
     assert stopped.num_to_confirm == 0, "it is resumed, not extended"
+
+
+def test_a_summary_says_what_the_trials_saved_that_begin_with_the_part_of_another(
+    tmp_path: Path,
+) -> None:
+    trials = [trial(number, 0.5 + 0.1 * number, spread(number)) for number in range(3)]
+    for number in (1, 2):
+        trials[number].insert(2, TrialPlanned(trial=number, plan={}, trunk_of=0, saved_s=40.0))
+    summary = summary_of(tmp_path, trials, finish(99.0))
+    assert summary is not None
+    assert summary.sentences[-1].startswith(
+        "It took 1 min 15 s for 3 trials; 2 trials began with the stable part of another one, which"
+        " saved 1 min 20 s of training"
+    )
 
 
 def test_repeats_of_a_configuration_are_not_taken_for_what_the_best_share(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from tests.services.sweeps import Sweep
 from tests.training.test_clones import walk
+from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
 from workbench.foundation.events import (
     CommandHandled,
@@ -284,3 +285,28 @@ def test_parameters_that_no_longer_exist_are_dropped(store: Store) -> None:
         check_clone(history, 0, {"kind": "b"}, "start")
     with pytest.raises(ExperimentError, match=r"set\.size: it exists only if kind is b"):
         check_clone(history, 0, {"size": 2}, "start")
+
+
+def test_trials_that_only_decay_differently_share_the_part_before(store: Store) -> None:
+    fields = {
+        "model": {"name": "mlp", "hidden_width": 16},
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "search": {"schedule_options.decay": {"choices": [0.25, 0.5, 1.0]}},
+        "training": {"epochs": 4, "schedule": "wsd"},
+        "resources": {"concurrency": 1},
+        "sampler": "grid",
+        "budget": {"trials": 3},
+    }
+    sweep = Sweep(store, store.create_run(Experiment(**fields)))  # pyright: ignore
+    sweep.launch("inline")
+    trials = {trial.params["schedule_options.decay"]: trial for trial in sweep.trials}
+    earlier, later = sorted((trials[0.25], trials[0.5]), key=lambda trial: trial.number)
+    assert (earlier.trunk_of, later.trunk_of, trials[1.0].trunk_of) == (None, earlier.number, None)
+    assert later.trunk_s > 0
+    kept = store.artifacts_of(sweep.run_id).below(f"trials/{earlier.number:05}/trunk")
+    assert kept.stamps() == {}, "no further trial needs it"
+    single = Sweep(store, store.create_run(Experiment(**fields | {"budget": {"trials": 1}})))  # pyright: ignore
+    store.command(single.run_id, "enqueue", {"params": later.params})
+    single.launch("inline")
+    assert single.trials[0].values == later.values

@@ -23,14 +23,21 @@ def experiment_on(data: Any, **fields: Any) -> Experiment:
     return Experiment(model="mlp", data=data, objectives=objectives, **fields)
 
 
-def notes_of(store: Store, data: Any, *, has_trial: bool = False, **fields: Any) -> list[str]:
+def notes_of(
+    store: Store,
+    data: Any,
+    *,
+    has_trial: bool = False,
+    started_in: Path | None = None,
+    **fields: Any,
+) -> list[str]:
     run_id = store.create_run(experiment_on(data, **fields))
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         ledger.replay(writer)
         if has_trial:
             ledger.record(TrialProposed(trial=0, params={}, configuration=0, seed=0))
-        notes = DataNotes(ledger)
+        notes = DataNotes(ledger, started_in=started_in)
         notes.begin()
         notes.end()
     return [
@@ -52,9 +59,9 @@ def test_no_trial_waits_for_the_table(
 ) -> None:
     may_read = threading.Event()
 
-    def read(data: Component) -> tuple[str, ...]:
+    def read(data: Component, *, here: Path) -> tuple[str, ...]:
         may_read.wait()
-        return workbench_data.notes_of(data)
+        return workbench_data.notes_of(data, here=here)
 
     monkeypatch.setattr(run_notes, "notes_of", read)
     run_id = store.create_run(experiment_on(table))
@@ -78,6 +85,8 @@ def test_a_column_that_identifies_rows_is_noted_before_the_first_trial_only(
     assert note.startswith("column 'customer_id' differs in nearly every row")
     assert notes_of(store, table, has_trial=True) == []
     assert notes_of(store, table | {"drop": ["customer_id"]}) == []
+    folder = Path(table["path"]).parent
+    assert notes_of(store, table | {"path": "table.csv"}, started_in=folder) == [note]
 
 
 def test_other_data_and_data_that_cannot_be_read_are_left_to_the_trials(

@@ -96,6 +96,78 @@ def stopped_parent(folder: Path, *, in_epoch: bool) -> dict[str, Any]:
     return state
 
 
+STABLE = {**MODEL.training.model_dump(), "schedule": "wsd", "checkpoint_every": 4}
+DECAYING = MODEL.replace(
+    training=STABLE,
+    search={
+        **MODEL.model_dump()["search"],
+        "schedule_options.decay": {"choices": [0.25, 0.5, 1.0]},
+    },
+)
+
+
+def decaying(folder: Path, decay: float, **task: Any) -> TrialTask:
+    params = {**PARAMS, "schedule_options.decay": decay}
+    return order(folder, params=params, experiment_json=DECAYING.model_dump_json(), **task)
+
+
+def test_a_clone_with_another_ending_equals_a_training_with_it_from_the_start(
+    tmp_path: Path,
+) -> None:
+    wanted_step = 2 * STEPS_PER_EPOCH  # where the longer of both decays begins
+
+    def is_there(event: Event) -> bool:
+        return isinstance(event, CheckpointSaved) and event.step == wanted_step
+
+    parent = tmp_path / "parent"
+    run(decaying(parent, 0.25), is_there)
+    clone = Clone(of=0, begins_from="weights", step=1, first_step=1)
+    continued = {"trial": 1, "continued": str(parent), "clone": clone}
+    run(decaying(tmp_path / "clone", 0.5, **continued))
+    run(decaying(tmp_path / "whole", 0.5))
+    clones, whole = (last_state(tmp_path / name)["strategy"] for name in ("clone", "whole"))
+    assert_same(clones["model"], whole["model"])
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.25, 0.5), (0.5, 0.25)])
+def test_trainings_that_decay_differently_share_what_is_before_to_the_bit(
+    first: float, second: float, tmp_path: Path
+) -> None:
+    trunk = tmp_path / "first" / "trunk"
+    _, events = run(decaying(tmp_path / "first", first, kept_epochs=(2,)))
+    assert [path.name for path in trunk.iterdir()] == ["2"]
+    shares = {"trial": 1, "continued": str(trunk / "2"), "trunk_of": 0}
+    ended, events = run(decaying(tmp_path / "second", second, **shares))
+    whole_ended, whole = run(decaying(tmp_path / "whole", second))
+    assert_same(*({**last_state(tmp_path / name), "random": None} for name in ("second", "whole")))
+    assert ended.values == whole_ended.values
+    [planned] = [event for event in events if isinstance(event, TrialPlanned)]
+    assert (planned.begins_step, planned.trunk_of) == (2 * STEPS_PER_EPOCH, 0)
+    assert (planned.saved_s or 0) > 0
+    assert any("begins with the first 2 epochs of trial 0" in str(event) for event in events)
+    reports, of_whole = (
+        {event.step: event.values for event in some if isinstance(event, TrialReported)}
+        for some in (events, whole)
+    )
+    assert min(reports) > 2 * STEPS_PER_EPOCH
+    evaluated = [step for step in reports if step % STEPS_PER_EPOCH == 0]
+    assert len(evaluated) == 2
+    assert {step: reports[step] for step in evaluated} == {
+        step: of_whole[step] for step in evaluated
+    }
+
+
+def test_nothing_is_shared_with_a_training_by_another_plan(tmp_path: Path) -> None:
+    run(decaying(tmp_path / "first", 0.25, kept_epochs=(2,)))
+    shares = {"trial": 1, "continued": str(tmp_path / "first/trunk/2"), "trunk_of": 0}
+    other = DECAYING.replace(plan={"micro_batch": 52}).model_dump_json()
+    task = replace(decaying(tmp_path / "second", 0.5, **shares), experiment_json=other)
+    _, events = run(task)
+    [planned] = [event for event in events if isinstance(event, TrialPlanned)]
+    assert (planned.begins_step, planned.trunk_of) == (None, None)
+    assert last_state(tmp_path / "second")["step"] == 4 * STEPS_PER_EPOCH
+
+
 @pytest.mark.parametrize("in_epoch", [True, False])
 def test_a_clone_equals_its_parent_stopped_and_resumed_with_the_new_values(
     in_epoch: bool, tmp_path: Path

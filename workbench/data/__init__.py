@@ -185,11 +185,22 @@ def summary_of(data: Component) -> TableSummary | None:
     return check_options(data.name, data.options).summary()
 
 
-def notes_of(data: Component) -> tuple[str, ...]:
-    """Return what users should know about how data is read. This may read all of it."""
+def notes_of(data: Component, *, here: Path | None = None) -> tuple[str, ...]:
+    """Return what users should know about how data is read. This may read all of it.
+
+    Args:
+        data: The data.
+        here: Where relative paths start, or None for the working directory.
+    """
     if data.is_reference:
         return ()
-    return check_options(data.name, data.options).notes()
+    options = check_options(data.name, data.options)
+    if here is not None:
+        paths = {name: value for name, value in options if isinstance(value, Path)}
+        options = options.model_copy(
+            update={name: here / path.expanduser() for name, path in paths.items()}
+        )
+    return options.notes()
 
 
 def load(

@@ -5,6 +5,7 @@ Planning and training compute the rates. A schedule of another package checks it
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeFloat, ValidationError
@@ -16,6 +17,12 @@ from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment.training_section import Training
+
+
+WSD = "wsd"
+"""The schedule that warms up, stays and decays."""
+DECAY = "schedule_options.decay"
+"""How long wsd decays, as a searched parameter. Until then, others train the same."""
 
 
 class PlateauOptions(Section):
@@ -55,6 +62,14 @@ class PlateauOptions(Section):
     min_lr: NonNegativeFloat = Field(default=0.0, description="The lowest rate.")
 
 
+class WsdOptions(Section):
+    """Options of the schedule wsd. Source of the default: Hägele et al. (2024)."""
+
+    decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.2, description="The last part of all steps, in which the rate falls to 0."
+    )
+
+
 class OwnScheduleOptions(Section):
     """The options of another package's schedule that the workbench itself reads."""
 
@@ -82,6 +97,33 @@ def plateau_options(training: Training) -> PlateauOptions:
         return PlateauOptions.model_validate(training.schedule_options)
     except ValidationError as error:
         raise refusal(error, at="training.schedule_options") from error
+
+
+def wsd_options(training: Training) -> WsdOptions:
+    """Return the options of wsd.
+
+    Args:
+        training: The training section, with the schedule wsd.
+
+    Raises:
+        ExperimentError: If an option is unknown or not allowed.
+    """
+    try:
+        return WsdOptions.model_validate(training.schedule_options)
+    except ValidationError as error:
+        raise refusal(error, at="training.schedule_options") from error
+
+
+def stable_epochs(training: Training, decay: float | None = None) -> int:
+    """Return how many whole epochs a training with wsd ends before it decays.
+
+    Args:
+        training: The training section, with the schedule wsd.
+        decay: The part of all steps that decays. By default, that of the training.
+    """
+    if decay is None:
+        decay = wsd_options(training).decay
+    return math.floor((1.0 - decay) * training.epochs + 1e-9)
 
 
 def own_options(training: Training) -> tuple[OwnScheduleOptions, dict[str, JsonValue]]:
@@ -125,13 +167,15 @@ def check_schedule(training: Training) -> None:
     """
     if training.schedule == PLATEAU:
         plateau_options(training)
+    elif training.schedule == WSD:
+        wsd_options(training)
     elif is_own_schedule(training.schedule):
         own_options(training)
     elif training.schedule_options:
         raise ExperimentError(
             f"the schedule {training.schedule} has no options",
             field="training.schedule_options",
-            allowed="options of plateau, or of package.module:Class",
+            allowed="options of plateau, wsd or package.module:Class",
             next_step=(
                 "Remove them. To warm up, set warmup_epochs. If you search the schedule, also "
                 "search schedule_options, with when: {schedule: ...}."

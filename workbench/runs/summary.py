@@ -209,10 +209,22 @@ def _time(history: History, took_s: float, energy: str | None) -> str:
         ]
         if lost:
             sentence += f"; of the training time, {' and '.join(lost)}"
-    for used in (describe_cost(history), energy):
+    for used in (_shared(history), describe_cost(history), energy):
         if used is not None:
             sentence += f"; {used}"
     return f"{sentence}."
+
+
+def _shared(history: History) -> str | None:
+    """Return what was saved because trials shared their training before the decay of wsd."""
+    shared = [trial for trial in history.trials.values() if trial.trunk_of is not None]
+    if not shared:
+        return None
+    saved_s = math.fsum(trial.trunk_s for trial in shared)
+    return (
+        f"{format_count(len(shared), 'trial')} began with the stable part of another one, which"
+        f" saved {format_duration(saved_s)} of training"
+    )
 
 
 def _sentence(text: str) -> str:

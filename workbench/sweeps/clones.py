@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from workbench.experiment import Experiment
 from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.populations import may_change
+from workbench.experiment.schedules import DECAY
 from workbench.experiment.space import Params, Space, same_value
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ArtifactsError, ExperimentError, RunError
@@ -128,11 +129,7 @@ def _check_weights(
             raise ExperimentError(
                 f"{name} cannot change while the weights of trial {parent.number} stay",
                 field=f"set.{name}",
-                allowed=[
-                    other
-                    for other in experiment.search.root
-                    if other == _EPOCHS or may_change(other)
-                ],
+                allowed=[other for other in experiment.search.root if _may_differ(other)],
                 next_step=f"To try another value, {_FROM_START}.",
             )
     epochs = params.get(_EPOCHS, experiment.training.epochs)
@@ -148,7 +145,7 @@ def _check_weights(
 
 def _may_differ(name: str) -> bool:
     """Return whether a parameter of a model may differ while the weights stay."""
-    return name == _EPOCHS or may_change(name)
+    return name in (_EPOCHS, DECAY) or may_change(name)
 
 
 def describe_begin(history: History, params: Params, clone: Clone) -> str:

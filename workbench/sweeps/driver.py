@@ -99,7 +99,6 @@ class Driver:
         self._retention = Retention(self._ledger, self._artifacts)
         self._alerting = Alerting(self._ledger, self._artifacts)
         self._loggers = RunLoggers(self._ledger, self._artifacts)
-        self._data_notes = DataNotes(self._ledger)
         self._monitor = Monitor(store, self._ledger)
         self._monitor.listeners.append(self._alerting.on_round)
         self._energy_limit = EnergyLimit(self._ledger, lambda: self._monitor.energy_wh)
@@ -109,6 +108,7 @@ class Driver:
             num_places=lambda: self._share.at_once,
         )
         started_in = Path(read_origin(self._artifacts).directory)
+        self._data_notes = DataNotes(self._ledger, started_in=started_in)
         self._referee = Referee(self._ledger, resources, started_in=started_in)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
@@ -483,6 +483,7 @@ class Driver:
         self._data_notes.end()
         self._retention.end()
         self.clones.tidy()
+        self._orders.tidy()
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)
         result = result_of(

@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from statistics import fmean
 
 from workbench.cluster.workers.admission import Request
 from workbench.experiment import Experiment
+from workbench.experiment.domain import Choice, Float
 from workbench.experiment.goals import sign_of
 from workbench.experiment.plan import PartialPlan
+from workbench.experiment.schedules import DECAY, WSD, stable_epochs
+from workbench.experiment.space import Params
 from workbench.experiment.trainings import turn_ends
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ExperimentError
@@ -28,8 +31,9 @@ from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
-from workbench.training.mirror import branch_at
+from workbench.training.mirror import TRUNK, branch_at, read_trunk, trunk_at
 from workbench.training.planning.equivalent_plans import changeable_ways
+from workbench.training.planning.settings import searched_training
 from workbench.training.task import TrialTask, Turn
 
 _MARGIN = 1.25
@@ -61,6 +65,7 @@ class Orders:
         self._plans = plans
         self._alerting = alerting
         self._program = program
+        self._trunks = Trunks(ledger, artifacts)
         self._written: tuple[object, str] | None = None
         self._known: dict[int, tuple[PartialPlan, PartialPlan]] = {}
 
@@ -92,7 +97,7 @@ class Orders:
             before = trial.segment.continues
         if experiment.fidelity is not None and not experiment.continues_levels:
             before = None
-        task = self._with_clones(task, trial)
+        task = self._trunks.share(self._with_clones(task, trial), trial, self._program.version_of)
         if trial.segment is not None or before is not None:
             continued = None
             if before is not None:
@@ -115,6 +120,10 @@ class Orders:
             time_limit_s=limit_s,
             trained_s=trial.trained_s,
         )
+
+    def tidy(self) -> None:
+        """Delete what was kept for further trials."""
+        self._trunks.tidy()
 
     def _with_clones(self, task: TrialTask, trial: Trial) -> TrialTask:
         """Return a task that knows which checkpoints its clones need, and its own if it is one."""
@@ -165,6 +174,98 @@ def turn_of(experiment: Experiment, trial: Trial) -> Turn | None:
         first_step=trial.first_step,
         known_step=max(trial.last_step, trial.clone.step if trial.clone else 0),
     )
+
+
+class Trunks:
+    """Lets trials that differ only in how wsd decays share the training before.
+
+    They have the same seed, so they are equal until the first of them decays. A trial keeps its
+    checkpoints there, and a later one begins with them. While both train at once, nothing is
+    shared.
+    """
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
+        """Share the checkpoints of the trials in `ledger`."""
+        self._ledger = ledger
+        self._artifacts = artifacts
+
+    def share(self, task: TrialTask, trial: Trial, version_of: Callable[[Trial], int]) -> TrialTask:
+        """Return a task that knows what to keep, and with what it begins.
+
+        Args:
+            task: The task of the next attempt of a trial.
+            trial: The trial.
+            version_of: Returns the version of the code that a trial runs.
+        """
+        if not self._is_stable(trial):
+            return task
+        task = dataclasses.replace(task, kept_epochs=tuple(sorted(self._kept_epochs(trial))))
+        if trial.attempts:  # it has its own checkpoints
+            return task
+        most = max(task.kept_epochs, default=0)
+        equal = [
+            other
+            for other in self._ledger.history.trials.values()
+            if other.number != trial.number
+            and other.attempts
+            and other.seed == trial.seed
+            and self._is_stable(other)
+            and _without_decay(other.params) == _without_decay(trial.params)
+            and version_of(other) == version_of(trial)
+        ]
+        places = [
+            (-epochs, other.number)
+            for other in equal
+            for epochs in self._kept_epochs(other)
+            if epochs <= most
+        ]
+        for epochs, number in sorted(places):
+            trunk = trunk_at(self._artifacts.below(trial_folder(number)), -epochs)
+            if read_trunk(trunk) is not None:
+                return dataclasses.replace(task, continued=trunk.url, trunk_of=number)
+        return task
+
+    def tidy(self) -> None:
+        """Delete the checkpoints, when no further trial begins."""
+        for trial in self._ledger.history.trials.values():
+            if self._is_stable(trial):
+                self._artifacts.below(trial_folder(trial.number)).below(TRUNK).delete("")
+
+    def _is_stable(self, trial: Trial) -> bool:
+        """Return whether a trial trains a model from its start by wsd, and others decay otherwise.
+
+        Trials in turns wait for each other, so they could rarely share anything.
+        """
+        experiment = self._ledger.experiment
+        return (
+            experiment.trains_model
+            and experiment.federated is None
+            and experiment.fidelity is None
+            and experiment.early_stop.turns is None
+            and trial.continued is None
+            and DECAY in trial.params
+            and trial.params.get("schedule", experiment.training.schedule) == WSD
+        )
+
+    def _kept_epochs(self, trial: Trial) -> set[int]:
+        """Return after how many epochs a trial keeps its checkpoints.
+
+        This is where it decays itself, and where others may that decay for longer.
+        """
+        training = searched_training(self._ledger.experiment, trial.params)
+        own = stable_epochs(training)
+        domain = self._ledger.history.searched.root.get(DECAY)
+        decays: list[float] = []
+        if isinstance(domain, Choice):
+            decays = [float(choice) for choice in domain.choices if isinstance(choice, int | float)]
+        elif isinstance(domain, Float):
+            decays = [domain.high]
+        others = {stable_epochs(training, decay) for decay in decays}
+        return {epochs for epochs in (own, *others) if 0 < epochs <= own}
+
+
+def _without_decay(params: Params) -> Params:
+    return {name: value for name, value in params.items() if name != DECAY}
 
 
 class Turns:

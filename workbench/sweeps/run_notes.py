@@ -129,9 +129,15 @@ class DataNotes:
     Larger files are left to `check`.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        """Record the notes in `ledger`, in the thread that calls `tick` and `end`."""
+    def __init__(self, ledger: Ledger, *, started_in: Path | None = None) -> None:
+        """Prepare to read the table.
+
+        Args:
+            ledger: Gets the notes, in the thread that calls `tick` and `end`.
+            started_in: Where the run was started and relative paths begin, or None for here.
+        """
         self._ledger = ledger
+        self._started_in = started_in or Path()
         self._found: Future[tuple[str, ...]] | None = None
 
     def begin(self) -> None:
@@ -147,7 +153,7 @@ class DataNotes:
         if data is None or data.is_reference:
             return
         reader = ThreadPoolExecutor(1, thread_name_prefix="data notes")
-        self._found = reader.submit(_notes_of, data)
+        self._found = reader.submit(_notes_of, data, self._started_in)
         reader.shutdown(wait=False)
 
     def tick(self) -> None:
@@ -165,12 +171,14 @@ class DataNotes:
             self.tick()
 
 
-def _notes_of(data: Component) -> tuple[str, ...]:
+def _notes_of(data: Component, here: Path) -> tuple[str, ...]:
     path = data.options.get("path")
     try:
-        if isinstance(path, str) and Path(path).expanduser().stat().st_size > _MAX_READ_BYTES:
-            return ()
-        return notes_of(data)
+        if isinstance(path, str):
+            file = here / Path(path).expanduser()
+            if file.stat().st_size > _MAX_READ_BYTES:
+                return ()
+        return notes_of(data, here=here)
     except (OSError, WorkbenchError) as error:  # the trials report this
         logger.warning("the data was not summarised: %s", error)
         return ()

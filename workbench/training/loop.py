@@ -18,9 +18,10 @@ from workbench.data.loader_arguments import notes_on
 from workbench.data.ordered import OrderedSplit
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
-from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, Noted, TrialReported
+from workbench.foundation.formatting import format_count, format_duration
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, notes_on_assembly
 from workbench.training.attempt_events import AttemptEvents, Report
@@ -36,7 +37,13 @@ from workbench.training.exchanges.capabilities import capabilities_of as exchang
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.loaders import named_losses
-from workbench.training.mirror import branch_at, mark_kept, take_over
+from workbench.training.mirror import (
+    branch_at,
+    keep_trunk,
+    mark_kept,
+    read_trunk,
+    take_over,
+)
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import WorkerBatch
@@ -140,6 +147,8 @@ class _Loop:
         self._compile_s: float | None = None
         self._began: tuple[int, float] | None = None
         """The step and the epochs of the checkpoint, if that of another trial was loaded."""
+        self._trunk_s: float | None = None
+        """How long another trial has trained what this one took over from it, or None."""
         self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
     def run(self) -> Outcome:
@@ -149,8 +158,10 @@ class _Loop:
         self._note_assembly()
         parts = self._parts
         begins: dict[str, Any] = {}
-        if self._task.clone is not None and self._began is not None:
+        if self._began is not None and (self._task.clone is not None or self._trunk_s is not None):
             begins = {"begins_step": self._began[0], "begins_epoch": self._began[1]}
+        if self._trunk_s is not None:
+            begins |= {"trunk_of": self._task.trunk_of, "saved_s": self._trunk_s}
         planned = self._events.planned(
             parts.settings.plan,
             parts.datasets,
@@ -349,10 +360,15 @@ class _Loop:
             ended, is_best = self._evaluate()
         # Report first, then save. A crash in between repeats an epoch. In the other order, a crash
         # would lose the report.
+        is_kept = self._epochs_done in self._task.kept_epochs
         is_turn = self._epochs_done == self._turn_epoch
-        is_due = ended is None and (is_turn or self._epochs_done % training.checkpoint_every == 0)
+        is_due = ended is None and (
+            is_turn or is_kept or self._epochs_done % training.checkpoint_every == 0
+        )
         if is_due or is_best:
             ended = self._save(last=is_due, best=is_best) or ended
+        if is_kept and is_due:
+            self._keep_trunk()
         if self._step in self._task.branches:
             self._keep_branch()
         return ended
@@ -480,8 +496,43 @@ class _Loop:
             if self._parts.worker.rank == 0:
                 mark_kept(branch)
 
+    def _keep_trunk(self) -> None:
+        """Keep the checkpoints for trials that train the same until now, and then decay."""
+        if self._parts.worker.rank:
+            return
+        trained_s = perf_counter() - self._started_s + (self._trunk_s or 0.0)
+        about: dict[str, Any] = {
+            "plan": self._parts.settings.plan.to_json(),
+            "trained_s": trained_s,
+        }
+        keep_trunk(self._task.artifacts, self._epochs_done, about)
+
+    def _note_trunk(self, epochs: int) -> None:
+        if self._parts.worker.rank:
+            return
+        message = (
+            f"trial {self._task.trial} begins with the first {format_count(epochs, 'epoch')} of"
+            f" trial {self._task.trunk_of}, which are the same:"
+            f" {format_duration(self._trunk_s or 0.0)} saved"
+        )
+        self._report(Noted(level="info", message=message, trial=self._task.trial))
+
+    def _can_take_trunk(self) -> bool:
+        """Return whether another trial has trained by this trial's plan, as all workers see it.
+
+        Other plans round differently.
+        """
+        assert self._task.continued is not None
+        about = read_trunk(open_artifacts(self._task.continued))
+        if about is None or about["plan"] != self._parts.settings.plan.to_json():
+            return False
+        self._trunk_s = float(about["trained_s"])
+        return True
+
     def _resume(self) -> None:
         before = self._task.continued_checkpoints
+        if self._task.trunk_of is not None and not self._can_take_trunk():
+            before = None
         # Without a segment or a clone, this is the same training as before, in another trial. It
         # takes over the checkpoints as if they were its own.
         is_same = self._task.segment is None and self._task.clone is None
@@ -495,12 +546,16 @@ class _Loop:
             content = self._read_continued(before)
             self._began = content["step"], content["step"] / self._steps_per_epoch
         if content is None:
+            self._trunk_s = None
             if self._parts.worker.rank == 0 and self._task.last_checkpoint is not None:
                 message = "the trial starts again, because its checkpoint is damaged"
                 self._report(Noted(level="warning", message=message, trial=self._task.trial))
             return
         self._parts.strategy.load(content["strategy"])
         self._step = content["step"]
+        if self._trunk_s is not None:
+            self._began = self._step, self._step / self._steps_per_epoch
+            self._note_trunk(content["epochs_done"])
         self._epochs_done = content["epochs_done"]
         self._steps_of_epoch = content["steps_of_epoch"]
         self._epoch_so_far = tuple(content["epoch_so_far"])

@@ -7,10 +7,14 @@ changes are uploaded whenever the trial reports.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
 
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ArtifactsError
@@ -20,6 +24,9 @@ from workbench.training.task import TrialTask
 
 BRANCHES = "branches"
 """The folder, below that of a trial, with the checkpoints that its clones continue from."""
+TRUNK = "trunk"
+"""The folder with those from which trials continue that have trained the same so far."""
+_ABOUT_TRUNK = "trunk.json"
 _KEPT = "kept"
 _TAKEN_OVER = "taken_over"
 _LAYOUT = "workdir.json"
@@ -245,6 +252,50 @@ def mark_kept(branch: Artifacts) -> None:
         ArtifactsError: If that cannot be written.
     """
     branch.write(_KEPT, b"")
+
+
+def trunk_at(trial: Artifacts, epochs: int) -> Artifacts:
+    """Return the folder from which trials continue that are equal to a trial until an epoch.
+
+    Args:
+        trial: The folder of the trial.
+        epochs: The epochs that both have in common.
+    """
+    return trial.below(f"{TRUNK}/{epochs}")
+
+
+def keep_trunk(trial: Artifacts, epochs: int, about: Mapping[str, JsonValue]) -> None:
+    """Keep the present checkpoints of a trial, also the best one, for trials that are equal so far.
+
+    Args:
+        trial: The folder of the trial.
+        epochs: The epochs that it has done.
+        about: What `read_trunk` returns.
+
+    Raises:
+        ArtifactsError: If a file cannot be read or written.
+    """
+    trunk, source = trunk_at(trial, epochs), trial.below("checkpoints")
+    if trunk.exists(_ABOUT_TRUNK):
+        return
+    names = [name for name in source.stamps() if not name.rpartition("/")[2].startswith(".")]
+    trunk.delete("")
+    copy_files(source, trunk.below("checkpoints"), names, may_link=True)
+    trunk.write(_ABOUT_TRUNK, json.dumps(about).encode())  # last, so that the rest is complete
+
+
+def read_trunk(trunk: Artifacts) -> dict[str, Any] | None:
+    """Return what a trial has written about checkpoints that it kept, or None if there are none.
+
+    Args:
+        trunk: Their folder, from `trunk_at`.
+
+    Raises:
+        ArtifactsError: If it cannot be read.
+    """
+    if not trunk.exists(_ABOUT_TRUNK):
+        return None
+    return json.loads(trunk.read(_ABOUT_TRUNK))
 
 
 class BranchKeeper:

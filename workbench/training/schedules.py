@@ -21,11 +21,13 @@ from workbench.experiment import Objective, Training
 from workbench.experiment.goals import Goal
 from workbench.experiment.schedules import (
     PLATEAU,
+    WSD,
     check_schedule,
     followed_metric,
     is_own_schedule,
     own_options,
     plateau_options,
+    wsd_options,
 )
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.registry import load_object
@@ -108,7 +110,10 @@ def schedule_of(
     check_schedule(training)
     is_own = is_own_schedule(training.schedule)
     if training.schedule != PLATEAU and not is_own:
-        return _Computed(training.schedule, length)
+        options: dict[str, Any] = {}
+        if training.schedule == WSD:
+            options = {"decay": wsd_options(training).decay}
+        return _Computed(training.schedule, length, options)
     holder = _RateHolder(lr)
     metric = followed_metric(training)
     default_metric = objectives[0].metric
@@ -138,14 +143,19 @@ def schedule_of(
 class _Computed(Schedule):
     """A schedule that only depends on the number of the step."""
 
-    def __init__(self, name: str, length: Length) -> None:
+    def __init__(self, name: str, length: Length, options: Mapping[str, Any]) -> None:
         self._name: Any = name  # checked by the experiment
         self._length = length
+        self._options = options
 
     def factor(self, step: int) -> float:
         length = self._length
         return learning_rate.factor(
-            self._name, step, total_steps=length.total_steps, warmup_steps=length.warmup_steps
+            self._name,
+            step,
+            total_steps=length.total_steps,
+            warmup_steps=length.warmup_steps,
+            **self._options,
         )
 
 

@@ -100,6 +100,9 @@ class TrialTask:
         turn: The turn to train, or None for a training without turns.
         clone: The trial from which this one was cloned, if it continues from a checkpoint of it.
         branches: The steps at which to keep a checkpoint for clones of this trial.
+        kept_epochs: The epochs after which to keep the checkpoints for trials that only decay
+            otherwise.
+        trunk_of: The trial whose checkpoints are in `continued`, if it has trained the same so far.
     """
 
     run_id: str
@@ -124,6 +127,8 @@ class TrialTask:
     turn: Turn | None = None
     clone: Clone | None = None
     branches: tuple[int, ...] = ()
+    kept_epochs: tuple[int, ...] = ()
+    trunk_of: int | None = None
 
     @property
     def experiment(self) -> Experiment:

@@ -60,6 +60,16 @@ def test_wsd_is_stable_and_decays_in_the_last_fifth(step: int, expected: float) 
     assert made == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("decay", [0.1, 0.5, 1.0])
+def test_wsd_decays_in_the_last_part(decay: float) -> None:
+    first = round(100 * (1 - decay))
+    made = [
+        factor("wsd", step, total_steps=100, warmup_steps=0, decay=decay) for step in range(100)
+    ]
+    falling = [1 - (step / (100 - first)) ** 0.5 for step in range(100 - first)]
+    assert made == pytest.approx([1.0] * first + falling)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "expected"), [("sgd", 8 * 0.533333), ("adamw", math.sqrt(8 * 0.533333))]
 )

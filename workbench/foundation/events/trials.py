@@ -159,13 +159,20 @@ class TrialPlanned(TrialEventHeader):
     begins_step: int | None = Field(
         default=None,
         description=(
-            "If it continues from the checkpoint of a trial that was cloned: the step of that "
-            "checkpoint."
+            "If it continues from the checkpoint of another trial, as a clone or because both are "
+            "equal so far: the step of that checkpoint."
         ),
     )
     begins_epoch: float | None = Field(
         default=None,
         description="In the same case: the epochs done at that checkpoint, not always whole.",
+    )
+    trunk_of: int | None = Field(
+        default=None,
+        description="The trial that is equal so far, from whose checkpoint it continues.",
+    )
+    saved_s: float | None = Field(
+        default=None, ge=0, description="In that case: how long that trial trained until then."
     )
     num_validation: int | None = Field(
         default=None, description="Number of validation samples. null if it is not known."

@@ -142,6 +142,8 @@ class Trial:
     memory_share: float | None = None  # the largest share of its GPU's memory so far
     memory_limit_bytes: float | None = None  # what a worker may use of its GPU's memory
     predicted_memory: PredictedMemory | None = None  # if it trains a language model in a folder
+    trunk_of: int | None = None  # the trial whose stable part it shares
+    trunk_s: float = 0.0  # how long that part trained
     peak_rate: PeakRate | None = None  # its learning rate, after scaling to the batch
     decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
     # How the attempts before the last one ended.
@@ -361,6 +363,8 @@ def _plan(trial: Trial, event: TrialPlanned) -> None:
     trial.peak_rate, trial.tokens = event.peak_rate, event.tokens
     trial.memory_limit_bytes = event.memory_limit_bytes
     trial.predicted_memory = event.predicted_memory
+    if event.trunk_of is not None:
+        trial.trunk_of, trial.trunk_s = event.trunk_of, event.saved_s or 0.0
     trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
     if trial.clone is not None and event.begins_step is not None:
         begins = {"step": event.begins_step, "epoch": event.begins_epoch}

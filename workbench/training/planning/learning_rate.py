@@ -22,8 +22,6 @@ BASE_WARMUP_FRACTION = 0.01
 """
 LONGEST_WARMUP_FRACTION = 0.5
 ONE_CYCLE_WARMUP_FRACTION = 0.3
-WSD_DECAY_FRACTION = 0.2
-"""The last part of a training, in which wsd decays (Hägele et al. 2024)."""
 _ONE_CYCLE_START = 1 / 25
 _ONE_CYCLE_END = _ONE_CYCLE_START / 1e4
 _DEFAULT_RATES = {"sgd": 0.1, "asgd": 0.01, "adadelta": 1.0, "adagrad": 1e-2, "rprop": 1e-2}
@@ -185,14 +183,16 @@ def unlimited_lr(
     return lr * math.sqrt(ratio)
 
 
-def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int) -> float:
+def factor(
+    schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int, decay: float = 0.2
+) -> float:
     """Return the factor of the peak rate for one optimizer step.
 
     Warm-up rises linearly and reaches 1 at step `warmup_steps - 1`. Cosine and linear then fall,
     and would reach 0 at `total_steps`. One-cycle is the same as
     torch.optim.lr_scheduler.OneCycleLR: it follows half a cosine from 1/25 to 1, then falls to 4e-6
-    at the last step. Wsd (warm-up, stable, decay) stays at 1, and falls in the last fifth of all
-    steps as 1 minus a square root.
+    at the last step. Wsd (warm-up, stable, decay) stays at 1, and falls at the end as 1 minus a
+    square root.
 
     Source: Hägele et al., Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations
     (2024), for wsd.
@@ -202,6 +202,7 @@ def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int
         step: Number of the step, from 0.
         total_steps: Steps of the whole training, at least 1.
         warmup_steps: Steps of the warm-up, from 0 to total_steps.
+        decay: The last part of all steps in which wsd falls, above 0 and up to 1.
 
     Returns:
         A number from 0 to 1.
@@ -213,7 +214,7 @@ def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int
     if schedule == "constant":
         return 1.0
     if schedule == "wsd":
-        decay_steps = WSD_DECAY_FRACTION * total_steps
+        decay_steps = decay * total_steps
         decayed = (step - (total_steps - decay_steps)) / decay_steps
         return 1.0 - math.sqrt(min(max(decayed, 0.0), 1.0))
     progress = min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0)
