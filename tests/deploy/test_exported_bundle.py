@@ -544,3 +544,12 @@ def test_a_changed_model_and_an_unknown_card_are_refused(
     (tmp_path / "weights.safetensors").touch()
     with pytest.raises(RunError, match="was exported without --format onnx"):
         Predictor.open(tmp_path)
+    (tmp_path / "model").mkdir()
+    for kind, task in (
+        ("LlamaForCausalLM", "text-generation"),
+        ("BertModel", "feature-extraction"),
+    ):
+        config = tmp_path / "model" / "config.json"
+        config.write_text(json.dumps({"architectures": [kind]}))
+        with pytest.raises(RunError, match=rf"transformers\.pipeline\(\"{task}\", .*model\"\)"):
+            Predictor.open(tmp_path)

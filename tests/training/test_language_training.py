@@ -481,7 +481,7 @@ def plain_vectors(model: Any, split: Any, rows: Any) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_embeddings_follow_a_plain_loop(kind, tmp_path):
-    from transformers import AutoModel
+    from transformers import AutoModel, AutoTokenizer
 
     folder = tmp_path / "base"
     if kind == "encoder":
@@ -530,6 +530,19 @@ def test_embeddings_follow_a_plain_loop(kind, tmp_path):
     tokens = torch.arange(5, 25)[None]
     with torch.no_grad():
         torch.testing.assert_close(exported(tokens)[0], model(tokens)[0], rtol=1e-2, atol=1e-2)
+    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    assert kinds == ["Transformer", "Pooling", "Normalize"]
+    assert all((tmp_path / "model" / module["path"]).is_dir() for module in modules)
+    texts = ["say 7 red sun", "sun red 7 " * 40]  # one is longer than the context
+    sentences = pytest.importorskip("sentence_transformers")
+    encoder = sentences.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for text, vector in zip(texts, encoder.encode(texts), strict=True):
+        ids = tokenizer(text, truncation=True, max_length=48, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            mean = exported(ids)[0].mean(dim=1)[0]
+        np.testing.assert_allclose(vector, mean / mean.norm(), atol=1e-5)
 
 
 def test_a_contrastive_loss_is_not_divided(tmp_path):

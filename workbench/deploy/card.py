@@ -28,6 +28,13 @@ from workbench.foundation.bundle_manifest import CARD, complete_export
 from workbench.foundation.errors import RunError
 from workbench.foundation.files import write_atomically
 
+_PIPELINES = {
+    "ForCausalLM": "text-generation",
+    "ForSequenceClassification": "text-classification",
+}
+"""What models of transformers do, by the end of the name of their class."""
+_ENCODING = "feature-extraction"
+
 MODEL = "model.onnx"
 ERROR_SIZE = "error_size"
 """The output of the graph with the usual size of an error, if it is known."""
@@ -368,6 +375,14 @@ def _without_card(folder: Path) -> RunError:
             f"{folder} contains no model: it was exported without weights, or its train function"
             " or command created the model",
             next_step="Load the files of the trial, in `files`, with the code that wrote them.",
+        )
+    config = folder / "model" / "config.json"
+    if config.exists():
+        kinds = " ".join(json.loads(config.read_text(encoding="utf-8")).get("architectures") or ())
+        task = next((task for end, task in _PIPELINES.items() if kinds.endswith(end)), _ENCODING)
+        return RunError(
+            f"{folder} contains a model of transformers, which runs there",
+            next_step=f'In Python: transformers.pipeline("{task}", "{config.parent}").',
         )
     return RunError(
         f"{folder} was exported without --format onnx, so its model only runs in Python",

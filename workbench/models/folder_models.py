@@ -57,6 +57,9 @@ _OF_TOKENIZERS = (
 """The files of a tokenizer in the folder of a model."""
 
 
+_ENCODING = "sentence_transformers.models"
+"""Where sentence-transformers has the parts of a model."""
+
 PREFIX = "inner."
 """Where the names of weights of a `LanguageModel` differ from those that transformers gives."""
 
@@ -475,17 +478,53 @@ class TextClassifier(FolderModel):
 class TextEncoder(FolderModel):
     """A model of transformers that turns a text into a vector: the mean of its last hidden states.
 
-    Libraries such as sentence-transformers do the same with a folder of transformers.
+    It is written such that sentence-transformers does the same.
     """
 
     _KIND = "AutoModel"
     _PEFT_TASK = "FEATURE_EXTRACTION"
 
-    def __init__(self, folder: Path, temperature: float, **how: Any) -> None:
-        """Build the model without its weights. See FolderModel."""
+    def __init__(self, folder: Path, temperature: float, *, context: int, **how: Any) -> None:
+        """Build the model without its weights. See FolderModel.
+
+        Args:
+            folder: The folder of the model.
+            temperature: By which cosines are divided.
+            context: The most tokens of a text.
+            **how: As in FolderModel.
+        """
         super().__init__(folder, **how)
         self._config.use_cache = False
         self._temperature = temperature
+        self._context = context
+
+    def write(self, folder: Path, *, has_adapter: bool, is_of_folder: bool = True) -> str:
+        """Write the model. See FolderModel.write."""
+        about = super().write(folder, has_adapter=has_adapter, is_of_folder=is_of_folder)
+        written = folder / "model"
+        pooling = {
+            "word_embedding_dimension": self._config_of_text.hidden_size,
+            "pooling_mode_cls_token": False,
+            "pooling_mode_mean_tokens": True,
+            "pooling_mode_max_tokens": False,
+        }
+        reading = {"max_seq_length": self._context, "do_lower_case": False}
+        modules = [
+            {"idx": number, "name": str(number), "path": path, "type": f"{_ENCODING}.{kind}"}
+            for number, (path, kind) in enumerate(
+                (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
+            )
+        ]
+        for name, content in (
+            ("modules.json", modules),
+            ("sentence_bert_config.json", reading),
+            ("1_Pooling/config.json", pooling),
+        ):
+            file = written / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (written / "2_Normalize").mkdir(exist_ok=True)
+        return f"{about} sentence-transformers loads it as well."
 
     def load(self, stored: StoredWeights = "fp32", *, is_pretrained: bool = True) -> str:
         """Give the model its weights. See FolderModel.load."""

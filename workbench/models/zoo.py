@@ -710,7 +710,7 @@ class FolderConfiguration(ModelConfiguration):
         elif num_outputs:
             model = TextClassifier(folder, num_outputs, **how)
         else:  # pairs of texts have no scores
-            model = TextEncoder(folder, self.temperature, **how)
+            model = TextEncoder(folder, self.temperature, context=input_shape[0], **how)
         model.check_data(input_shape[0], vocabulary_size)
         return model
 

@@ -300,6 +300,8 @@ def test_a_bundle_has_all_files_of_its_data_and_its_model_or_their_absolute_path
         launcher="inline",
         wait=True,
     )
+    with pytest.raises(RunError, match="for transformers, not to ONNX"):
+        run.export(tmp_path / "graph", format="onnx")
     files = {
         ("data", "path"): "train.jsonl",
         ("data", "validation"): "held out.jsonl",

@@ -128,6 +128,12 @@ def write_bundle(
     if format is None and weights and is_compression(run.experiment):
         format = "onnx"  # its models have no other format
     check_format(format, has_weights=weights)
+    data = run.experiment.data
+    if format == "onnx" and _is_of_folder(run.experiment) and data and data.name != "labelled_text":
+        raise RunError(
+            "a language model is exported for transformers, not to ONNX",
+            next_step="Export it without --format onnx. The folder model/ loads in transformers.",
+        )
     history = run.history
     chosen = choose_trial(run, history, trial)
     if not weights:
