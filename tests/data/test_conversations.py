@@ -310,8 +310,9 @@ def test_pairs_become_rows_of_two_answers(tmp_path, tokenizers):
     notes = "\n".join(made.notes())
     assert "1 pair left out: both answers are the same" in notes
     assert "1 pair left out: the answers do not differ within 64 tokens" in notes
-    assert "<|im_start|>assistant\\n[[red " in notes
-    assert "|| rejected: " in notes
+    samples = "\n".join(made.samples())
+    assert "<|im_start|>assistant\\n[[red " in samples
+    assert "|| rejected: " in samples
 
 
 def _counted_texts(folder: Path, messages: list[Any], are_counted: Any = None) -> list[str]:
@@ -406,8 +407,7 @@ def test_tokens_that_are_no_target_do_not_count(packing, tmp_path, tokenizers):
     assert datasets.tokens_per_sample == num_targets / len(datasets.train)
     notes = given.notes()
     assert any(f"{num_targets} tokens, of which {num_targets} count" in note for note in notes)
-    samples = [note for note in notes if note.startswith("Sample")]
-    assert all(": [[" not in note for note in samples)
+    assert all(": [[" not in sample for sample in given.samples())
 
 
 def test_a_template_that_cannot_write_a_conversation_says_which(tmp_path):
@@ -502,9 +502,10 @@ def test_rows_of_similar_length_follow_each_other(tmp_path, tokenizers):
     assert lengths[True] < 1.3 < lengths[False]
 
 
-def test_the_notes_show_two_samples_with_the_tokens_that_count(tmp_path, tokenizers):
-    notes = options(tmp_path, conversations(9), tokenizers).notes()
-    shown = [note for note in notes if note.startswith("Sample")]
+def test_two_samples_show_the_tokens_that_count_and_no_note_has_a_text(tmp_path, tokenizers):
+    given = options(tmp_path, conversations(9), tokenizers)
+    assert not any("say" in note for note in given.notes()), "notes are stored"
+    shown = given.samples()
     assert len(shown) == 2
     for note in shown:
         assert "<|im_start|>user\\nsay " in note

@@ -130,13 +130,13 @@ def _lines_of(table: TableSummary | None) -> Sequence[str]:
 
 
 def _notes_of(experiment: Experiment) -> list[str]:
-    from workbench.data import notes_of
+    from workbench.data import notes_of, samples_of
     from workbench.hardware.resources import inventory
     from workbench.sweeps.run_notes import notes_of_run
 
     notes = list(notes_of_run(experiment, len(inventory().gpus)))
     if experiment.data is not None:
-        notes += notes_of(experiment.data)
+        notes += [*notes_of(experiment.data), *samples_of(experiment.data)]
     return notes
 
 

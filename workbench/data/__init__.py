@@ -34,6 +34,7 @@ __all__ = [
     "check_searched_option",
     "load",
     "notes_of",
+    "samples_of",
     "summary_of",
     "task_of",
     "with_searched_options",
@@ -201,6 +202,13 @@ def notes_of(data: Component, *, here: Path | None = None) -> tuple[str, ...]:
             update={name: here / path.expanduser() for name, path in paths.items()}
         )
     return options.notes()
+
+
+def samples_of(data: Component) -> tuple[str, ...]:
+    """Return a few samples in words, as the model sees them, if the data can show them."""
+    if data.is_reference:
+        return ()
+    return check_options(data.name, data.options).samples()
 
 
 def load(

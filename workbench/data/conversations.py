@@ -124,16 +124,19 @@ class _RowsOptions(DatasetOptions):
         return tuple(prompts)
 
     def notes(self) -> tuple[str, ...]:
-        """Return how the file is read, and two samples as the model sees them."""
-        made = self._cached(0, None)
-        notes = list(made.facts["notes"])
-        split = self._split(made, "train")
+        """Return how the file is read, as DatasetOptions.notes does."""
+        return tuple(self._cached(0, None).facts["notes"])
+
+    def samples(self) -> tuple[str, ...]:
+        """Return two samples as the model sees them."""
+        split = self._split(self._cached(0, None), "train")
         tokenizer = self._tokenizer()
         places = [len(split) // 2, 0][: min(_NUM_SHOWN, len(split))]
-        for number, place in enumerate(places, start=1):
-            text = split.describe(place, tokenizer)
-            notes.append(f"Sample {number}, with the tokens that count in [[ ]]: {text}")
-        return tuple(notes)
+        return tuple(
+            f"Sample {number}, with the tokens that count in [[ ]]: "
+            f"{split.describe(place, tokenizer)}"
+            for number, place in enumerate(places, start=1)
+        )
 
     @abstractmethod
     def _split(self, made: Cached, part: str) -> ConversationSplit:

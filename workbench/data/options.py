@@ -125,6 +125,13 @@ class DatasetOptions(BaseModel, ABC):
         """
         return None
 
+    def samples(self) -> tuple[str, ...]:
+        """Return a few samples in words, as the model sees them. None by default.
+
+        They are shown to those who ask, and not stored.
+        """
+        return ()
+
     def notes(self) -> tuple[str, ...]:
         """Return what users should know about how the source is read. This may read all of it.
 
