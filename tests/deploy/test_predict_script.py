@@ -157,6 +157,13 @@ def test_a_missing_file_is_refused_in_one_line(kind: str, tmp_path: Path) -> Non
             "more than one column is named 'age': rename or remove all but one",
         ),
         ("table", "", "there is no column 'age'. The file has: nothing"),
+        (
+            "table",
+            ",".join(f"c{place}" for place in range(900)) + "\n",
+            "there is no column 'age'. The file has: "
+            + ", ".join(f"c{place}" for place in range(20))
+            + " and 880 more",
+        ),
         ("table", "age\nold\n", "'old' in the column age is not a number"),
         ("series", "rain\n1\n", "there is no column 'sold'. The file has: rain"),
         ("series", "sold\n1\n", "the model takes 8 rows at once, but the file has 1"),

@@ -65,6 +65,7 @@ from workbench.foundation.formatting import (
     significant,
     whole,
 )
+from workbench.foundation.text_tables import MAX_LISTED, some_names
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
 CARD: dict[str, Any] = {}
@@ -87,6 +88,7 @@ _VALUES = {
     "TOTAL": f'r"{TOTAL}"',
     "NEW_UNIT": f'r"{NEW_UNIT}"',
     "NEW_FACTORS": json.dumps(sorted(NEW_FACTORS)),
+    "MAX_LISTED": str(MAX_LISTED),
     "LARGEST_WHOLE": f"{LARGEST_WHOLE:g}",
     "SMALLEST_FIXED": f'Decimal("{SMALLEST_FIXED}")',
     "WIDTHS": f"{WIDTHS:g}",
@@ -249,7 +251,17 @@ def _reading(inputs: Sequence[Input]) -> str:
     """Return the functions that read samples, the last of which is `read`."""
     taken = inputs[0]
     num_texts = sum(column.kind == "text" for column in inputs)
-    of_table = (opened, table_in, row_in, rows_named, notes_of_short, say, rows_in, rows_of)
+    of_table = (
+        opened,
+        table_in,
+        row_in,
+        some_names,
+        rows_named,
+        notes_of_short,
+        say,
+        rows_in,
+        rows_of,
+    )
     no_text = f"\nNO_TEXT = set({json.dumps(sorted(MISSING_TEXTS))})\n"
     if taken.tokens:
         return _source(*of_table, ids, read_texts)
@@ -393,8 +405,8 @@ def rows_of(path, columns):
             raise ValueError(f"{problem}: rename or remove all but one")
         if missing := [repr(name) for name in columns if name not in names]:
             problem = "there is no column" if len(missing) == 1 else "there are no columns"
-            known = ", ".join(names) or "nothing"
-            raise ValueError(f"{problem} {', '.join(missing)}. The file has: {known}")
+            known = some_names(names) or "nothing"
+            raise ValueError(f"{problem} {some_names(missing)}. The file has: {known}")
         rows, notes = rows_in(names, table, columns)
         say(notes)
         return rows, sign

@@ -93,6 +93,15 @@ def check_repeated(path: Path | str, heads: Sequence[str], *, field: str | None 
 
 
 _MAX_NAMED = 5
+MAX_LISTED = 20
+"""The most names that an error lists."""
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Return names with commas, at most twenty of them."""
+    if len(names) <= MAX_LISTED:
+        return ", ".join(names)
+    return f"{', '.join(names[:MAX_LISTED])} and {len(names) - MAX_LISTED} more"
 
 
 def absent_columns(absent: Sequence[str], needed: Sequence[str]) -> DataError:
@@ -109,6 +118,6 @@ def absent_columns(absent: Sequence[str], needed: Sequence[str]) -> DataError:
     if first:
         problem = f"there are no columns {', '.join(first)} and {last}"
     return DataError(
-        f"{problem}; needed: {', '.join(needed)}",
+        f"{problem}; needed: {some_names(needed)}",
         next_step="Give the columns with which the model was trained.",
     )
