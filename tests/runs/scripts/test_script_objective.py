@@ -76,6 +76,17 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "AverageEpRet",
             "maximize",
         ),
+        (  # A part of the data may be a default.
+            "def evaluate(data, kind='Valid'):\n"
+            "    print('[{} loss]: {:.5f}'.format(kind, loss))\nevaluate(x)\n",
+            "Valid_loss",
+            "minimize",
+        ),
+        (
+            "print('16-bits training: {}'.format(a.fp16))\nprint(f'loss: {x:.3f}')\n",
+            "loss",
+            "minimize",
+        ),
         (  # Without the name of a metric, a number that is printed.
             "print('Ep: ', n, '| Ep_r: ', round(reward, 2))\n",
             "Ep_r",

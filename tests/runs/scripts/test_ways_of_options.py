@@ -732,6 +732,7 @@ def test_another_language_is_refused_with_what_to_write(tmp_path: Path) -> None:
         "'-c', '--config', default=None",
         "'--fname', dest='config', default='config.json'",
         "'--spec', dest='config', help='path of the configuration file'",
+        "'--fname', dest='config', default='no.yaml', help='name of config file to load'",
     ],
 )
 def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
@@ -1081,6 +1082,27 @@ def test_a_few_options_are_joined_by_usual_values_of_the_source(tmp_path: Path) 
     experiment = Experiment.from_yaml(experiment_for(script).text)
     names = ["learning-rate", "train.weight_decay", "train.momentum"]
     assert list(experiment.search.root) == names
+
+
+def test_plain_constants_with_other_names_and_a_class_of_settings(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "learning_rate = 0.1\nT_horizon = 20\nSEED = 1\nPRINT_EVERY = 20\n"
+        "class Config:\n    def __init__(self, batch_size=64):\n"
+        "        self.batch_size = batch_size\nconf = Config()\n"
+    )
+    searched = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert searched.keys() == {"learning_rate", "T_horizon", "Config.batch_size"}
+
+
+def test_several_constants_at_the_top_come_without_the_values_in_code(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "batch_size = 8\nhidden = 64\ndropout = 0.1\n"
+        "def run():\n    Adam(net, lr=0.1)\n    Net(num_layers=4, embed_dim=8)\nrun()\n"
+    )
+    searched = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert searched.keys() == {"batch_size", "hidden", "dropout", "Adam.lr"}
 
 
 def test_numbers_with_other_names_are_searched_if_few_are_usual(tmp_path: Path) -> None:

@@ -134,3 +134,19 @@ def test_a_file_that_the_command_does_not_name_needs_a_working_folder(tmp_path: 
     assert "workdir: fresh" in refused.stderr
     assert (tmp_path / "conf.json").read_text() == '{"lr": 0.1}'
     assert started(tmp_path, *words, trial=tmp_path).stdout == '{"lr": 0.5}\n'
+
+
+def test_values_in_code_are_those_that_stay() -> None:
+    text = (
+        "def train(lr=0.1, data=None):\n    best = 0.5\n    sum = 0.25\n    for x in data:\n"
+        "        sum = sum + x\n        best += 1\n    width = 8\n"
+        "    return Adam(1e-3, betas=(0.9, 0.99)), x.sum(dim=1)\n"
+    )
+    assert {constant.name: constant.value for constant in constants_of(text, ".py")} == {
+        "train.lr": 0.1,
+        "train.width": 8,
+        "Adam.lr": 1e-3,
+    }
+    changed = with_constants(text, ".py", {"train.lr": 1, "Adam.lr": 0.5})
+    assert "lr=1.0" in changed
+    assert "Adam(0.5, betas" in changed

@@ -133,3 +133,10 @@ def test_each_set_of_data_has_a_metric_of_its_own(form: str) -> None:
     for name, value in (("pile", 2.103), ("web", 2.31)):
         line = form.format(name, value)
         assert read_line(line.encode()) == {"step": 500, f"validation_loss_{name}": value}
+
+
+def test_brackets_around_a_metric_or_its_step() -> None:
+    assert read_line(b"[Valid loss]: 0.512") == {"Valid_loss": 0.512}
+    assert read_line(b"[Valid accuracy]: 80/100 : 80.0%")["Valid_accuracy"] == 0.8
+    line = b"Test set (epoch 3): Average loss: 0.512, Accuracy: 50/100 (50.00%)"
+    assert read_line(line) == {"epoch": 3, "Test_Average_loss": 0.512, "Test_Accuracy": 50.0}

@@ -919,7 +919,8 @@ def _file_of_option(
             if path.is_file():
                 return path
         # Any file with such an ending may be missing there, also one that the program writes.
-        if suffixes == _SUFFIXES and not _is_called_config(option):
+        is_config = _is_called_config(option) or _SAYS_FILE.search(option.text) is not None
+        if suffixes == _SUFFIXES and not is_config:
             return None
     in_readme = _file_in_readme(program)
     if in_readme is not None and in_readme.suffix in suffixes:
@@ -1160,7 +1161,8 @@ def constant_options(program: ProgramSource) -> list[ScriptOption]:
         program: The program.
     """
     if not program.is_python:
-        return _constants(program.path, program.text, program.path.suffix or ".py")
+        own = _constants(program.path, program.text, program.path.suffix or ".py")
+        return [option for option in own if domain_of(option) is not None]
     running = _RunningCode(program)
     options = {option.name: option for option in running.values_in(program.main)}
     others = [module for module in program.modules[1:] if _is_near(module, program)]
@@ -1181,6 +1183,7 @@ def constant_options(program: ProgramSource) -> list[ScriptOption]:
 
 
 _MAY_HAVE_RATE = re.compile(r"lr\b|learning_rate|optim", re.IGNORECASE)
+_SEVERAL = 3
 _MAX_EDITED = 3
 """Maximum number of files whose values are replaced for a trial."""
 
@@ -1202,14 +1205,26 @@ class _RunningCode:
                 self._calls.setdefault(called_name(call), []).append(call)
 
     def values_in(self, module: Module) -> list[ScriptOption]:
-        """Return the values in a module that are worth a search."""
+        """Return the values in a module that are worth a search, and its plain constants.
+
+        A module with several constants at its top has there what its author varies. Of the values
+        in its code, only learning rates are returned then, if it has no other.
+        """
         is_main = module is self._program.main
         path = self._program.path if is_main else _relative(module.path)
-        return [
-            replace(option, file=path)
-            for option in _constants(path, module.text, ".py", self._has_effect)
-            if domain_of(option) is not None
-        ]
+        values = _constants(path, module.text, ".py", self._has_effect)
+        in_code = {constant.name for constant in constants_of(module.text, ".py") if constant.scope}
+        searched = searched_domains(option for option in values if option.name not in in_code)
+        has_rate = any(map(is_learning_rate, searched))
+
+        def is_wanted(option: ScriptOption) -> bool:
+            if domain_of(option) is None:
+                return "." not in option.name
+            if option.name not in in_code or len(searched) < _SEVERAL:
+                return True
+            return not has_rate and is_learning_rate(option.name)
+
+        return [replace(option, file=path) for option in values if is_wanted(option)]
 
     def _has_effect(self, constant: Constant) -> bool:
         first, _, method = constant.scope.partition(".")

@@ -28,7 +28,6 @@ from workbench.runs.scripts.configured_options import (
 )
 from workbench.runs.scripts.declared_options import declared_options
 from workbench.runs.scripts.option_domains import (
-    domain_of,
     is_learning_rate,
     is_usual,
     searched_domains,
@@ -300,7 +299,7 @@ def _with_others(program: ProgramSource, interface: _Interface) -> _Interface:
         return _with_values(program, interface)
     if options := wandb_options(program):
         return replace(interface, options=[*interface.options, *options])
-    constants = [o for o in constant_options(program) if domain_of(o) is not None]
+    constants = constant_options(program)
     variables = environment_options(program) if program.is_python else []
     for options in (variables, constants):
         if any(is_learning_rate(name) for name in searched_domains(options)):

@@ -35,7 +35,8 @@ _NEVER = _table(
     " url jobs proc pin dry steps step class classes labels nclasses num_classes tokens"
     " checkpoint checkpoints ckpt time minutes hours seconds nodes node dist distributed local"
     " accelerator precision dtype dtypes compile deterministic benchmark env envs"
-    " nsamples channels_last prefetch memory mem visualize video render track capture entity exp"
+    " nsamples nthread nthreads ncpu tpu"
+    " channels_last prefetch memory mem visualize video render track capture entity exp"
     " experiment run id eps epsilon adam_epsilon patience start end begin total max min early"
     " stop fp16 bf16 fp32 tf32 jit torchscript hub push token api key revision trust export"
     " profile dump prompt template vocab length len seq context block window resolution height"
@@ -79,6 +80,8 @@ _ALLOWED_DESPITE = (
     ("update", "epochs"),
     ("ppo", "epoch"),
     ("ppo", "epochs"),
+    ("k", "epoch"),
+    ("node", "dim"),
     ("n", "epochs"),
     ("k", "epochs"),
     ("num", "block"),
@@ -154,7 +157,7 @@ _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
 _NOT_CHOSEN = _table(
     "quantize quantization attn impl attention opset strategy reporter logger sampler metric"
-    " metrics objective recipe splits loss"
+    " metrics objective recipe splits loss level"
 )
 _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 """A word and what belongs to it, written together."""
@@ -194,6 +197,9 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("heads",),
     ("head",),
     ("momentum",),
+    ("accumulation",),
+    ("accumulate",),
+    ("accum",),
     ("alpha",),
     ("c",),
     ("l2",),
@@ -271,7 +277,9 @@ _NEUTRAL = _table(
     " value num steps type name factor norm layers channels units eps 1 2 3 iters epochs fraction"
 )
 """Words that do not make a detail of what they follow: `batch_size`, `warmup_steps`."""
-_DETAILS = _table("warmup min final end noise cycle initial init scaling stop layerwise multiplier")
+_DETAILS = _table(
+    "warmup min final end noise cycle initial init scaling stop layerwise multiplier mul mult"
+)
 
 
 def searched_domains(
@@ -778,7 +786,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
             # `lr_noise_pct` is about a detail of the rate, `matrix_lr` is a rate.
             behind = own[_place_of(own, usual) + len(usual) :]
             num_details = len([word for word in behind if word not in _NEUTRAL])
-            num_details += 3 * len([word for word in others if word in _DETAILS])
+            num_details += 4 * len([word for word in others if word in _DETAILS])
             num_details += int(own == ["head", "dim"])
             others = [word for word in others if word not in _NEUTRAL and len(word) > 1]
             return place + 9 * num_details + 4 * len(others), len(words)

@@ -481,7 +481,7 @@ def _printed_numbers_of(reported: list[_Reported]) -> list[_Reported]:
         and not set(metric.words) & _NO_METRIC
         and not is_count(metric.name)
         and not is_option(metric.name)
-        and metric.words[-1] not in _COUNTED
+        and metric.words[-1] not in (*_COUNTED, "none", "true", "false")
     ]
 
 
@@ -517,7 +517,7 @@ def _has_no_evaluation(program: ProgramSource) -> bool:
 
 def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     words = metric.words
-    if re.search(r"[a-z]Error$|^ERROR$|^Error$", metric.name):
+    if re.search(r"[a-z]Error$|^ERROR$|^Error$|^\d", metric.name):
         return False
     if not words or words[-1] in _COUNTED:
         return False
@@ -710,7 +710,7 @@ def _words_given(modules: list[Module]) -> _Given:
         for node in walk(module.tree)
         for name, names in _parameters_of(node)
     }
-    given: _Given = {}
+    given: _Given = _words_by_default(modules)
     for module in modules:
         lists = {
             last_name(node.targets[0]): node.value.elts
@@ -728,6 +728,21 @@ def _words_given(modules: list[Module]) -> _Given:
                 new = [*words, *_split_words(value, lists, looped)]
                 if new:
                     given.setdefault(name, {})[parameter] = list(dict.fromkeys(new))
+    return given
+
+
+def _words_by_default(modules: list[Module]) -> _Given:
+    """Return the parts of the data that are defaults: `def evaluate(data, kind="Valid")`."""
+    given: _Given = {}
+    for module in modules:
+        for node in walk(module.tree):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            arguments, defaults = node.args.args, node.args.defaults
+            with_default = arguments[len(arguments) - len(defaults) :]
+            for argument, default in zip(with_default, defaults, strict=True):
+                if words := _split_words(default, {}, {}):
+                    given.setdefault(node.name, {})[argument.arg] = words
     return given
 
 

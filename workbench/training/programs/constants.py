@@ -254,6 +254,7 @@ class _CodeValues(ast.NodeVisitor):
         self._scope: list[str] = []
         self._values: list[_CodeValue] = []
         self._owners: dict[int, str] = {}
+        self._times_assigned = Counter[str]()
 
     def named(self, taken: set[str]) -> Iterator[tuple[str, _CodeValue]]:
         """Yield the values by names. A name that is not unique has that of its function before it.
@@ -264,6 +265,8 @@ class _CodeValues(ast.NodeVisitor):
         short = Counter(value.name for value in self._values)
         long = Counter(f"{value.scope}.{value.name}" for value in self._values)
         for value in self._values:
+            if self._times_assigned[value.name] > 1:
+                continue
             with_scope = f"{value.scope}.{value.name}"
             if short[value.name] == 1 and value.name not in taken:
                 yield value.name, value
@@ -294,6 +297,7 @@ class _CodeValues(ast.NodeVisitor):
             self._owners[id(node.value)] = _dotted(target).rpartition(".")[2]
         elif self._scope and len(node.targets) == 1:
             for name, value in _nested(target, node.value, ""):
+                self._times_assigned[f"{self._place}.{name.removeprefix('self.')}"] += 1
                 if name not in self._changed:
                     self._add(f"{self._place}.{name.removeprefix('self.')}", value)
         self.generic_visit(node)
@@ -318,7 +322,7 @@ class _CodeValues(ast.NodeVisitor):
 
     def _add(self, name: str, node: ast.expr, *, is_default: bool = False) -> None:
         for full, inner in _values_in(name, node):
-            if id(inner) not in self._others:
+            if id(inner) not in self._others and _value_of(inner) is not None:
                 self._others.add(id(inner))
                 self._values.append(_CodeValue(full, inner, self._place, is_default))
 

@@ -396,6 +396,10 @@ def with_pairs(text: str) -> str:
         >>> with_pairs("Validation loss 1000: $0.5"), with_pairs("loss: \u22120.5")
         ('step 1000 | Validation loss: 0.5', 'loss: -0.5')
     """
+    if "]:" in text or "] :" in text or "]=" in text:
+        text = _BRACKETED.sub(_bracketed, text)
+    if " (" in text:
+        text = _COUNTED_SET.sub(r"\g<count> \g<number> | \g<split> set:", text)
     if ", set " in text:
         text = _OF_SET.sub(_of_set, text)
     text = _with_steps(_AT_STEP.sub(_at_step, _with_plain_signs(text)))
@@ -414,6 +418,20 @@ def with_pairs(text: str) -> str:
     if "alue" in text:
         text = _IN_WORDS.sub(r"\g<name>: ", text)
     return text
+
+
+_BRACKETED = re.compile(r"\[(?P<name>[^\W\d][^\[\]:=|]{2,40})\]\s*[:=]\s*(?=[-+]?\.?\d)")
+_COUNTED_SET = re.compile(
+    rf"\b(?P<split>{'|'.join(SPLITS)})(?: (?:set|data))? "
+    rf"\((?P<count>{'|'.join(COUNTED)})[ :=]\s*(?P<number>\d+)(?:/\d+)?\)\s*:",
+    re.IGNORECASE,
+)
+"""A part of the data with its step in brackets: `Test set (epoch 3): loss: 0.5`."""
+
+
+def _bracketed(match: re.Match[str]) -> str:
+    """Return a metric without its brackets: `[Valid loss]: 0.5`. Other words are labels."""
+    return f"{match['name']}: " if has_metric_name(match["name"]) else match[0]
 
 
 _OF_SET = re.compile(
