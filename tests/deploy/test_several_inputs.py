@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from tests.deploy.trained import exported
 from workbench.deploy.image_files import answers_for
+from workbench.deploy.predict_script import value_at
 from workbench.deploy.predictor import Predictor
-from workbench.deploy.serving.rows import RowReader, feeds_of_rows
-from workbench.foundation.errors import DataError
-from workbench.models.calls import needed_inputs
+from workbench.deploy.serving.rows import RowReader, RowsError, feeds_of_rows
+from workbench.foundation.errors import DataError, RunError
+from workbench.models.calls import named_tensors, needed_inputs
+from workbench.training.loaders import as_tensors
 
 HERE = "tests.deploy.test_several_inputs"
 
@@ -64,6 +66,73 @@ class Whole(Pair):
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:  # type: ignore[override]
         return super().forward(batch["a"], batch["b"])
+
+
+class Sides(nn.Module):
+    """Takes a mapping and a tuple of arrays, by keyword only, and returns a dict of tuples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.size = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(3, 2)
+
+    def forward(
+        self,
+        *,
+        image: dict[str, Tensor],
+        sizes: tuple[Tensor, Tensor],
+        mask: Tensor | None = None,
+    ) -> dict[str, tuple[Tensor, ...]]:
+        left = image["left"] if mask is None else image["left"] * mask
+        scores = self.left(left) + 2 * self.right(image["right"])
+        first, second = sizes
+        return {"heads": (scores + self.size(first) - 3 * self.size(second), scores)}
+
+
+class InTuples(Sides):
+    """Takes the same by position."""
+
+    def forward(self, image: Any, sizes: Any) -> Any:  # type: ignore[override]
+        return super().forward(image={"left": image[0], "right": image[1]}, sizes=sizes)
+
+
+def sides(config: dict[str, Any]) -> nn.Module:
+    return Sides()
+
+
+def in_tuples(config: dict[str, Any]) -> nn.Module:
+    return InTuples()
+
+
+def nested(options: dict[str, Any]) -> Any:
+    random = np.random.default_rng(0)
+    samples = [
+        {
+            "image": {"right": random.normal(size=4), "left": random.normal(size=4)},
+            "sizes": (random.normal(size=3), random.normal(size=3)),
+            "labels": row % 2,
+        }
+        for row in range(60)
+    ]
+    return samples[:40], samples[40:]
+
+
+def nested_tuples(options: dict[str, Any]) -> Any:
+    return tuple(
+        [
+            ((row["image"]["left"], row["image"]["right"]), row["sizes"], row["labels"])
+            for row in part
+        ]
+        for part in nested({})
+    )
+
+
+def plain(batch: Any, row: int) -> Any:
+    """Return a sample of a batch as JSON holds it."""
+    if isinstance(batch, dict):
+        return {name: plain(part, row) for name, part in batch.items()}
+    if isinstance(batch, tuple):
+        return [plain(part, row) for part in batch]
+    return batch[row].tolist()
 
 
 def tagger(config: dict[str, Any]) -> nn.Module:
@@ -166,6 +235,62 @@ def test_a_model_of_several_inputs_takes_samples_in_every_form(
     assert len(scripts[0].splitlines()) == 6
 
 
+@pytest.mark.parametrize(
+    ("model", "data", "names"),
+    [
+        ("sides", "nested", ["image.right", "image.left", "sizes.0", "sizes.1"]),
+        ("in_tuples", "nested_tuples", [f"inputs_{n}.{m}" for n in (0, 1) for m in (0, 1)]),
+    ],
+)
+def test_nested_samples_are_taken_as_in_training_and_flat(
+    tmp_path: Path, model: str, data: str, names: list[str]
+) -> None:
+    given = {"name": f"{HERE}:{data}", "task": "classification", "num_outputs": 2}
+    made, loaded, card = exported(tmp_path / "bundle", f"{HERE}:{model}", given)
+    assert [taken.name for taken in card.inputs] == names
+    # Another number of samples than those that the export compared.
+    batch = loaded.validation.batch(np.arange(11))[0]
+    tensors = as_tensors(batch)
+    with torch.inference_mode():
+        if model == "sides":
+            scores = made(image=tensors["image"], sizes=tensors["sizes"])["heads"][0]
+        else:
+            scores = made(*tensors)["heads"][0]
+    known = scores.softmax(-1).numpy()
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    whole = batch if isinstance(batch, dict) else {f"inputs_{n}": batch[n] for n in (0, 1)}
+    flat: dict[str, Any] = {name: value_at(whole, name) for name in names}
+    inputs = {name: part for name, part in whole.items() if name != "labels"}
+    rows = [plain(inputs, row) for row in range(11)]
+    np.savez(tmp_path / "rows.npz", **flat)  # type: ignore[arg-type]
+    (tmp_path / "rows").mkdir()
+    for name, values in flat.items():
+        np.save(tmp_path / "rows" / f"{name}.npy", values)
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = [tmp_path / name for name in ("rows.npz", "rows", "rows.jsonl")]
+    for form in (whole, flat, rows, *files):
+        answers = answers_for(predictor, form)
+        assert answers.probabilities == pytest.approx(known, abs=1e-5)
+    read = RowReader(predictor.card).read(rows)
+    served = predictor.compute(feeds_of_rows(predictor.card, read))
+    assert served.probabilities == pytest.approx(known, abs=1e-5)
+    for file in files[1:]:
+        printed = subprocess.run(
+            [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        shares = [list(map(float, line.split(",")[1:])) for line in printed[1:]]
+        assert np.array(shares) == pytest.approx(known, abs=1e-5)
+    del rows[0][names[0].partition(".")[0]]
+    with pytest.raises(DataError):
+        answers_for(predictor, rows)
+    with pytest.raises(RowsError) as refused:
+        RowReader(predictor.card).read(rows)
+    assert refused.value.problems[0].column == names[0]
+
+
 def test_a_folder_without_an_input_names_the_file_that_it_needs(tmp_path: Path) -> None:
     given = {"name": f"{HERE}:pairs", "task": "classification", "num_outputs": 2}
     exported(tmp_path / "bundle", f"{HERE}:pair", given)
@@ -186,3 +311,32 @@ def test_targets_that_change_an_answer_are_still_needed() -> None:
     batch = {"a": torch.ones(2, 1), "labels": torch.ones(2, 1), "id": torch.ones(2)}
     assert set(needed_inputs(Shifted(), batch, ("labels",))) == {"a", "labels"}
     assert needed_inputs(nn.Identity(), batch["a"], ("labels",)) is batch["a"]
+
+
+def counted(options: dict[str, Any]) -> Any:
+    """Samples whose batches have a number that all samples share."""
+
+    def gather(samples: list[dict[str, Any]]) -> dict[str, Tensor]:
+        batch = torch.utils.data.default_collate(samples)
+        return {**batch, "b": torch.tensor(len(samples))}
+
+    return tuple(
+        torch.utils.data.DataLoader(part, batch_size=4, collate_fn=gather) for part in pairs({})
+    )
+
+
+def test_a_number_of_the_whole_batch_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    given = {"name": f"{HERE}:counted", "task": "classification", "num_outputs": 2}
+    with pytest.raises(RunError, match=r"'b' of 40 samples has shape \(\)") as refused:
+        exported(tmp_path / "bundle", f"{HERE}:pair", given)
+    assert "the sample first" in str(refused.value.next_step)
+
+
+def test_tensors_have_the_names_of_their_places() -> None:
+    one = torch.ones(2)
+    batch = {"a": one, "b": {"c": (one, None)}, "mask": None}
+    assert list(named_tensors(batch)) == ["a", "b.c.0"]
+    with pytest.raises(ValueError, match=r"'b\.texts' is of type list"):
+        named_tensors({"b": {"texts": ["x"]}})
+    with pytest.raises(ValueError, match=r"two inputs have the name 'b\.c'"):
+        named_tensors({"b.c": one, "b": {"c": one}})

@@ -32,7 +32,13 @@ from workbench.deploy.stage_export import add_stages, exits_of
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, RunError
 from workbench.foundation.files import sha256_of
-from workbench.models.calls import call_model, map_tensors, needed_inputs, output_in
+from workbench.models.calls import (
+    call_model,
+    map_tensors,
+    named_tensors,
+    needed_inputs,
+    output_in,
+)
 from workbench.models.found_boxes import NUM_EDGES
 from workbench.models.pairing import Pairing
 from workbench.training.loaders import as_tensors
@@ -129,6 +135,7 @@ def add_mean(
     tensors = as_tensors(data.train.batch(indices)[0])
     with torch.inference_mode():
         tensors = needed_inputs(model, tensors, TARGET_NAMES)
+        samples = _samples(tensors, len(indices)) if reading is None else reading.samples
         outputs = output_in(call_model(model, _first(tensors, 2)))
     pairing = _pairing_of(model, data, experiment)
     task = "other"
@@ -141,10 +148,6 @@ def add_mean(
             next_step="Export it without --format onnx, and call it from your own code.",
         )
     output = output_of(task, tuple(outputs.shape[1:]), data.class_names, reading)
-    if reading is None:
-        samples = _samples(tensors)
-    else:
-        samples = reading.samples
     inputs = _inputs(samples, tensors, reading)
     members = [(Member.of(trained, reading, pairing), weight) for trained, weight in models]
     made = build(members, inputs, output, [_first(tensors, 7)] * len(members))
@@ -377,19 +380,25 @@ def _first(tensors: Any, number: int) -> Any:
     return map_tensors(lambda tensor: tensor[:number], tensors)
 
 
-def _samples(tensors: Any) -> dict[str, np.ndarray]:
+def _samples(tensors: Any, num_samples: int) -> dict[str, np.ndarray]:
     """Return inputs as arrays by their names in the graph."""
-    if isinstance(tensors, torch.Tensor):
-        return {"inputs": tensors.numpy()}
-    if not isinstance(tensors, Mapping):
-        tensors = {f"inputs_{number}": values for number, values in enumerate(tensors)}
-    wrong = [str(name) for name, values in tensors.items() if not isinstance(values, torch.Tensor)]
-    if wrong:
+    try:
+        named = named_tensors(tensors)
+        for name, values in named.items():
+            if values.ndim == 0 or len(values) != num_samples:
+                raise ValueError(
+                    f"the input {name!r} of {num_samples} samples has shape {tuple(values.shape)},"
+                    " without a value for each sample"
+                )
+    except ValueError as error:
         raise RunError(
-            f"the input {wrong[0]!r} of the model is not a tensor",
-            next_step="Export it without --format onnx, and call it from your own code.",
-        )
-    return {str(name): values.numpy() for name, values in tensors.items()}
+            f"{error}, so the model cannot be exported to ONNX",
+            next_step=(
+                "Let your data return a tensor for it, the sample first, or export the model"
+                " without --format onnx, and call it from your own code."
+            ),
+        ) from error
+    return {name: values.numpy() for name, values in named.items()}
 
 
 def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -> tuple[Input, ...]:

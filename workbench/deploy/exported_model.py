@@ -28,7 +28,7 @@ from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import OnnxModule, add_trees, write_onnx
 from workbench.foundation.errors import RunError
-from workbench.models.calls import call_model, output_in
+from workbench.models.calls import call_model, map_tensors, named_tensors, output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
 from workbench.models.pairing import MIN_PROBABILITY, Pairing
@@ -567,14 +567,15 @@ class _Encoding(nn.Module):
 class _Called(nn.Module):
     """A model that is called with positional tensors, whatever form its inputs have."""
 
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, example: Any) -> None:
         super().__init__()
         self.model = model
-        self.names = names
+        self._example = map_tensors(lambda tensor: tensor[:0], example)
         self.training = model.training
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        inputs = dict(zip(self.names, given, strict=True)) if self.names else given
+        tensors = iter(given)
+        inputs = map_tensors(lambda _: next(tensors), self._example)
         return output_in(call_model(self.model, inputs))
 
 
@@ -583,9 +584,7 @@ def _positional(
 ) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor, ...]]:
     if isinstance(example, torch.Tensor):
         return _Output(model), example
-    if isinstance(example, Mapping):
-        return _Called(model, tuple(map(str, example))), tuple(example.values())
-    return _Called(model, ()), tuple(example)
+    return _Called(model, example), tuple(named_tensors(example).values())
 
 
 class _Output(nn.Module):

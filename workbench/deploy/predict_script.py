@@ -272,7 +272,7 @@ def _reading(inputs: Sequence[Input]) -> str:
     if taken.is_image:
         return _source(eight_bits, pixels, read_images)
     if taken.kind == "array" and len(inputs) > 1:
-        return _source(read_several)
+        return _source(opened, value_at, read_several)
     if taken.kind == "array":
         return _source(read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
@@ -419,13 +419,32 @@ def read_arrays(path):
     return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
 
 
+def value_at(sample, name):
+    """Return a value of a sample. `a.b` is the entry b of the entry a, and `a.0` its first item."""
+    if name in sample:
+        return sample[name]
+    try:
+        for key in name.split("."):
+            sample = sample[int(key)] if isinstance(sample, list | tuple) else sample[key]
+    except (LookupError, TypeError, ValueError):
+        raise KeyError(name) from None
+    return sample
+
+
 def read_several(path):
-    """Return the samples of rows.npz, or of a folder with a .npy file for each input."""
+    """Return the samples of rows.npz, rows.jsonl, or a folder with a .npy file for each input."""
+    names = [taken["name"] for taken in CARD["inputs"]]
     if pathlib.Path(path).is_dir():
         given = {file.stem: np.load(file) for file in pathlib.Path(path).glob("*.npy")}
+    elif path.endswith(".jsonl"):
+        rows = [json.loads(line) for line in opened(path) if line.strip()]
+        try:
+            given = {name: np.array([value_at(row, name) for row in rows]) for name in names}
+        except KeyError as error:
+            raise ValueError(f"a row has no value {error}") from None
     else:
         given = dict(np.load(path))
-    if missing := [taken["name"] for taken in CARD["inputs"] if taken["name"] not in given]:
+    if missing := [name for name in names if name not in given]:
         raise ValueError(f"there is no array {missing[0]!r}. The file has: {', '.join(given)}")
     samples = {}
     for taken in CARD["inputs"]:

@@ -24,7 +24,13 @@ from workbench.data.table_formats import FORMATS, split_part
 from workbench.data.text_layout import is_text_table, layout_of, open_text
 from workbench.deploy.card import Card
 from workbench.deploy.feeds import number_in
-from workbench.deploy.predict_script import names_of, rows_in, samples_in, table_in
+from workbench.deploy.predict_script import (
+    names_of,
+    rows_in,
+    samples_in,
+    table_in,
+    value_at,
+)
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import (
@@ -66,11 +72,15 @@ def _from_values(card: Card, samples: Any) -> Mapping[str, Any]:
     if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
         return _from_frame(card, samples)
     if isinstance(samples, Mapping):
-        return {str(name): values for name, values in samples.items()}
+        plain = {str(name): values for name, values in samples.items()}
+        return plain | {name: _value_inside(plain, name) for name in _inside(card, [plain])}
     if _are_rows(samples):
-        names = [column.name for column in card.inputs]
-        given = [name for name in names if any(name in row for row in samples)]
-        return {name: [row.get(name) for row in samples] for name in given}
+        names = [taken.name for taken in card.inputs if any(taken.name in row for row in samples)]
+        inside = _inside(card, samples)
+        return {
+            **{name: [row.get(name) for row in samples] for name in names},
+            **{name: [_value_inside(row, name) for row in samples] for name in inside},
+        }
     if _takes_array(card):
         return {card.inputs[0].name: np.asarray(samples)}
     if [column.kind for column in card.inputs] == ["text"] and np.ndim(samples) == 1:
@@ -89,12 +99,39 @@ def _from_values(card: Card, samples: Any) -> Mapping[str, Any]:
     )
 
 
+def _inside(card: Card, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the inputs of a model that are entries inside of an entry of rows, such as `a.b`."""
+    return [
+        taken.name
+        for taken in card.inputs
+        if taken.kind == "array"
+        and "." in taken.name
+        and not any(taken.name in row for row in rows)
+        and all(taken.name.partition(".")[0] in row for row in rows)
+    ]
+
+
+def _value_inside(row: Mapping[str, Any], name: str) -> Any:
+    try:
+        return value_at(row, name)
+    except KeyError:
+        raise DataError(
+            f"there is no {name!r} in the samples",
+            allowed="samples of the form that the model was trained with",
+        ) from None
+
+
 def _from_frame(card: Card, frame: Any) -> Mapping[str, Any]:
     check_repeated("the table", list(map(name_of_column, frame.columns)))
     if hasattr(frame, "iloc"):  # a data frame of pandas
         frame = frame.set_axis([name_of_column(name) for name in frame.columns], axis=1)
         frame = plain_frame(frame, keeps_others=True).table
     columns = {str(name): frame[name].to_numpy() for name in frame.columns}
+    if inside := _inside(card, [columns]):
+        rows = [
+            dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)
+        ]
+        return columns | {name: [_value_inside(row, name) for row in rows] for name in inside}
     array = card.inputs[0]
     if not _takes_array(card) or array.name in frame.columns:
         return columns

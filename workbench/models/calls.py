@@ -182,6 +182,62 @@ def map_tensors(function: Any, batch: Any) -> Any:
     return batch
 
 
+def named_tensors(inputs: Inputs) -> dict[str, Tensor]:
+    """Return the tensors of a batch by name, in the order in which `map_tensors` visits them.
+
+    An entry of a mapping or a tuple inside of another is named by both, such as `image.left`.
+
+    Args:
+        inputs: A batch. Entries that are None are left out.
+
+    Raises:
+        ValueError: If an entry is neither a tensor nor None, or two have the same name.
+
+    Example:
+        >>> one = torch.ones(2)
+        >>> list(named_tensors({"image": {"left": one, "mask": None}, "sizes": (one, one)}))
+        ['image.left', 'sizes.0', 'sizes.1']
+        >>> list(named_tensors((one, one)))
+        ['inputs_0', 'inputs_1']
+    """
+    if isinstance(inputs, Tensor):
+        return {"inputs": inputs}
+    entries = _entries(inputs)
+    if not isinstance(inputs, Mapping) and not hasattr(inputs, "_fields"):
+        entries = {f"inputs_{place}": part for place, part in entries.items()}
+    return _flattened(entries, "")
+
+
+def _flattened(entries: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for key, part in entries.items():
+        name = prefix + key
+        if isinstance(part, Tensor):
+            inside = {name: part}
+        elif part is None:
+            inside = {}
+        elif isinstance(part, Mapping | tuple) or _holds_tensors(part):
+            inside = _flattened(_entries(part), f"{name}.")
+        else:
+            raise ValueError(f"the input {name!r} is of type {type(part).__name__}, not a tensor")
+        if twice := tensors.keys() & inside:
+            raise ValueError(f"two inputs have the name {min(twice)!r}")
+        tensors |= inside
+    return tensors
+
+
+def _holds_tensors(part: Any) -> bool:
+    return isinstance(part, list) and any(isinstance(item, Tensor) for item in part)
+
+
+def _entries(inputs: Any) -> dict[str, Any]:
+    if hasattr(inputs, "_fields"):
+        inputs = inputs._asdict()
+    if isinstance(inputs, Mapping):
+        return {str(name): part for name, part in inputs.items()}
+    return {str(place): part for place, part in enumerate(inputs)}
+
+
 def map_outputs(function: Any, outputs: Any) -> Any:
     """Return outputs with `function` applied to each tensor.
 

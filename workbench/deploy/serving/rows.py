@@ -26,6 +26,7 @@ from workbench.deploy.feeds import (
     seconds_of,
 )
 from workbench.deploy.image_files import sent_pixels, takes_images
+from workbench.deploy.predict_script import value_at
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
 from workbench.foundation.errors import DataError
@@ -189,14 +190,14 @@ class RowReader:
 
         for name, read in self._readers:
             try:
-                values.append(read(row[name]))
+                values.append(read(value_at(row, name)))
             except KeyError:
                 allowed = self._arrays.get(name, "null or a value")
                 refuse(name, "the value is missing from the row", allowed)
             except _WrongValueError as error:
                 problem = error.problem
                 if error.is_of_value:
-                    problem = f"{_shown(row[name])} {problem}"
+                    problem = f"{_shown(value_at(row, name))} {problem}"
                 refuse(name, problem, error.allowed)
         return tuple(values)
 
