@@ -1217,6 +1217,7 @@ PIECES = [
     "name = name % name",
     "print(f'{a:{b}} {c!r:>{10}}')",
     "def f(*, lr=0.1, **k): return f(**k)",
+    "def g(a=1, /, b=2, *c, d='val'): p.add_argument('--x', default=b)",
     "class A(A):\n    lr: A = A()",
     "print('{:f} {0} {x.y[0]}'.format(*a))",
     "open('conf/%s.yaml' % name)",

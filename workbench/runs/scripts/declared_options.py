@@ -432,9 +432,9 @@ class _Calls:
             return
         before = dict(self._values.names)
         defaults = function.args.defaults
-        for argument, default in zip(
-            function.args.args[len(function.args.args) - len(defaults) :], defaults, strict=True
-        ):
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        with_default = arguments[len(arguments) - len(defaults) :]
+        for argument, default in zip(with_default, defaults, strict=True):
             if (known := self._values.get(default, _UNKNOWN)) is not _UNKNOWN:
                 self._values.names[argument.arg] = known
         self._read_all(list(ast.iter_child_nodes(function)))

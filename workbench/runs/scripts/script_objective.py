@@ -738,7 +738,8 @@ def _words_by_default(modules: list[Module]) -> _Given:
         for node in walk(module.tree):
             if not isinstance(node, ast.FunctionDef):
                 continue
-            arguments, defaults = node.args.args, node.args.defaults
+            arguments = [*node.args.posonlyargs, *node.args.args]
+            defaults = node.args.defaults
             with_default = arguments[len(arguments) - len(defaults) :]
             for argument, default in zip(with_default, defaults, strict=True):
                 if words := _split_words(default, {}, {}):
