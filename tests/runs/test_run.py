@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,17 +176,29 @@ def test_a_trial_that_has_ended_is_not_stopped(tmp_path: Path, url: str) -> None
 @pytest.mark.parametrize(
     "name", ["convergence", "throughput", "parallel", "slice", "importance", "timeline"]
 )
-def test_every_figure_can_be_had_by_name(run: Run, name: str) -> None:
+def test_every_figure_can_be_had_by_name_and_leaves_a_picture_in_a_notebook(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import plotly.graph_objects as go
+    import plotly.io
+
+    monkeypatch.setattr(plotly.io.renderers, "default", "plotly_mimetype")
     figure = run.figure(name)
 
-    assert type(figure).__module__.startswith("plotly.")
+    assert isinstance(figure, go.Figure)
+    forms: Any = figure._repr_mimebundle_()
+    assert "application/vnd.plotly.v1+json" in forms
+    assert forms["text/html"].startswith('<img alt="')
+    figure.add_pie(values=[1])
+    changed: Any = figure._repr_mimebundle_()
+    assert "<img" not in changed.get("text/html", ""), "only plotly can draw what was added"
 
 
 @pytest.mark.parametrize("name", ["slice", "importance"])
 def test_a_figure_of_some_trials_needs_not_the_first(run: Run, name: str) -> None:
     figure = run.figure(name, trials=[1])
 
-    assert type(figure).__module__.startswith("plotly.")
+    assert type(figure).__mro__[1].__module__.startswith("plotly.")
 
 
 def test_an_unknown_figure_lists_those_there_are(run: Run) -> None:

@@ -38,7 +38,7 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
         UnknownNameError: If there is no such figure, or no such parameter.
     """
     from workbench.runs.plots.colouring import COLOURED, colour_by, layout_of
-    from workbench.runs.plots.figures import FIGURES
+    from workbench.runs.plots.figures import FIGURES, StillFigure
 
     if name not in FIGURES:
         close = difflib.get_close_matches(name, FIGURES, n=1)
@@ -58,14 +58,14 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
         data = data_of(run)
         if colour:
             layout_of(data, colour)
-        return FIGURES[name](data, trials=trials, colour=colour, **options)
+        return StillFigure(FIGURES[name](data, trials=trials, colour=colour, **options))
     if name == "importance":
         options = {"importance": importance_of(run, trials), **options}
     data = data_of(run, trials)
     figure = FIGURES[name](data, **options)
     if colour:
         colour_by(figure, data, colour)
-    return figure
+    return StillFigure(figure)
 
 
 def data_of(

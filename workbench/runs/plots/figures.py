@@ -7,13 +7,17 @@ readers can tell apart, nothing that needs WebGL. `prepare` decides what is show
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import functools
+import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import format_count, format_number, format_value
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.figures_model import MODEL_FIGURES
@@ -51,6 +55,7 @@ from workbench.runs.plots.prepare_trials import (
     prepare_timeline,
 )
 from workbench.runs.plots.run_data import RunData
+from workbench.runs.plots.svg import figure_svg, plain_text, spec_of
 from workbench.runs.plots.theme import (
     BEST,
     GREEN,
@@ -70,6 +75,40 @@ from workbench.runs.plots.theme import (
 
 _MAX_PARAMETERS = 12
 _MAX_LETTERS = 40
+_PLOTLY = "application/vnd.plotly.v1+json"
+_MAX_STILL_BYTES = 200_000
+"""A larger picture is left out of a notebook, which somebody commits or sends."""
+
+
+class StillFigure(go.Figure):
+    """A figure that saved notebooks show without a script, as a still picture.
+
+    Sites such as GitHub run no script. Editors that draw plotly's figures draw this one as well.
+    """
+
+    def _ipython_display_(self) -> None:
+        from workbench.runs.cell_outputs import kernel_shell
+
+        if kernel_shell() is not None:
+            raise NotImplementedError  # IPython then takes the forms below
+        super()._ipython_display_()
+
+    def _repr_mimebundle_(self, *given: Any, **options: Any) -> dict[str, Any]:
+        forms: dict[str, Any] = super()._repr_mimebundle_(*given, **options) or {}
+        if _PLOTLY in forms:  # otherwise only HTML with a script is drawn here, as in Colab
+            # Whoever changed the figure may have added what only plotly can draw.
+            with contextlib.suppress(WorkbenchError, KeyError, TypeError, ValueError):
+                forms |= _still_of(self)
+        return forms
+
+
+def _still_of(figure: go.Figure) -> dict[str, str]:
+    picture = figure_svg(spec_of(figure), alone=True)
+    encoded = base64.b64encode(picture.encode()).decode()
+    if len(encoded) > _MAX_STILL_BYTES:
+        return {}
+    title = html.escape(plain_text(str(figure.layout.title.text or "figure")), quote=True)
+    return {"text/html": f'<img alt="{title}" src="data:image/svg+xml;base64,{encoded}">'}
 
 
 def convergence(run: RunData, **options: Any) -> go.Figure:

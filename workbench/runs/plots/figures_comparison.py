@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Mapping
-from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from workbench.experiment.goals import better_side
 from workbench.foundation.formatting import format_number
+from workbench.runs.plots.figures import StillFigure
 from workbench.runs.plots.prepare import time_unit
 from workbench.runs.plots.prepare_comparison import (
     AXIS_TITLES,
@@ -21,7 +19,6 @@ from workbench.runs.plots.prepare_comparison import (
     prepare_best_so_far,
 )
 from workbench.runs.plots.run_data import RunData
-from workbench.runs.plots.svg import figure_svg, spec_of
 from workbench.runs.plots.theme import (
     COLOURS,
     TEMPLATE,
@@ -34,31 +31,11 @@ from workbench.runs.plots.theme import (
 
 _TITLE = "Best so far, by run"
 _MAX_LETTERS = 48
-_PLOTLY = "application/vnd.plotly.v1+json"
-
-
-class ComparisonFigure(go.Figure):
-    """The figure of a comparison, which saved notebooks show without a script as a still picture.
-
-    Sites such as GitHub run no script. Editors that draw plotly's figures draw this one as well.
-    """
-
-    def _ipython_display_(self) -> None:
-        raise NotImplementedError  # IPython then takes the forms below
-
-    def _repr_mimebundle_(self, *given: Any, **options: Any) -> dict[str, Any]:
-        forms: dict[str, Any] = super()._repr_mimebundle_(*given, **options) or {}
-        if _PLOTLY in forms:  # otherwise only HTML with a script is drawn here, as in Colab
-            picture = figure_svg(spec_of(self), alone=True)
-            encoded = base64.b64encode(picture.encode()).decode()
-            title = html.escape(_TITLE, quote=True)
-            forms["text/html"] = f'<img alt="{title}" src="data:image/svg+xml;base64,{encoded}">'
-        return forms
 
 
 def draw_comparison(
     runs: Mapping[str, RunData], *, metric: str | None = None, axis: ComparisonAxis = "time"
-) -> ComparisonFigure:
+) -> StillFigure:
     """Draw the best so far of several runs.
 
     Each metric has its own chart.
@@ -68,7 +45,7 @@ def draw_comparison(
         metric: A metric. The default is the first objective of each run.
         axis: "time", "epoch", "trial" or "cost", the time of all workers together.
     """
-    return ComparisonFigure(_draw(runs, metric, axis))
+    return StillFigure(_draw(runs, metric, axis))
 
 
 def _draw(runs: Mapping[str, RunData], metric: str | None, axis: ComparisonAxis) -> go.Figure:
