@@ -119,6 +119,7 @@ def draw_panel(browser: Any, jupyter: Jupyter, run_id: str, theme: str) -> None:
     tab.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=60_000)
     tab.locator(".workbench-trials tbody tr").first.click()
     tab.locator(".workbench-trial").wait_for()
+    tab.locator(".workbench-head").scroll_into_view_if_needed()  # the click scrolled to the row
     page.wait_for_timeout(2000)
     save(screenshot(page), "panel" if theme == "light" else f"panel-{theme}")
     page.context.close()
