@@ -11,6 +11,7 @@ import base64
 import contextlib
 import functools
 import html
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,9 +88,7 @@ class StillFigure(go.Figure):
     """
 
     def _ipython_display_(self) -> None:
-        from workbench.runs.cell_outputs import kernel_shell
-
-        if kernel_shell() is not None:
+        if "ipykernel" in sys.modules:  # a notebook, and no terminal
             raise NotImplementedError  # IPython then takes the forms below
         super()._ipython_display_()
 
