@@ -301,6 +301,14 @@ def test_a_folder_without_an_input_names_the_file_that_it_needs(tmp_path: Path) 
     np.savez(tmp_path / "rows.npz", b=np.zeros((2, 3)))
     with pytest.raises(DataError, match=r"has no array 'a'"):
         answers_for(predictor, tmp_path / "rows.npz")
+    # As many numbers in another order are no samples of this model either.
+    np.savez(tmp_path / "rows.npz", a=np.zeros((2, 2, 2)), b=np.zeros((2, 3)))
+    with pytest.raises(DataError, match=r"'a' has samples of shape \(2, 2\).*Pad or cut"):
+        answers_for(predictor, tmp_path / "rows.npz")
+    script = [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(tmp_path / "rows.npz")]
+    refused = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "have shape [2, 2], but the model takes [4]. Pad or cut them" in refused.stderr
 
 
 def test_targets_that_change_an_answer_are_still_needed() -> None:

@@ -143,6 +143,7 @@ def _array(column: Input, values: Any) -> np.ndarray:
         raise DataError(
             f"the input {column.name!r} has samples of shape {array.shape[1:]}",
             allowed=f"samples of shape {column.shape}, the sample first",
+            next_step="Pad or cut them as in training. An exported model takes one shape.",
         )
     array = array.reshape(len(array), *column.shape)
     wrong = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))

@@ -270,11 +270,11 @@ def _reading(inputs: Sequence[Input]) -> str:
     if num_texts == len(inputs):
         return _source(*of_table) + no_text + _source(terms, counts_of, read_counts)
     if taken.is_image:
-        return _source(eight_bits, pixels, read_images)
+        return _source(eight_bits, pixels, as_taken, read_images)
     if taken.kind == "array" and len(inputs) > 1:
-        return _source(opened, value_at, read_several)
+        return _source(opened, value_at, as_taken, read_several)
     if taken.kind == "array":
-        return _source(read_arrays)
+        return _source(as_taken, read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
     missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
     functions = (read_points, cell, plain_signs, number, seconds)
@@ -412,11 +412,20 @@ def rows_of(path, columns):
         return rows, sign
 
 
+def as_taken(taken, rows):
+    """Return samples in the shape and the type that the model takes. They may be flat."""
+    given, shape = list(rows.shape[1:]), taken["shape"]
+    if [n for n in given if n != 1] not in ([n for n in shape if n != 1], [np.prod(shape)]):
+        problem = f"samples of {taken['name']!r} have shape {given}, but the model takes {shape}"
+        raise ValueError(f"{problem}. Pad or cut them as in training")
+    return rows.reshape(len(rows), *shape).astype(taken["dtype"])
+
+
 def read_arrays(path):
     """Return the samples of rows.npy or rows.csv as the model takes them."""
     taken = CARD["inputs"][0]
     rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
-    return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
+    return {taken["name"]: as_taken(taken, rows)}
 
 
 def value_at(sample, name):
@@ -448,8 +457,7 @@ def read_several(path):
         raise ValueError(f"there is no array {missing[0]!r}. The file has: {', '.join(given)}")
     samples = {}
     for taken in CARD["inputs"]:
-        rows = given[taken["name"]]
-        samples[taken["name"]] = rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])
+        samples[taken["name"]] = as_taken(taken, given[taken["name"]])
     return samples
 
 
@@ -468,7 +476,7 @@ def read_images(path):
     """Return the pixels of an image file, or those of rows.npy, as the model takes them."""
     taken = CARD["inputs"][0]
     rows = np.load(path) if path.endswith(".npy") else pixels(path, *taken["shape"])
-    return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
+    return {taken["name"]: as_taken(taken, rows)}
 
 
 def read_series(path):
