@@ -15,7 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.runs.scripts.script_options import called_name, name_words, walk
-from workbench.runs.scripts.static_values import NotStatic, StaticValues, dotted_name
+from workbench.runs.scripts.static_values import (
+    NotStatic,
+    StaticValues,
+    dotted_name,
+    literal_of,
+)
 from workbench.training.programs.metric_names import (
     data_rank,
     is_score,
@@ -26,9 +31,9 @@ from workbench.training.programs.metric_names import (
 )
 from workbench.training.programs.printed_metrics import PrintedMetrics
 
-_VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
+_VALUE = re.compile(r"\{[^{}]*\}|%(?:\(\w+\))?[-+ #0]*[\d.*]*[dfeEgGs]")
 """The place of a value in a text."""
-_FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%[-+ #0]*[\d.*]*[feEgG]")
+_FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%(?:\(\w+\))?[-+ #0]*[\d.*]*[feEgG]")
 """The same as a number with a fraction, which counts and texts are not."""
 _NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
 """How a value is marked: surely a number, anything, or never one number."""
@@ -55,10 +60,16 @@ _MAKE_SEVERAL = (
 _HOLD_SEVERAL = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 _FILL_DICTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.FunctionDef)
 """What may give a dict its keys."""
+_COLORS = re.compile(r"(?i)^(?:colou?r\w*|red|green|blue|yellow|cyan|magenta|white|bold|styled?)$")
+"""Functions that print a text in a color."""
+_KEY = re.compile(r"'([^']+)': \{\}")
+"""A key in the text of a dict."""
 _CERTAIN = 0.5
 _PRINT = ("print", "pprint", "info", "write", "echo")
 _LOG = ("info", "debug", "warning", "critical", "log")
 """Methods of loggers that put values into a text: `logger.info("loss %.3f", loss)`."""
+_TABLES = ("tabulate", "PrettyTable")
+"""What makes a table of the names of its columns."""
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
 _WITH_AGENTS = ("stable_baselines3", "sb3_contrib", "sbx")
 _MAX_LOOPED = 2
@@ -151,7 +162,7 @@ def _texts(
     dicts: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield the texts of a source in their order, with a mark for each value that is put in."""
-    looped = {**stands_for, **looped_words(tree)}
+    looped = {**stands_for, **looped_words(tree, dicts)}
     nodes = [node for node in walk(tree) if isinstance(node, ast.expr)]
     # A text that is a statement alone is a comment.
     inside: set[ast.AST] = {
@@ -208,7 +219,7 @@ def texts_of_dicts(
 def _keys_of_functions(texts: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the keys of the dicts that functions return, of the texts of all dicts."""
     return {
-        name.removesuffix("()"): re.findall(r"'([^']+)': \{\}", text)
+        name.removesuffix("()"): _KEY.findall(text)
         for name, text in texts.items()
         if name.endswith("()")
     }
@@ -286,41 +297,81 @@ def _parts_of_text(node: ast.expr) -> list[ast.expr]:
             return [node]
         case ast.Constant(value=str() as text) if _VALUE.search(text):
             return [node]
+        case ast.BinOp(op=ast.Add()) if _is_text(node):
+            return [node]
     return [] if _template(node) is None else [node]
 
 
-def looped_words(tree: ast.Module) -> dict[str, list[str]]:
+def looped_words(
+    tree: ast.Module, dicts: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, list[str]]:
     """Return the variables that stand for words, such as a loop over the parts of the data.
 
     Args:
         tree: The script.
+        dicts: How variables with dicts are printed, whose keys a loop may go over.
     """
+    lists = {
+        name.id: node.value
+        for node in walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(name := node.targets[0], ast.Name)
+        and isinstance(node.value, ast.List | ast.Tuple)
+    }
     looped: dict[str, list[str]] = {}
     for node in walk(tree):
         match node:
-            case (
-                ast.For(target=ast.Name(id=name), iter=ast.List(elts=items) | ast.Tuple(elts=items))
-                | ast.For(
-                    target=ast.Tuple(elts=[ast.Name(id=name), *_]),
-                    iter=ast.List(elts=items) | ast.Tuple(elts=items),
-                )
-            ):
-                firsts = [item.elts[0] if isinstance(item, ast.Tuple) else item for item in items]
-            case ast.For(
-                target=ast.Tuple(elts=[ast.Name(id=name), *_]),
-                iter=ast.Call(func=ast.Attribute(attr="items", value=ast.Dict(keys=keys))),
-            ):
-                firsts = keys
+            case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
+                pairs = [*_looped_pairs(target, items)]
             case ast.Assign(
-                targets=[ast.Name(id=name)], value=ast.IfExp(body=first, orelse=second)
+                targets=[ast.Name() as target], value=ast.IfExp(body=first, orelse=second)
             ):
-                firsts = [first, second]
+                pairs = [(target, ast.List([first, second]))]
             case _:
                 continue
-        words = [item.value for item in firsts if isinstance(item, ast.Constant)]
-        if words and all(isinstance(word, str) for word in words):
-            looped[name] = [str(word) for word in words]
+        for name, values in pairs:
+            words = _words_of_items(values, lists, dicts)
+            if words:
+                looped[name.id] = words
     return looped
+
+
+def _looped_pairs(target: ast.expr, items: ast.expr) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """Yield the variables of a loop, and over what each goes."""
+    match target, items:
+        case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[values, *_]):
+            yield from _looped_pairs(inner, values)
+        case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=args):
+            for inner, values in zip(targets, args, strict=False):
+                yield from _looped_pairs(inner, values)
+        case ast.Tuple(elts=[ast.Name() as first, *_]), _:
+            yield first, items
+        case ast.Name(), _:
+            yield target, items
+
+
+def _words_of_items(
+    items: ast.expr, lists: Mapping[str, ast.List | ast.Tuple], dicts: Mapping[str, str]
+) -> list[str]:
+    """Return the words that a loop goes over, or none if one of them is not known."""
+    match items:
+        case ast.Call(func=ast.Name(id="sorted" | "list"), args=[inner, *_]):
+            return _words_of_items(inner, lists, dicts)
+        case ast.Name(id=name) if name in lists:
+            elements = lists[name].elts
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            pass
+        case ast.Call(func=ast.Attribute(attr="items" | "keys", value=ast.Dict(keys=keys))):
+            elements = keys
+        case ast.Call(func=ast.Attribute(attr="items" | "keys", value=owner)):
+            called = f"{called_name(owner)}()" if isinstance(owner, ast.Call) else ""
+            return _KEY.findall(dicts.get(called or dotted_name(owner), ""))
+        case _:
+            return []
+    firsts = [item.elts[0] if isinstance(item, ast.Tuple) else item for item in elements]
+    words = [item.value for item in firsts if isinstance(item, ast.Constant)]
+    is_known = len(words) == len(firsts) and all(isinstance(w, str | int) for w in words)
+    return [str(word) for word in words] if is_known else []
 
 
 def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
@@ -353,7 +404,7 @@ def _text(
         by_name = {word.arg: _text(word.value, several, words) for word in named}
 
         def fill(match: re.Match[str]) -> str:
-            name = re.split(r"[:!.\[]", match[0].strip("{}"))[0]
+            name = re.split(r"[:!.\[)]", match[0].strip("{}").removeprefix("%("))[0]
             return _filled(match[0], by_name[name] if name in by_name else next(given, _ANYTHING))
 
         return _VALUE.sub(fill, text)
@@ -376,7 +427,40 @@ def _text(
             return _NUMBER if form[-1:] in "eEfFgG%" else _ANYTHING
         case ast.FormattedValue():
             return _text(node.value, several, words)
-    return _mark_of(node, several)
+    joined = _joined_text(node, several, words)
+    return _mark_of(node, several) if joined is None else joined
+
+
+def _joined_text(node: ast.expr, several: Container[str], words: Mapping[str, str]) -> str | None:
+    """Return the text that is made of others: `"loss: " + str(x)`, `phase.upper()`, `red("x")`.
+
+    None if an expression is none of these.
+    """
+    match node:
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if _is_text(node):
+            return _text(left, several, words) + _text(right, several, words)
+        case ast.Call(func=ast.Name(id="str"), args=[value]):
+            return _text(value, several, words)
+        case ast.Call(
+            func=ast.Attribute(attr="upper" | "lower" | "title" | "capitalize" as way, value=value)
+        ):
+            text = _text(value, several, words)
+            return None if _VALUE.search(text) or text == _SEVERAL else getattr(text, way)()
+        case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str() as text), *_]):
+            return text if _COLORS.search(called) else None
+    return None
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Return whether an expression surely is a text."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _is_text(left) or _is_text(right)
+        case ast.Constant(value=value):
+            return isinstance(value, str)
+        case ast.Call(func=ast.Name(id="str") | ast.Attribute(attr="join" | "format")):
+            return True
+    return isinstance(node, ast.JoinedStr) or _template(node) is not None
 
 
 def _mark_of(node: ast.expr, several: Container[str]) -> str:
@@ -402,6 +486,11 @@ def _template(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] |
     None if an expression is another one.
     """
     match node:
+        case ast.BinOp(
+            left=ast.Constant(value=str() as text), op=ast.Mod(), right=ast.Dict() as given
+        ):
+            pairs = zip(map(literal_of, given.keys), given.values, strict=True)
+            return text, [], [ast.keyword(str(key), value) for key, value in pairs]
         case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
             return text, right.elts if isinstance(right, ast.Tuple) else [right], []
         case ast.Call(
@@ -472,6 +561,96 @@ def names_of_agents(tree: ast.Module, imported: Container[str]) -> list[str]:
         return []
     evaluates = any("EvalCallback" in name for name in called)
     return [*(["eval/mean_reward"] if evaluates else []), "rollout/ep_rew_mean"]
+
+
+def names_of_bars(part: ast.Module, words: Mapping[str, list[str]]) -> list[str]:
+    """Return the names of the values behind the progress bars of tqdm.
+
+    Args:
+        part: A part of the script.
+        words: What variables stand for, such as a parameter that names the part of the data.
+    """
+    described: dict[str, list[str]] = {}
+    postfixes: list[tuple[str, list[str]]] = []
+    for node in walk(part):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=bar)], value=ast.Call() as call)
+                | ast.With(items=[ast.withitem(ast.Call() as call, ast.Name(id=bar)), *_])
+            ) if called_name(call) in ("tqdm", "trange"):
+                titles = [word.value for word in call.keywords if word.arg == "desc"]
+            case ast.Call(
+                func=ast.Attribute(attr="set_description", value=owner), args=[title, *_]
+            ):
+                bar, titles = dotted_name(owner), [title]
+            case ast.Call(func=ast.Attribute(attr="set_postfix", value=owner)):
+                postfixes.append((dotted_name(owner), _names_of_postfix(node)))
+                continue
+            case _:
+                continue
+        texts = [
+            text
+            for title in titles
+            for text in _texts(ast.Module([ast.Expr(title)], []), (), words, {})
+        ]
+        texts += [title.value for title in titles if isinstance(title, ast.Constant)]
+        described.setdefault(bar, []).extend(texts)
+    lines = [
+        f"{title}: 50%|###   | 1/2 [00:00<00:00, 1.00it/s, {', '.join(f'{n}=0.5' for n in names)}]"
+        for bar, names in postfixes
+        if names
+        for title in described.get(bar) or ["0"]
+    ]
+    return [name for _, name, _ in _printed_names(iter(lines))]
+
+
+def _names_of_postfix(call: ast.Call) -> list[str]:
+    """Return the names in `set_postfix(loss=x)` or `set_postfix({"loss": x})`."""
+    names = [
+        word.arg for word in call.keywords if word.arg not in (None, "refresh", "ordered_dict")
+    ]
+    given = [*call.args, *(word.value for word in call.keywords if word.arg == "ordered_dict")]
+    keys = [
+        key
+        for part in given
+        for inner in walk(part)
+        if isinstance(inner, ast.Dict)
+        for key in inner.keys
+    ]
+    names += [word.arg for part in given if isinstance(part, ast.Call) for word in part.keywords]
+    names += [key.value for key in keys if isinstance(key, ast.Constant)]
+    return [name for name in names if isinstance(name, str)]
+
+
+def names_in_headers(tree: ast.Module) -> list[str]:
+    """Return the columns of the tables that a script prints: `print(form % tuple(columns))`.
+
+    Args:
+        tree: The script.
+    """
+    columns = {
+        name.id: [literal_of(element) for element in node.value.elts]
+        for node in walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(name := node.targets[0], ast.Name)
+        and isinstance(node.value, ast.List | ast.Tuple)
+    }
+    names: list[str] = []
+    for call in walk(tree):
+        if not isinstance(call, ast.Call) or called_name(call) not in (*_PRINT, *_TABLES):
+            continue
+        given = [*call.args, *(word.value for word in call.keywords if word.arg == "headers")]
+        used = [name.id for part in given for name in walk(part) if isinstance(name, ast.Name)]
+        lists = [columns.get(name, []) for name in used]
+        lists += [
+            [literal_of(element) for element in part.elts]
+            for part in (given if called_name(call) in _TABLES else [])
+            if isinstance(part, ast.List | ast.Tuple)
+        ]
+        for header in lists:
+            if len(header) > 1 and all(isinstance(name, str) and name for name in header):
+                names += [str(name).replace(" ", "_") for name in header]
+    return list(dict.fromkeys(names))
 
 
 def names_in_dicts(
@@ -601,6 +780,18 @@ class _Dicts:
         match node:
             case ast.Dict():
                 yield from self._keys_in(node)
+            case ast.DictComp(
+                key=key,
+                generators=[
+                    ast.comprehension(
+                        target=ast.Tuple(elts=[ast.Name(id=name), _]),
+                        iter=ast.Call(func=ast.Attribute(attr="items", value=owner)),
+                    )
+                ],
+            ):
+                yield from (_text(key, (), {name: inner}) for inner in self.keys_of(owner))
+            case ast.DictComp(key=key):
+                yield from self._loops.texts_of(key)
             case ast.List(elts=[ast.Tuple(elts=[ast.Constant(value=str()), _]), *_]):
                 firsts = [item.elts[0] for item in node.elts if isinstance(item, ast.Tuple)]
                 yield from (str(first.value) for first in firsts if isinstance(first, ast.Constant))

@@ -26,7 +26,9 @@ from workbench.runs.scripts.program_source import (
 )
 from workbench.runs.scripts.script_metrics import (
     looped_words,
+    names_in_headers,
     names_of_agents,
+    names_of_bars,
     names_of_trainer,
     printed_names,
     texts_of_dicts,
@@ -652,6 +654,9 @@ def _in_module(
                 is_number=is_number,
                 is_of_best=metric in of_best,
             )
+        for metric in names_of_bars(part, {**words, **looped_words(part)}):
+            place += 1
+            yield _Reported(metric, name, "print", place)
         for metric, way in _logged(part, words, own):
             place += 1
             yield _Reported(metric, name, way, place)
@@ -687,6 +692,8 @@ def _words_of_loops(
 
 def _of_whole_module(tree: ast.Module, own_classes: frozenset[str] | None) -> Iterator[_Reported]:
     """Yield what no single statement prints: what libraries do, and columns of files."""
+    for metric in names_in_headers(tree):
+        yield _Reported(metric, "", "print", 0)
     for metric in _in_evaluations(tree):
         yield _Reported(metric, "", "print", 0, is_number=False)
     yield from _in_columns(tree)
