@@ -186,7 +186,9 @@ def _texts(
 
 
 def texts_of_dicts(
-    tree: ast.Module, whole: Mapping[str, str] = MappingProxyType({})
+    tree: ast.Module,
+    whole: Mapping[str, str] = MappingProxyType({}),
+    given: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return how the dicts of a source are printed, with a mark for each value.
 
@@ -196,10 +198,16 @@ def texts_of_dicts(
     Args:
         tree: The script, or a part of it.
         whole: The texts of the whole script, whose functions a part calls.
+        given: The texts of the dicts that a part is called with, by parameter.
     """
     several = set(_names_of_several(tree))
-    dicts = _Dicts(tree, lambda node: _text(node, several) == _SEVERAL, _keys_of_functions(whole))
-    texts = {f"{name}()": _dict_text(keys) for name, keys in dicts.returned.items()}
+    dicts = _Dicts(
+        tree,
+        lambda node: _text(node, several) == _SEVERAL,
+        _keys_of_functions(whole),
+        {name: _KEY.findall(text) for name, text in given.items()},
+    )
+    texts = {**given} | {f"{name}()": _dict_text(keys) for name, keys in dicts.returned.items()}
     for node in walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -214,6 +222,49 @@ def texts_of_dicts(
             case ast.arg(arg=name) if keys := list(dicts.keys_of(ast.Name(id=name))):
                 texts[name] = _dict_text(keys)
     return texts
+
+
+def static_texts(node: ast.expr, words: Mapping[str, list[str]]) -> list[str]:
+    """Return all texts that an expression may be, or none if a part of it is not known.
+
+    Args:
+        node: The expression.
+        words: What variables stand for.
+    """
+    names = {dotted_name(part) for part in walk(node)}
+    used = [name for name in words if name in names][:_MAX_LOOPED]
+    combinations = itertools.product(*(words[name] for name in used))
+    texts = [
+        _text(node, (), dict(zip(used, chosen, strict=True)))
+        for chosen in itertools.islice(combinations, _MAX_COMBINATIONS)
+    ]
+    return [text for text in texts if text and text != _SEVERAL and not _VALUE.search(text)]
+
+
+def dicts_given(
+    tree: ast.Module, parameters: Mapping[str, list[str]], whole: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """Return the dicts that functions are called with: by function, then by parameter.
+
+    Args:
+        tree: The script.
+        parameters: The parameters of the functions.
+        whole: The texts of the dicts of the script, see `texts_of_dicts`.
+    """
+    dicts = _Dicts(tree, lambda _: False, _keys_of_functions(whole))
+    keys: dict[tuple[str, str], list[str]] = {}
+    for call in walk(tree):
+        if not isinstance(call, ast.Call) or (name := called_name(call)) not in parameters:
+            continue
+        passed = [*zip(parameters[name], call.args, strict=False)]
+        passed += [(word.arg, word.value) for word in call.keywords if word.arg]
+        for parameter, value in passed:
+            if new := list(dicts.keys_of(value)):
+                keys.setdefault((name, parameter), []).extend(new)
+    given: dict[str, dict[str, str]] = {}
+    for (name, parameter), known in keys.items():
+        given.setdefault(name, {})[parameter] = _dict_text(list(dict.fromkeys(known)))
+    return given
 
 
 def _keys_of_functions(texts: Mapping[str, str]) -> dict[str, list[str]]:
@@ -745,9 +796,10 @@ class _Dicts:
         tree: ast.Module,
         holds_several: Callable[[ast.expr], bool],
         returned: Mapping[str, list[str]] = MappingProxyType({}),
+        given: Mapping[str, list[str]] = MappingProxyType({}),
     ) -> None:
         self._holds_several = holds_several
-        self._of_variables: dict[str, list[str]] = {}
+        self._of_variables: dict[str, list[str]] = dict(given)
         self._of_functions: dict[str, list[str]] = dict(returned)
         self._assigned: dict[str, dict[ast.AST, frozenset[str]]] = {}
         self._functions: dict[ast.AST, ast.FunctionDef] = {
@@ -840,9 +892,11 @@ class _Dicts:
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
                 yield from self.keys_of(value)
-            elif isinstance(key, ast.Constant) and isinstance(value, ast.Dict):
+            elif not isinstance(key, ast.Constant):
+                yield from self._loops.texts_of(key)
+            elif isinstance(value, ast.Dict):
                 yield from (f"{key.value}.{inner}" for inner in self._keys_in(value))
-            elif isinstance(key, ast.Constant) and not self._holds_several(value):
+            elif not self._holds_several(value):
                 yield scoped(str(key.value), split)
 
     def _learn(self, node: ast.AST) -> None:

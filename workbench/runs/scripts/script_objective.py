@@ -25,12 +25,14 @@ from workbench.runs.scripts.program_source import (
     read_module,
 )
 from workbench.runs.scripts.script_metrics import (
+    dicts_given,
     looped_words,
     names_in_headers,
     names_of_agents,
     names_of_bars,
     names_of_trainer,
     printed_names,
+    static_texts,
     texts_of_dicts,
 )
 from workbench.runs.scripts.script_options import (
@@ -68,6 +70,7 @@ _NO_METRIC = frozenset(
             "name",
             "best_epoch",
             "duration",
+            "runtime",
             "eta",
             "speed",
             "fps",
@@ -107,6 +110,8 @@ _SAME = {
     "vali": "val",
     "eval": "val",
     "evaluation": "val",
+    "dev": "val",
+    "average": "avg",
     "perplexity": "ppl",
     "training": "train",
     "returns": "return",
@@ -127,9 +132,10 @@ _OF_RESULTS = frozenset(
 _MAX_RESULTS = 12
 _MAX_CONFIGURATIONS = 5
 _MAX_MODULES = 25
+_AVERAGES = frozenset(("mean", "avg", "average"))
 _UNKNOWN_DATA = 3
 """The rank of what no word says the data of."""
-_NUM_FIRST = 6
+_NUM_FIRST = 7
 """The number of ranks that matter more than how many modules report a metric."""
 _MAX_FILES = 1000
 _LAST = 10_000
@@ -227,7 +233,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     if not program.is_python:
         return _of_names(_of_other_language(program), [], program)
     modules = [*_telling_modules(program), *_trained_modules(program)]
-    given = _words_given(modules)
+    calls = _Calls(_words_given(modules), _dicts_given(modules), _curves_of_functions(modules))
     results = _result_names(modules)
     has_trainer = _calls_trainer(program.main.tree)
     own = _own_classes(program)
@@ -235,7 +241,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         replace(metric, is_of_main=module is program.main, module=str(module.path))
         for module in modules
         for metric in _in_module(
-            module, given, results, None if has_trainer and module is not program.main else own
+            module, calls, results, None if has_trainer and module is not program.main else own
         )
     ]
     reported += _in_written_lines(modules)
@@ -528,7 +534,9 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     if any(kind_of_metric(word) for word in words):
         return True
     if not set(words) <= _VALIDATION | _TEST:
-        return False
+        # What is measured on validation data is a result, whatever its name is: `valid rse 0.41`.
+        is_result = metric.is_number and metric.way == "print" and set(words) & _VALIDATION
+        return bool(is_result) and not is_count(metric.name) and not is_option(metric.name)
     # `Train: 0.9, Valid: 0.8`: the names of the data stand for the metric.
     others = {
         word
@@ -577,8 +585,10 @@ def _rank(
         # Episodes that only test the agent are its evaluation.
         split = {"": 1, "test": 0}.get(metric.split, split)
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
+    is_known = bool(set(words) <= _SPLITS) or any(map(kind_of_metric, words))
     return (
         split,
+        int(not is_known),
         int(of_best),
         int(not agrees),
         int(not metric.is_monitored),
@@ -588,11 +598,12 @@ def _rank(
         int(is_plain_loss),
         int(not metric.is_number),
         in_parts,
+        int(not set(words) & _AVERAGES),  # the loss of an epoch, before that of a batch
     )
 
 
 def _is_named(word: str) -> bool:
-    return bool(kind_of_metric(word)) or word in ("mean", "avg", "average")
+    return bool(kind_of_metric(word)) or word in _AVERAGES
 
 
 def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
@@ -613,13 +624,13 @@ def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
 
 
 def _in_module(
-    module: Module, given: _Given, results: list[str], own_classes: frozenset[str] | None
+    module: Module, calls: _Calls, results: list[str], own_classes: frozenset[str] | None
 ) -> Iterator[_Reported]:
     """Yield what a module reports.
 
     Args:
         module: The module.
-        given: The parts of the data that its functions are called with.
+        calls: What its functions are called with.
         results: What the program measures.
         own_classes: The classes of the program that are no Trainer of Hugging Face. None if what
             such a Trainer prints in this module is of no interest.
@@ -627,6 +638,7 @@ def _in_module(
     place = 0
     tree = _WithoutErrors().visit(ast.parse(module.text))
     dicts = texts_of_dicts(tree)
+    given = calls.words
     of_objects = _words_of_attributes(tree, given)
     of_splits = {
         name: words
@@ -640,7 +652,10 @@ def _in_module(
         for node in walk(part):
             if isinstance(node, ast.FunctionDef):
                 words |= given.get(node.name, {})
-        own = {**dicts, **texts_of_dicts(part, dicts)}  # other functions may use the same names
+        own = {
+            **dicts,
+            **texts_of_dicts(part, dicts, calls.dicts.get(name, {})),
+        }  # other functions may use the same names
         printed = printed_names(part, words, own)
         printed |= dict.fromkeys(_meters(part), True)
         of_best = _only_improved(body)
@@ -657,6 +672,9 @@ def _in_module(
         for metric in names_of_bars(part, {**words, **looped_words(part)}):
             place += 1
             yield _Reported(metric, name, "print", place)
+        for metric in _drawn(part, {**words, **looped_words(part)}, own, calls.curves):
+            place += 1
+            yield _Reported(metric, name, "tensorboard", place)
         for metric, way in _logged(part, words, own):
             place += 1
             yield _Reported(metric, name, way, place)
@@ -702,6 +720,21 @@ def _of_whole_module(tree: ast.Module, own_classes: frozenset[str] | None) -> It
         yield _Reported(metric, context, "print", 0)
 
 
+@dataclass(frozen=True)
+class _Calls:
+    """What the functions of a program are called with.
+
+    Attributes:
+        words: The parts of the data that calls name: by function, then by parameter.
+        dicts: The texts of dicts: by function, then by parameter.
+        curves: The functions that draw curves, with the places of the name and of the dict.
+    """
+
+    words: _Given
+    dicts: Mapping[str, Mapping[str, str]]
+    curves: Mapping[str, tuple[int, int]]
+
+
 _Given = dict[str, dict[str, list[str]]]
 """The parts of the data that calls name: by function, then by parameter."""
 
@@ -711,12 +744,8 @@ def _words_given(modules: list[Module]) -> _Given:
 
     Classes are functions as well: `Logger(name="val")`.
     """
-    parameters = {
-        name: names
-        for module in modules
-        for node in walk(module.tree)
-        for name, names in _parameters_of(node)
-    }
+    parameters = _all_parameters(modules)
+    tags = {(name, tag) for module in modules for name, tag in _tags_of_functions(module.tree)}
     given: _Given = _words_by_default(modules)
     for module in modules:
         lists = {
@@ -733,9 +762,61 @@ def _words_given(modules: list[Module]) -> _Given:
             for parameter, value in passed:
                 words = given.get(name, {}).get(parameter, [])
                 new = [*words, *_split_words(value, lists, looped)]
+                if (name, parameter) in tags:
+                    new += static_texts(value, looped)
                 if new:
                     given.setdefault(name, {})[parameter] = list(dict.fromkeys(new))
     return given
+
+
+def _all_parameters(modules: Iterable[Module]) -> dict[str, list[str]]:
+    return {
+        name: names
+        for module in modules
+        for node in walk(module.tree)
+        for name, names in _parameters_of(node)
+    }
+
+
+def _dicts_given(modules: list[Module]) -> dict[str, dict[str, str]]:
+    """Return the texts of the dicts that functions are called with."""
+    parameters = _all_parameters(modules)
+    whole = {name: text for m in modules for name, text in texts_of_dicts(m.tree).items()}
+    given: dict[str, dict[str, str]] = {}
+    for module in modules:
+        for name, dicts in dicts_given(module.tree, parameters, whole).items():
+            known = given.setdefault(name, {})
+            known |= {
+                parameter: text for parameter, text in dicts.items() if parameter not in known
+            }
+    return given
+
+
+def _curves_of_functions(modules: list[Module]) -> dict[str, tuple[int, int]]:
+    """Return the functions that give a name and a dict to `add_scalars`, and their places."""
+    curves = {"add_scalars": (0, 1)}
+    for function in (node for module in modules for node in walk(module.tree)):
+        for name, parameters in _parameters_of(function):
+            for call in walk(function):
+                match call:
+                    case ast.Call(
+                        func=ast.Attribute(attr="add_scalars"),
+                        args=[ast.Name(id=tag), ast.Name(id=values), *_],
+                    ) if tag in parameters and values in parameters:
+                        curves[name] = parameters.index(tag), parameters.index(values)
+    return curves
+
+
+def _tags_of_functions(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the functions that pass on a name to a logger, and the parameters that it is from."""
+    for function in walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for call in walk(function):
+            if isinstance(call, ast.Call) and called_name(call) in _REPORTED and call.args:
+                for part in walk(call.args[0]):
+                    if isinstance(part, ast.Name):
+                        yield function.name, part.id
 
 
 def _words_by_default(modules: list[Module]) -> _Given:
@@ -979,10 +1060,37 @@ def _logged(
             way = _way_of(dotted_name(node.func).rpartition(".")[0], name)
             if way is None:
                 continue
-            for named in _names_in(node.args[0]) or _keys_in_text(node.args[0], dicts):
+            for named in _tags(node, prefixes, dicts):
                 yield _name_in_file(named, node, part.body, way), way
     yield from _in_scalars(part)
     yield from _in_documents(part, dicts)
+
+
+def _tags(call: ast.Call, words: Mapping[str, list[str]], dicts: Mapping[str, str]) -> list[str]:
+    """Return the names under which a call logs values."""
+    first = call.args[0]
+    if called_name(call) == "add_scalars":
+        return []
+    return _names_in(first) or _keys_in_text(first, dicts) or static_texts(first, words)
+
+
+def _drawn(
+    part: ast.Module,
+    words: Mapping[str, list[str]],
+    dicts: Mapping[str, str],
+    curves: Mapping[str, tuple[int, int]],
+) -> Iterator[str]:
+    """Yield what is logged as curves of one picture: `add_scalars("loss", {"val": loss})`."""
+    for call in walk(part):
+        if not isinstance(call, ast.Call) or (called := called_name(call)) not in curves:
+            continue
+        if len(call.args) <= max(curves[called]):
+            continue
+        first, second = (call.args[place] for place in curves[called])
+        keys = second.keys if isinstance(second, ast.Dict) else []
+        drawn = [text for key in keys if key is not None for text in static_texts(key, words)]
+        for name in [] if isinstance(first, ast.Name) else static_texts(first, words):
+            yield from (f"{name}/{curve}" for curve in drawn or _keys_in_text(second, dicts))
 
 
 def _in_documents(part: ast.Module, dicts: Mapping[str, str]) -> Iterator[tuple[str, _Way]]:
@@ -1219,9 +1327,8 @@ def _criterion_words(first: ast.expr, second: ast.expr) -> frozenset[str]:
 
 
 def _normal(words: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(
-        _SAME.get(re.sub(r"\d+$", "", word), re.sub(r"\d+$", "", word)) for word in words
-    )
+    stems = [word if kind_of_metric(word) else re.sub(r"\d+$", "", word) for word in words]
+    return frozenset(_SAME.get(stem, stem) for stem in stems)
 
 
 def _monitored(name: str, keywords: list[ast.keyword]) -> Iterator[_Criterion]:

@@ -159,7 +159,7 @@ class EventFolder:
             for record in self._new_records(path):
                 step, values = scalars_of(record)
                 if values:
-                    yield values, step
+                    yield _with_curve(values, path.parent), step
 
     def _new_records(self, path: Path) -> Iterator[bytes]:
         """Yield the complete records: length, checksum of the length, content, checksum of it.
@@ -185,6 +185,22 @@ class EventFolder:
 
     def _find(self) -> list[Path]:
         return sorted(path for path in self._folder.rglob("*tfevents*") if path.is_file())
+
+
+def _with_curve(values: Values, folder: Path) -> Values:
+    """Return scalars with the names of their curves.
+
+    `add_scalars("loss", {"train": a, "val": b})` writes both as `loss`: PyTorch in the folders
+    `loss_train` and `loss_val`, tensorboardX in `loss/train` and `loss/val`.
+    """
+    named = Values()
+    for tag, value in values.items():
+        start = f"{tag.replace('/', '_')}_"
+        curve = folder.name.removeprefix(start) if folder.name.startswith(start) else ""
+        if folder.parts[-1 - len(tag.split("/")) : -1] == tuple(tag.split("/")):
+            curve = folder.name
+        named[f"{tag}/{curve}" if curve else tag] = value
+    return named
 
 
 def is_rounded(value: float, printed: float) -> bool:
