@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from pathlib import Path
 
 import pytest
 
 from workbench.experiment import Experiment
 from workbench.runs.scripts.first_experiment import experiment_for
+from workbench.training.programs.printed_metrics import PrintedMetrics
 
 
 def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
@@ -471,3 +475,114 @@ def test_a_printed_metric_comes_before_one_in_a_file(tmp_path: Path) -> None:
         "best_acc = max(test_acc, best_acc)\n"
     )
     assert objective(tmp_path, source) == ("top-1_acc", "maximize", None)
+
+
+def names_when_run(source: str) -> set[str]:
+    """Run a program, and return the names that a run reads in its lines."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(source, "train.py", "exec"), {"__name__": "__main__"})
+    reader = PrintedMetrics()
+    lines = re.split(r"[\r\n]", output.getvalue())
+    return {name for line in lines for name in reader.read(line.encode())}
+
+
+@pytest.mark.parametrize(
+    ("source", "metric"),
+    [
+        ("a = 0.5\nprint('Epoch ' + str(1) + ': val loss = ' + str(a))\n", "val_loss"),
+        ("print('val_acc %(acc).4f lr %(lr).1e' % {'acc': 0.5, 'lr': 0.1})\n", "val_acc"),
+        (
+            "def run(phase):\n    print('{} Acc: {:.4f}'.format(phase.upper(), 0.5))\n"
+            "for phase in ['train', 'val']:\n    run(phase)\n",
+            "VAL_Acc",
+        ),
+        (
+            "blue = lambda x: '\\033[94m' + x + '\\033[0m'\n"
+            "print('[%d/%d] train accuracy: %f' % (1, 2, 0.5))\n"
+            "print('[%d/%d] %s accuracy: %f' % (1, 2, blue('test'), 0.5))\n",
+            "test_accuracy",
+        ),
+        (
+            "for k, v in zip(['precision', 'f1'], [0.5, 0.4]):\n"
+            "    print('test %s: %.4f' % (k, v))\n",
+            "test_precision",
+        ),
+        ("for i, k in enumerate([5, 10]):\n    print(f'Recall@{k}: {0.5:.4f}')\n", "Recall@5"),
+        (
+            "def evaluate():\n    res = {}\n    res['mrr'] = 0.5\n    return res\n"
+            "for k, v in evaluate().items():\n    print(f'Valid {k}: {v:.4f}')\n",
+            "Valid_mrr",
+        ),
+        (
+            "def evaluate():\n    return {'loss': 0.5, 'acc': 0.4}\n"
+            "log = {'epoch': 1}\nlog.update({'val_' + k: v for k, v in evaluate().items()})\n"
+            "print(log)\n",
+            "val_acc",
+        ),
+        (
+            "def evaluate():\n    return {'loss': 0.5, 'acc': 0.4}\ntest = evaluate()\n"
+            "print({'epoch': 1, **{f'test_{k}': v for k, v in test.items()}})\n",
+            "test_acc",
+        ),
+        (
+            "def write(prefix, values):\n"
+            "    print(prefix + ' ' + ' '.join('%s: %.4f' % (k, v) for k, v in values.items()))\n"
+            "write('train', {'loss': 0.5})\nwrite('valid', {'loss': 0.5, 'acc': 0.4})\n",
+            "valid_acc",
+        ),
+        (
+            "columns = ['ep', 'tr_loss', 'te_loss', 'te_acc']\n"
+            "print('  '.join('%10s' for _ in columns) % tuple(columns))\n"
+            "print('  '.join('%10.4f' % v for v in [1, 0.5, 0.4, 0.3]))\n",
+            "te_acc",
+        ),
+        (
+            "import sys\nfrom tqdm import tqdm\n"
+            "bar = tqdm(range(2), file=sys.stdout, desc='Valid')\n"
+            "for step in bar:\n    bar.set_postfix(loss=0.5)\n",
+            "Valid_loss",
+        ),
+        (  # A name that no list has, of validation data.
+            "print('| train_loss {:5.4f} | valid rse {:5.4f}'.format(0.5, 0.4))\n",
+            "valid_rse",
+        ),
+        (
+            "print('Epoch: {} Loss: {:.3f}'.format(1, 0.5))\n"
+            "print('Epoch: {} Average loss: {:.3f}'.format(1, 0.5))\n",
+            "Average_loss",
+        ),
+        ("print(f'dev EM: {0.5:.3f} / dev F1: {0.4:.3f}')\n", "dev_EM"),
+        (
+            "dev_f1, max_dev_f1 = 0.4, 0.3\nprint(f'dev EM: {0.5:.3f} / dev F1: {dev_f1:.3f}')\n"
+            "if dev_f1 > max_dev_f1:\n    max_dev_f1 = dev_f1\n",
+            "dev_F1",
+        ),
+    ],
+)
+def test_the_objective_is_a_name_that_a_run_reads(source: str, metric: str, tmp_path: Path) -> None:
+    assert objective(tmp_path, source)[0] == metric
+    assert metric in names_when_run(source)
+
+
+def test_columns_of_a_table_are_names(tmp_path: Path) -> None:
+    source = "print(tabulate([values], columns, tablefmt='simple'))\n"
+    columns = "columns = ['ep', 'tr_loss', 'te_acc']\n"
+    reader = PrintedMetrics()
+    lines = ("  ep    tr_loss    te_acc", "----  ---------  --------", "   1     0.5000    0.4000")
+    read = {name for line in lines for name in reader.read(line.encode())}
+    assert objective(tmp_path, columns + source)[0] == "te_acc"
+    assert "te_acc" in read
+
+
+def test_curves_of_one_picture_have_names_of_their_own(tmp_path: Path) -> None:
+    source = (
+        "class Solver:\n    def write_log(self, name, values):\n"
+        "        values = {k: v for k, v in values.items() if v is not None}\n"
+        "        self.log.add_scalars(name, values, self.step)\n"
+        "    def validate(self):\n        for task in ['att', 'ctc']:\n"
+        "            self.write_log('wer', {'dev_' + task: wer[task]})\n"
+        "    def train(self):\n        self.write_log('wer', {'tr': wer})\n"
+        "        self.write_log('emb_loss', {'tr': loss})\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("wer/dev_att", "minimize")

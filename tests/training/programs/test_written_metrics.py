@@ -6,6 +6,8 @@ import json
 import struct
 from pathlib import Path
 
+import pytest
+
 from workbench.training.programs.written_metrics import EventFolder, csv_rows, json_lines
 
 MIB = 2**20
@@ -47,6 +49,19 @@ def test_a_record_of_any_size_hides_none_of_those_after_it(tmp_path: Path) -> No
         found = [(step, values["loss"]) for values, step in folder.poll(at_end=True)]
 
         assert found == [(1, 0.5), (2, 0.25)], size
+
+
+@pytest.mark.parametrize("places", [("loss_train", "loss_val"), ("loss/train", "loss/val")])
+def test_curves_of_one_picture_are_two_metrics(places: tuple[str, str], tmp_path: Path) -> None:
+    folder = EventFolder(tmp_path)
+    for place in places:  # PyTorch and tensorboardX choose different folders
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "events.out.tfevents.1").write_bytes(_record(_scalar(1, 0.5)))
+    (tmp_path / "events.out.tfevents.1").write_bytes(_record(_scalar(1, 0.25)))
+
+    read = {name: value for values, _ in folder.poll(at_end=True) for name, value in values.items()}
+
+    assert read == {"loss/train": 0.5, "loss/val": 0.5, "loss": 0.25}
 
 
 def test_a_record_that_is_half_written_waits_for_its_rest(tmp_path: Path) -> None:

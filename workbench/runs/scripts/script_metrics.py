@@ -644,7 +644,7 @@ def names_of_bars(part: ast.Module, words: Mapping[str, list[str]]) -> list[str]
             for title in titles
             for text in _texts(ast.Module([ast.Expr(title)], []), (), words, {})
         ]
-        texts += [title.value for title in titles if isinstance(title, ast.Constant)]
+        texts += [str(title.value) for title in titles if isinstance(title, ast.Constant)]
         described.setdefault(bar, []).extend(texts)
     lines = [
         f"{title}: 50%|###   | 1/2 [00:00<00:00, 1.00it/s, {', '.join(f'{n}=0.5' for n in names)}]"

@@ -1311,7 +1311,7 @@ def _is_best(node: ast.expr) -> bool:
     return bool({"best", "lowest", "highest"} & words) or (
         bool(words & {"min", "max"})
         and isinstance(node, ast.Name | ast.Attribute)
-        and bool(words & {"loss", "acc", "val", "valid"})
+        and (bool(words & _VALIDATION) or any(map(kind_of_metric, words)))
     )
 
 
