@@ -107,6 +107,11 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "eval/mean_reward",
             "maximize",
         ),
+        (  # Loops over what has no name.
+            "for k, v in items():\n    print(k)\nfor a in [()]:\n    print(f'loss: {x:.3f}')\n",
+            "loss",
+            "minimize",
+        ),
         ("print(f'valid elbo: {a:.3f}')", "valid_elbo", "maximize"),
         ("print(f'valid neg_elbo: {a:.3f}')", "valid_neg_elbo", "minimize"),
         (
@@ -551,6 +556,11 @@ def names_when_run(source: str) -> set[str]:
             "print('Epoch: {} Loss: {:.3f}'.format(1, 0.5))\n"
             "print('Epoch: {} Average loss: {:.3f}'.format(1, 0.5))\n",
             "Average_loss",
+        ),
+        (
+            "best_bleu4, bleu4 = 0.1, 0.2\nbest_bleu4 = max(bleu4, best_bleu4)\n"
+            "print(f' * TOP-5 ACCURACY - {0.5:.3f}, BLEU-4 - {bleu4}')\n",
+            "BLEU-4",
         ),
         ("print(f'dev EM: {0.5:.3f} / dev F1: {0.4:.3f}')\n", "dev_EM"),
         (

@@ -258,7 +258,9 @@ def _looped_texts(tree: ast.Module) -> dict[str, list[str]]:
             over = over.func.value  # that of `commands.items()`
         over = assigned.get(last_name(over), over)
         items = over.keys if isinstance(over, ast.Dict) else getattr(over, "elts", [])
-        firsts = [item.elts[0] if isinstance(item, ast.Tuple) else item for item in items]
+        firsts = [
+            item.elts[0] if isinstance(item, ast.Tuple) and item.elts else item for item in items
+        ]
         known = [literal_of(first) for first in firsts]
         if known and last_name(target) and all(isinstance(text, str) for text in known):
             texts[last_name(target)] = [str(text) for text in known]

@@ -419,7 +419,9 @@ def _words_of_items(
             return _KEY.findall(dicts.get(called or dotted_name(owner), ""))
         case _:
             return []
-    firsts = [item.elts[0] if isinstance(item, ast.Tuple) else item for item in elements]
+    firsts = [
+        item.elts[0] if isinstance(item, ast.Tuple) and item.elts else item for item in elements
+    ]
     words = [item.value for item in firsts if isinstance(item, ast.Constant)]
     is_known = len(words) == len(firsts) and all(isinstance(w, str | int) for w in words)
     return [str(word) for word in words] if is_known else []
@@ -845,7 +847,9 @@ class _Dicts:
             case ast.DictComp(key=key):
                 yield from self._loops.texts_of(key)
             case ast.List(elts=[ast.Tuple(elts=[ast.Constant(value=str()), _]), *_]):
-                firsts = [item.elts[0] for item in node.elts if isinstance(item, ast.Tuple)]
+                firsts = [
+                    item.elts[0] for item in node.elts if isinstance(item, ast.Tuple) and item.elts
+                ]
                 yield from (str(first.value) for first in firsts if isinstance(first, ast.Constant))
             case ast.Call(func=ast.Name(id="dict"), args=args, keywords=keywords):
                 yield from (

@@ -697,9 +697,11 @@ def _words_of_loops(
             continue
         target = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
         owner = node.iter
-        if isinstance(owner, ast.Call) and called_name(owner) in ("items", "keys", "sorted"):
-            inner = owner.func.value if isinstance(owner.func, ast.Attribute) else owner.args[0]
-            owner = inner
+        match owner:
+            case ast.Call(func=ast.Attribute(attr="items" | "keys" | "sorted", value=inner)):
+                owner = inner
+            case ast.Call(func=ast.Name(id="items" | "keys" | "sorted"), args=[inner, *_]):
+                owner = inner
         name = last_name(target)
         if name in of_splits:
             words[name] = of_splits[name]
@@ -1327,7 +1329,12 @@ def _criterion_words(first: ast.expr, second: ast.expr) -> frozenset[str]:
 
 
 def _normal(words: tuple[str, ...]) -> frozenset[str]:
-    stems = [word if kind_of_metric(word) else re.sub(r"\d+$", "", word) for word in words]
+    bare = {word: re.sub(r"\d+$", "", word) for word in words}
+    # `bleu4` is a kind of `bleu`, but `f1` is none of `f`.
+    stems = [
+        word if kind_of_metric(word) and not kind_of_metric(stem) else stem
+        for word, stem in bare.items()
+    ]
     return frozenset(_SAME.get(stem, stem) for stem in stems)
 
 
