@@ -105,8 +105,8 @@ def test_the_page_compares_with_the_default_and_states_cost_and_samples(
     recorded_experiment, recorded_events
 ):
     priced = recorded_experiment.replace(budget={"price": "3.60 EUR/h"})
-    page = report_html(priced, recorded_events, baseline="the best is 0.1 better")
-    assert "Compared with the default configuration: the best is 0.1 better." in page
+    page = report_html(priced, recorded_events, baseline="0.9 instead of 0.8 with the default")
+    assert "Baseline: 0.9 instead of 0.8 with the default." in page
     assert re.search(r"<dt>Cost</dt><dd>[\d.]+ EUR</dd>", page)
 
 

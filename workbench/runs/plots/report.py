@@ -255,7 +255,7 @@ def _with_contents(body: str) -> str:
 def _baseline(run: RunData, baseline: str | None) -> list[str]:
     if baseline is None or run.history.result is not None:
         return []
-    return [f"<p>Compared with the default configuration: {text(baseline)}.</p>"]
+    return [f"<p>Baseline: {text(baseline)}.</p>"]
 
 
 def _answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
