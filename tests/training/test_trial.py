@@ -68,8 +68,10 @@ def test_a_convnet_learns_the_digits(tmp_path: Path) -> None:
     assert [item.epoch for item in reports] == [float(epoch) for epoch in range(1, 9)]
     assert ended.step == reports[-1].step == 8 * 12
     assert all(item.trial == 3 for item in events if isinstance(item, TrialReported))
-    assert reports[-1].samples_per_s is not None
-    assert set(reports[-1].parts_s) == {"data", "forward", "backward", "update"}
+    # On a slow machine, training is also reported between epochs, and an evaluation that follows at
+    # once has timed no step.
+    timed = [item for item in reports if item.samples_per_s is not None]
+    assert set(timed[-1].parts_s) == {"data", "forward", "backward", "update"}
 
 
 CLOCK = Clock()
