@@ -45,6 +45,21 @@ def test_it_finds_a_minimum_that_random_search_and_tpe_do_not() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"a": {"choices": [0.1, 0.2, 0.5]}},
+        {"a": {"low": 1, "high": 3, "type": "int"}},
+        {"a": {"choices": [1, 2]}, "b": {"choices": ["x", "y"]}},
+    ],
+)
+def test_the_first_configurations_of_a_small_space_all_differ(search: dict[str, Any]) -> None:
+    for seed in range(20):
+        drive = Drive(make_experiment(search=search, seed=seed))
+        first = [drive.train(lambda params, _: float(params["a"])).params for _ in range(3)]
+        assert all(one != other for one, other in itertools.combinations(first, 2)), seed
+
+
 def test_few_trials_one_after_another_mostly_lie_inside_the_ranges() -> None:
     """What is merely possible lies at the ends, of which six ranges have too many to try."""
     names, tried = [f"x{index}" for index in range(6)], []

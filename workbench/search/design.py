@@ -56,20 +56,36 @@ class DesignSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        # With predictions of memory, the same many points are examined each time, and those that
-        # fit are proposed in turn.
-        num, start = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
-        units = spread_points(num, len(self.encoding.distributions), start, self._seed)
-        units = np.array([self._near_prior(point) for point in units])
-        points, exists = self.encoding.snap(units)
-        chosen = 0
         if self.memory is not None:
-            chances = self.memory.log_chance(self.encoding.features(points, exists))
-            fitting = np.flatnonzero(chances > _EVEN)
-            chosen = int(chances.argmax())
-            if len(fitting):
-                chosen = fitting[trial.number % len(fitting)]
+            return self._one_that_fits(self.memory, trial.number)
+        points, exists = self._points(1, trial.number)
+        params = self.encoding.params(points[0], exists[0])
+        earlier = [
+            other.params
+            for other in study.get_trials(deepcopy=False)
+            if other.number < trial.number
+        ]
+        if params not in earlier:
+            return params
+        # A space of few configurations has several points for each.
+        points, exists = self._points(_NUM_LOOKED_AT, trial.number)
+        nearby = (self.encoding.params(*point) for point in zip(points, exists, strict=True))
+        return next((other for other in nearby if other not in earlier), params)
+
+    def _one_that_fits(self, memory: MemoryModel, number: int) -> dict[str, Any]:
+        """Examine the same many points each time, and propose those that fit in turn."""
+        points, exists = self._points(_NUM_LOOKED_AT, 0)
+        chances = memory.log_chance(self.encoding.features(points, exists))
+        fitting = np.flatnonzero(chances > _EVEN)
+        chosen = int(chances.argmax())
+        if len(fitting):
+            chosen = fitting[number % len(fitting)]
         return self.encoding.params(points[chosen], exists[chosen])
+
+    def _points(self, num: int, start: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return points of the sequence from an index on, and which parameters exist in them."""
+        units = spread_points(num, len(self.encoding.distributions), start, self._seed)
+        return self.encoding.snap(np.array([self._near_prior(point) for point in units]))
 
     def _memory_model(self, knowledge: Knowledge) -> MemoryModel | None:
         if all(share <= 1.0 for _, share in knowledge.memory):

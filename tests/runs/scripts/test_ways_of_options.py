@@ -1054,6 +1054,34 @@ def test_the_name_of_a_file_that_a_program_makes_of_an_option(
     assert first.values_to_write == ()
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "os.path.join(here, 'config', 'net.json')",
+        "os.path.join('config', 'net.json')",
+        "Path(here) / 'config' / 'net.json'",
+        "Path('config', 'net.json')",
+        "Path('config') / 'net.json'",
+        "Path(here).joinpath('config', 'net.json')",
+        "folder / 'net.json'",
+        "os.path.join(folder, 'net.json')",
+    ],
+)
+def test_the_file_of_a_joined_path_is_not_another_one_of_the_same_name(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config").mkdir()
+    Path("config/net.json").write_text('{"lr": 0.1, "batch_size": 8}')
+    Path("net.json").write_text('{"lr": 0.7, "batch_size": 16}')
+    Path("train.py").write_text(
+        "import json, os\nfrom pathlib import Path\nhere = os.path.dirname(__file__)\n"
+        f"folder = Path(here) / 'config'\nc = json.load(open({source}))\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert "constants config/net.json " in (experiment.command or "")
+
+
 def test_a_readme_passes_a_file_by_an_option_of_a_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

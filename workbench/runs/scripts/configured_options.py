@@ -83,6 +83,8 @@ _OF_OTHERS = re.compile(
 )
 _SETTINGS = frozenset(("config", "settings", "constants", "hparams", "params"))
 """Words of the names of modules that hold constants."""
+_MAX_NESTED_PATHS = 20
+"""How many joined paths are followed inside each other."""
 _MAX_CONFIG_BYTES = 200_000
 _MAX_FILES = 300
 """Maximum number of files that may be the configuration of a program."""
@@ -955,9 +957,8 @@ def _commands_in_readme(program: ProgramSource) -> Iterator[str]:
 def _named_file(program: ProgramSource) -> Path | None:
     """Return the configuration file that a program names in its source, if there is one."""
     for module in program.modules[:20]:
-        for node in walk(module.tree):
-            name = _path_in(node)
-            if name is None or not name.endswith(_SUFFIXES) or "\n" in name:
+        for name in _paths_in(module.tree):
+            if not name.endswith(_SUFFIXES) or "\n" in name:
                 continue
             for path in (Path(name), program.path.parent / name):
                 if not path.is_file() or path.stat().st_size > _MAX_CONFIG_BYTES:
@@ -967,16 +968,63 @@ def _named_file(program: ProgramSource) -> Path | None:
     return None
 
 
-def _path_in(node: ast.AST) -> str | None:
-    """Return the path that a literal is, or the literals at the end of `os.path.join(...)`."""
+def _paths_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the literals of a module, those at the end of a joined path as one.
+
+    `join(folder, "conf", "a.json")`, `folder / "conf" / "a.json"` and `Path("conf", "a.json")` are
+    "conf/a.json". A name is followed to the joined path that is assigned to it.
+    """
+    assigned = {
+        node.targets[0].id: node.value
+        for node in walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    joined: set[int] = set()
+    for node in walk(tree):  # a joined path comes before its parts
+        if id(node) in joined:
+            continue
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                yield node.value
+            continue
+        names: list[str] = []
+        for part in reversed(_path_parts(node, assigned)):
+            name = literal_of(part)
+            if not isinstance(name, str):
+                break
+            names.append(name)
+        if names:
+            joined.update(id(inner) for inner in walk(node))
+            yield "/".join(reversed(names))
+
+
+def _path_parts(node: ast.AST, assigned: Mapping[str, ast.expr], depth: int = 0) -> list[ast.expr]:
+    """Return the parts that an expression joins to a path, or nothing if it joins none.
+
+    Args:
+        node: The expression.
+        assigned: The values of names.
+        depth: How many expressions this one is inside.
+    """
     match node:
-        case ast.Constant(value=str() as name):
-            return name
-        case ast.Call(func=ast.Attribute(attr="join"), args=[_, *parts]):
-            names = [literal_of(part) for part in parts]
-            if names and all(isinstance(name, str) for name in names):
-                return "/".join(names)
-    return None
+        case ast.Name(id=name) if name in assigned:
+            inner: list[ast.expr] = [assigned[name]]
+            own: list[ast.expr] = []
+        case ast.BinOp(op=ast.Div(), left=left, right=right):
+            inner, own = [left], [right]
+        case ast.Call(func=ast.Attribute(attr="joinpath", value=value), args=args):
+            inner, own = [value], args
+        case ast.Call(func=ast.Attribute(attr="join"), args=[first, *args]) if args:
+            inner, own = [first], args
+        case ast.Call(func=ast.Name(id="Path") | ast.Attribute(attr="Path"), args=args) if args:
+            inner, own = [], args
+        case _:
+            return []
+    before: list[ast.expr] = []
+    for expression in inner:
+        parts = _path_parts(expression, assigned, depth + 1) if depth < _MAX_NESTED_PATHS else []
+        before += parts or [expression]
+    return [*before, *own]
 
 
 def _is_number(option: ScriptOption) -> bool:
