@@ -101,6 +101,14 @@ def test_new_rows_are_read_as_learned_and_each_odd_value_is_said():
         )
 
 
+@pytest.mark.parametrize("cells", [["True", "maybe", "False"], [True, None, False]])
+def test_true_and_false_are_numbers_where_training_had_them(cells: list[object]):
+    columns = columns_of(pd.DataFrame({"flag": [True, False, True, True]}))
+    read, notes = as_learned(pd.DataFrame({"flag": cells}), columns)
+    np.testing.assert_array_equal(columns[0].numbers(read["flag"]), [1.0, np.nan, 0.0])
+    assert any("missing in row 1 (from 0)" in note for note in notes)
+
+
 def test_a_column_of_which_no_more_can_be_read_than_not_is_refused():
     columns = columns_of(trained())
     with pytest.raises(DataError, match=r"'price' held numbers .* row 0 \(from 0\) holds 'low'"):

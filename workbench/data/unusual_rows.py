@@ -8,6 +8,7 @@ of the functions that write notes, so that it says the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # A number is far outside if it is further out than the learned range is wide.
 WIDTHS = 1.0
 PREDICTION = "prediction"
+_TRUTHS = {"true": 1.0, "false": 0.0}
 _MISSING_TEXT = "\0"
 """Takes the place of a missing category, which no category can have."""
 
@@ -274,6 +276,8 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
         if infinite.any():
             values = values.mask(infinite)
         return values, notes_of_numbers(name, numbers.copy(), has_missing)
+    if column.kind == "number" and is_text(values):
+        values = _with_truths(values)
     notes = []
     try:
         numbers = column.numbers(values)
@@ -295,6 +299,17 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
     if column.kind == "time":
         numbers = (numbers / 1000.0).astype("datetime64[us]")
     return pd.Series(numbers, index=values.index, name=values.name), notes
+
+
+def _with_truths(values: pd.Series) -> pd.Series:
+    """Return a column in which true and false are numbers, also as texts, as bundles read them."""
+
+    def number_of(value: object) -> float:
+        text = value if isinstance(value, str | bool | np.bool_) else ""
+        return _TRUTHS.get(str(text).strip().lower(), math.nan)
+
+    truths = values.map(number_of).astype(float)
+    return values.where(truths.isna(), truths)
 
 
 def _unreadable(values: pd.Series, column: Column) -> np.ndarray:
