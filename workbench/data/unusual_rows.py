@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 # A number is far outside if it is further out than the learned range is wide.
 WIDTHS = 1.0
 PREDICTION = "prediction"
-_TRUTHS = {"true": 1.0, "false": 0.0}
+TRUTHS = {"true": 1.0, "false": 0.0}
+"""The texts of truth values, in small letters, and their numbers."""
 _MISSING_TEXT = "\0"
 """Takes the place of a missing category, which no category can have."""
 
@@ -306,7 +307,7 @@ def _with_truths(values: pd.Series) -> pd.Series:
 
     def number_of(value: object) -> float:
         text = value if isinstance(value, str | bool | np.bool_) else ""
-        return _TRUTHS.get(str(text).strip().lower(), math.nan)
+        return TRUTHS.get(str(text).strip().lower(), math.nan)
 
     truths = values.map(number_of).astype(float)
     return values.where(truths.isna(), truths)

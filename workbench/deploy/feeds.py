@@ -25,6 +25,7 @@ from workbench.data.number_texts import (
 from workbench.data.tokens import encode_texts, split_text
 from workbench.data.unusual_rows import (
     PREDICTION,
+    TRUTHS,
     describe_unusual,
     note_of_unit,
     notes_of_numbers,
@@ -37,7 +38,6 @@ from workbench.deploy.card import Card, Input
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import absent_columns
 
-_TRUTH = {"true": 1.0, "false": 0.0}
 _NUM_NAMED = 5
 _NO_CATEGORY = "\0"
 
@@ -217,7 +217,7 @@ def number_in(column: Input, text: str) -> float:
     Raises:
         ValueError: If it is not a number.
     """
-    truth = _TRUTH.get(text.strip().lower())
+    truth = TRUTHS.get(text.strip().lower())
     if truth is not None:
         return truth
     form = NumberText(

@@ -638,9 +638,8 @@ def _names_file(option: ScriptOption) -> bool:
         return False
     if _is_called_config(option):
         return True
-    if (
-        words_of(option.name) & _WRITING_WORDS
-    ):  # the program would overwrite the file that it is given
+    # The program would overwrite the file that it is given.
+    if words_of(option.name) & _WRITING_WORDS:
         return False
     if isinstance(option.default, str) and option.default.endswith(_SUFFIXES):
         return True
