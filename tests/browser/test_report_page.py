@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from tests.builders.advice import EXPERIMENT, events
+from tests.builders.report_pages import report_html
 from workbench.experiment import Experiment
 from workbench.foundation.events import from_json
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
-from workbench.runs.plots.report import report_html
 
 DATA = Path(__file__).parent.parent / "data"
 pytestmark = pytest.mark.browser

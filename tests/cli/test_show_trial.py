@@ -11,9 +11,9 @@ from tests.builders.recorded_runs import (
     record_run,
     trial_events,
 )
+from tests.builders.report_pages import report_html
 from tests.services.shell import Shell
 from workbench.experiment import Experiment
-from workbench.runs.plots.report import report_html
 from workbench.store.database import Store
 
 

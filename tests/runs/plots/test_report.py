@@ -18,11 +18,11 @@ from tests.builders.recorded_runs import (
     record_run,
     trial_events,
 )
+from tests.builders.report_pages import report_html
 from workbench.experiment import Experiment
 from workbench.foundation.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.foundation.formatting import MISSING
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
-from workbench.runs.plots.report import report_html
 from workbench.store.database import Store
 from workbench.store.history import History
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from tests.builders.report_pages import report_html
 from tests.store.history.test_compression_verdict import EXPERIMENT, trial
 from workbench.runs.plots.figures import pareto
-from workbench.runs.plots.report import report_html
 from workbench.runs.plots.report_answers import error_slices
 from workbench.runs.plots.run_data import RunData
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from tests.builders.report_pages import report_html
 from tests.runs.plots.test_report import Outline
 from workbench.runs.plots.figures import FIGURES
-from workbench.runs.plots.report import report_html
 
 
 def test_a_figure_that_fails_is_named_and_the_rest_of_the_report_stands(

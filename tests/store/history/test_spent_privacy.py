@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.builders.report_pages import report_html
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, TrialProposed, TrialReported
-from workbench.runs.plots.report import report_html
 from workbench.store.history import History
 from workbench.store.history.privacy import spent_privacy
 

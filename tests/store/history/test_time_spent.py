@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.builders.report_pages import report_html
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
     DriverStarted,
@@ -21,7 +22,6 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.runs.plots.report import report_html
 from workbench.store.history import History, Verdict, verdicts_of
 from workbench.store.history.reports import Reports
 

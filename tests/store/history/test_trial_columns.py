@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.builders.report_pages import report_html
 from workbench.cli.show import print_best, trials_table
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
@@ -29,7 +30,6 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import MISSING
 from workbench.runs.descriptions import leaders
-from workbench.runs.plots.report import report_html
 from workbench.runs.plots.report_tables import best_trials
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.stored_run import to_table

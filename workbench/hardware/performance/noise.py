@@ -186,19 +186,3 @@ def critical_batch(*, least_steps: float, least_samples: float) -> float:
         least_samples: Samples that even the smallest batch needs, > 0.
     """
     return least_samples / least_steps
-
-
-def steps_to_target(batch: float, *, least_steps: float, critical: float) -> float:
-    """Return the steps of a training: least_steps (1 + critical / batch).
-
-    Source: McCandlish et al. 2018, equation 2.11, solved for the steps.
-    """
-    return least_steps * (1.0 + critical / batch)
-
-
-def samples_to_target(batch: float, *, least_samples: float, critical: float) -> float:
-    """Return the samples that a training processes: least_samples (1 + batch / critical).
-
-    Source: McCandlish et al. 2018, equation 2.11, solved for the samples.
-    """
-    return least_samples * (1.0 + batch / critical)

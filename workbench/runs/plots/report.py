@@ -11,11 +11,9 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
-from workbench.experiment import Experiment
 from workbench.experiment.automl import is_automl, shown_metric
 from workbench.experiment.budget_units import describe_money, format_energy
 from workbench.experiment.changes import describe_changes
@@ -95,33 +93,6 @@ class NotesOfEvents:
                 f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
             )
             self.texts.append(f"{attempt}: {event.message}. It continued with the next attempt.")
-
-
-def report_html(
-    experiment: Experiment,
-    events: Iterable[Event],
-    *,
-    chosen_trial: int | None = None,
-    **options: Any,
-) -> str:
-    """Write a run as one self-contained HTML page.
-
-    Args:
-        experiment: What the run tunes.
-        events: Everything that happened in the run, oldest first.
-        chosen_trial: The trial that was chosen by hand.
-        **options: As of `report_page`.
-
-    Returns:
-        An HTML document without references to anything outside itself.
-    """
-    notes = NotesOfEvents()
-    run = RunData(experiment)
-    run.history.chosen_trial = chosen_trial
-    for event in events:
-        notes.take(event)
-        run.add(event)
-    return report_page(run, notes=notes.texts, **options)
 
 
 def report_page(
