@@ -122,6 +122,18 @@ def test_what_needs_a_part_names_it(light: Run, run_id: str, tmp_path: Path) -> 
         assert "this needs ray, which is not installed" in problem, words
         assert install_command("train") in problem
 
+    (tmp_path / "code" / "people.csv").write_text("age,churned\n31,yes\n44,no\n")
+    table = {
+        "model": "mlp",
+        "data": {"name": "table", "path": "people.csv", "target": "churned"},
+        "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+    }
+    (tmp_path / "code" / "table.yaml").write_text(json.dumps(table))
+    code, _, problem = light("check", "table.yaml")
+    assert code != 0
+    assert "this needs pandas, which is not installed" in problem
+    assert install_command("train") in problem
+
     findings = {
         item["subject"]: item for item in json.loads(light("doctor", "--json")[1])["findings"]
     }

@@ -56,6 +56,15 @@ LIGHT_CORE = (
     "tests/cli/test_show.py",
     "tests/cli/test_run_list.py",
 )
+NEEDS_TRAIN = (
+    "--ignore=tests/experiment/test_metric_declarations.py",
+    "--deselect=tests/experiment/test_metric_of_another_package.py",
+    "--deselect=tests/experiment/test_plan.py::test_a_dimension_that_is_declared_once_is_written_"
+    "searched_advised_described_and_stored",
+    "--deselect=tests/cli/test_show.py::test_check_summarises_a_table",
+    "--deselect=tests/cli/test_show.py::test_a_note_has_no_marks_of_code_in_the_terminal",
+)
+"""Tests among `LIGHT_CORE` that compute, so that they need the libraries of the extra `train`."""
 CORE = (
     *LIGHT_CORE,
     "tests/foundation/artifacts",
@@ -99,7 +108,9 @@ def main() -> int:
     programs = install(arguments.end, python, keep, arguments.folder)
     if programs is None:
         return 1
-    core = arguments.tests or list(LIGHT_CORE if arguments.end == "light" else CORE)
+    core = arguments.tests or list(
+        (*LIGHT_CORE, *NEEDS_TRAIN) if arguments.end == "light" else CORE
+    )
     show = (
         "import platform, importlib.metadata as m; print(platform.python_version(), *sorted("
         "f'{d.name}={d.version}' for d in m.distributions() if d.name in %r))"

@@ -29,7 +29,12 @@ from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, column_of, plain_frame
 from workbench.data.table_formats import FORMATS, NOTES, is_known, read, split_part
 from workbench.data.text_layout import TextLayout, is_text_table, layout_of
-from workbench.foundation.errors import DataError, MissingDependencyError, WorkbenchError
+from workbench.foundation.errors import (
+    DataError,
+    MissingDependencyError,
+    WorkbenchError,
+    missing_part,
+)
 from workbench.foundation.files import encoding_in_words
 from workbench.foundation.refusals import closest
 from workbench.foundation.text_tables import (
@@ -341,7 +346,10 @@ def _with_points_between_thousands(
     )
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable(path: Path, error: Exception) -> WorkbenchError:
+    # The file is fine where only the library that reads it is missing.
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_part(error)) is not None:
+        return missing
     if isinstance(error, UnicodeDecodeError):
         problem, step = f"{path} is not UTF-8: {encoding_in_words(error)}", "Save it as UTF-8."
     elif path.is_file() and not path.stat().st_size:
@@ -384,11 +392,14 @@ def read_columns(path: Path) -> list[str]:
 
     Raises:
         DataError: If it is missing or cannot be read.
+        MissingDependencyError: If a library that reads it is not installed.
     """
     file, part = split_part(path.expanduser())
     existing = existing_path(file)
     try:
         return _columns_of(*file_stamp(existing), part)
+    except MissingDependencyError:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(existing, error) from error
 
