@@ -14,6 +14,8 @@ from workbench.data.unusual_rows import (
     ranges_of,
     unusual_values,
 )
+from workbench.deploy.card import Card, Input, Output
+from workbench.deploy.feeds import category_reader, feeds_of
 from workbench.foundation.errors import DataError
 
 
@@ -81,15 +83,14 @@ def test_new_rows_are_read_as_learned_and_each_odd_value_is_said():
         " of the training data is used",
         "column 'city' is missing in row 2 (from 0), and was never missing in training: it counts"
         " as an unknown category",
-        "column 'city' contains values that did not occur in training in row 1 (from 0), such as"
-        " 'OSLO': they count as unknown categories",
         "column 'day' has '31.02.2024' in row 2 (from 0), which is not a date: it counts as"
         " missing",
         "column 'day' is missing in row 2 (from 0), and was never missing in training: the mean of"
         " the training data is used",
         "column 'size' is infinite in row 0 (from 0): it counts as missing",
     ]
-    assert read["city"].tolist()[:2] == ["Rome", "OSLO"], "Oslo and oslo differ in training"
+    assert read["city"][0] == "Rome"
+    assert read["city"][1] in ("Oslo", "oslo"), "both are as frequent"
     np.testing.assert_array_equal(columns[0].numbers(read["price"]), [13.0, np.nan, 9.0])
     np.testing.assert_array_equal(read["size"], [np.nan, np.nan, 3.0])
     same, notes = as_learned(trained(), columns)
@@ -99,6 +100,54 @@ def test_new_rows_are_read_as_learned_and_each_odd_value_is_said():
             column.numbers(column_of(same, column.name)),
             column.numbers(column_of(trained(), column.name)),
         )
+
+
+def test_a_text_means_the_most_frequent_of_categories_that_differ_in_capitals():
+    grapes = ["Merlot"] * 3 + ["MERLOT"] * 2 + ["merlot rosé"]
+    columns = columns_of(pd.DataFrame({"grape": grapes}))
+    new = ["merlot", " MERLOT", "Merlot ", "mErLoT", "MERLOT ROSÉ", "Pinot"]
+    read, notes = as_learned(pd.DataFrame({"grape": new}), columns)
+    meant = ["Merlot", "MERLOT", "Merlot", "Merlot", "merlot rosé", "Pinot"]
+    assert read["grape"].tolist() == meant
+    assert [note.partition(" in row")[2].split(",")[0] for note in notes] == [" 5 (from 0)"]
+    card_input = Input(
+        name="grape",
+        kind="category",
+        dtype="string",
+        categories=("Merlot", "MERLOT", "merlot rosé"),
+    )
+    assert list(map(category_reader(card_input), new)) == meant
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["12 $", "40", "41"], [np.nan, 40.0, 41.0]),
+        (["12 $", 40.0, 41.0], [np.nan, 40.0, 41.0]),
+        (["12 $", "40 $", "41"], [12.0, 40.0, 41.0]),
+        (["$12"], [12.0]),
+        (["$12", "40"], [12.0, 40.0]),
+        (["12 kg", "40", "41"], [np.nan, 40.0, 41.0]),
+    ],
+)
+def test_a_unit_of_few_new_numbers_is_not_left_out(cells: list[object], numbers: list[float]):
+    columns = columns_of(pd.DataFrame({"price": [10.0, 20.0, 31.0, 44.0]}))
+    read, notes = as_learned(pd.DataFrame({"price": pd.Series(cells, dtype=object)}), columns)
+    np.testing.assert_array_equal(columns[0].numbers(read["price"]), numbers)
+    card_input = Input(name="price", kind="number", dtype="float32")
+    card = Card(
+        name="shop",
+        run_id="shop-1",
+        trained_on="shop.csv",
+        task="regression",
+        model="linear",
+        inputs=(card_input,),
+        outputs=(Output(name="value", kind="values"),),
+        opset=17,
+    )
+    feeds, said = feeds_of(card, {"price": cells})
+    np.testing.assert_array_equal(feeds["price"].ravel(), numbers)
+    assert len(notes) == len(said) >= 1
 
 
 @pytest.mark.parametrize("cells", [["True", "maybe", "False"], [True, None, False]])

@@ -318,16 +318,33 @@ def spelling_of(text: str) -> str:
 
 
 def spellings(categories: Iterable[str]) -> dict[str, str]:
-    """Return the category that each spelling means, unless it could be several.
+    """Return the category that each spelling means. Of several alike, it is the first.
+
+    Args:
+        categories: The categories, the most frequent first.
 
     Example:
-        >>> spellings(["yes", "No", "NO"])
-        {'yes': 'yes'}
+        >>> spellings(["yes", "Yes", "NO"])
+        {'no': 'NO', 'yes': 'yes', 'NO': 'NO', 'Yes': 'Yes'}
     """
-    meant: dict[str, list[str]] = {}
-    for category in categories:
-        meant.setdefault(spelling_of(category), []).append(category)
-    return {spelling: alike[0] for spelling, alike in meant.items() if len(alike) == 1}
+    last_first = list(categories)[::-1]
+    by_spelling = {spelling_of(category): category for category in last_first}
+    # Without its spaces, a text may be a category as it is.
+    return {**by_spelling, **{category.strip(): category for category in last_first}}
+
+
+def category_in(text: str, spelled: Mapping[str, str]) -> str:
+    """Return the category that a text means, or the text if it means none.
+
+    Args:
+        text: The text, which is not itself a category.
+        spelled: As `spellings` returns it.
+
+    Example:
+        >>> [category_in(text, spellings(["yes", "Yes", "NO"])) for text in (" Yes", "YES", "on")]
+        ['Yes', 'yes', 'on']
+    """
+    return spelled.get(text.strip(), spelled.get(spelling_of(text), text))
 
 
 PLAIN_NUMBERS = NumberText()
@@ -588,19 +605,25 @@ NEW_UNIT = (
 def new_unit(texts):  # type: ignore[no-untyped-def]
     """Return the unit that new rows write next to a number that had none in training, or nothing.
 
-    More than half of the units among the texts are this one. A share in % or a word such as k
+    At least half of the numbers have it, and most of those with a unit. If only a few have one,
+    such as $ among plain numbers, they may be other quantities. A share in % or a word such as k
     changes the number.
+
+    Args:
+        texts: The texts. Repeated ones count once.
 
     Example:
         >>> new_unit(["12 €", "7"]), new_unit(["12 €", "$7"]), new_unit(["12k"])
         ('€', '', '')
-        >>> new_unit(["12 €", "15 €", "12 $"])
-        '€'
+        >>> new_unit(["12 €", "15 €", "12 $"]), new_unit(["12 €", "15", "7"])
+        ('€', '')
     """
-    matches = [re.fullmatch(NEW_UNIT, plain_signs(text.strip())) for text in texts]
+    matches = [re.fullmatch(NEW_UNIT, plain_signs(text.strip())) for text in set(texts)]
+    num_numbers = sum(match is not None for match in matches)
     units = [match[1] or match[2] for match in matches if match and (match[1] or match[2])]
     unit = max(sorted(set(units)), key=units.count, default="")
-    return unit if 2 * units.count(unit) > len(units) and unit not in NEW_FACTORS else ""
+    is_of_most = num_numbers <= 2 * units.count(unit) > len(units)
+    return unit if is_of_most and unit not in NEW_FACTORS else ""
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:

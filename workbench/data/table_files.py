@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,6 +31,7 @@ from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, column_of, plain_frame
 from workbench.data.table_formats import FORMATS, NOTES, is_known, read, split_part
 from workbench.data.text_layout import TextLayout, is_text_table, layout_of
+from workbench.data.unusual_rows import notes_of_short
 from workbench.foundation.errors import (
     DataError,
     MissingDependencyError,
@@ -161,6 +164,8 @@ def _read_text(
     texts = (column.tolist() for _, column in read_texts(num_rows=num_first).items())
     shown = shows_decimal_commas(texts, are_usual=layout.separator == ";")
     notes = layout.notes
+    if wanted is None and rows.iloc[:, -1].isna().any():
+        notes += tuple(notes_of_short(_short_rows(path, layout, num_rows)))
     read_again = functools.partial(_read_csv, path, layout, num_rows=num_rows, dtype=str)
     if layout.may_have_codes:
         rows, of_codes = _with_leading_zeros(rows, read_again)
@@ -214,6 +219,14 @@ def _read_csv(
     if header is None:
         return rows
     return rows.set_axis([names[place] for place in wanted or range(len(names))], axis=1)
+
+
+def _short_rows(path: Path, layout: TextLayout, num_rows: int | None) -> list[int]:
+    """Return the numbers of the rows that end before the last column."""
+    with layout.open(path) as file:
+        reader = csv.reader(file, delimiter=layout.separator, skipinitialspace=True)
+        rows = itertools.islice(filter(None, reader), 1, None if num_rows is None else num_rows + 1)
+        return [number for number, cells in enumerate(rows) if len(cells) < len(layout.names)]
 
 
 def _with_leading_zeros(

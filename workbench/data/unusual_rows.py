@@ -17,9 +17,9 @@ import numpy as np
 from workbench.data.dates import is_text, no_dates
 from workbench.data.number_texts import (
     MISSING_TEXTS,
+    category_in,
     known_texts,
     new_unit,
-    spelling_of,
     spellings,
     text_of_category,
 )
@@ -252,10 +252,10 @@ def _as_categories(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Ser
     is_complete = has_missing or (codes != MISSING).all()
     if is_complete and all(any(text in known for known in ranks) for text in texts):
         return values, []
-    known = {text for texts in ranks for text in texts if text is not None}
-    spelled = spellings(sorted(known))
+    ordered = dict.fromkeys(text for texts in ranks for text in texts if text is not None)
+    known, spelled = set(ordered), spellings(ordered)
     texts = [text_of_category(value, known) for value in distinct]
-    meant = [text if text in known else spelled.get(spelling_of(text), text) for text in texts]
+    meant = [text if text in known else category_in(text, spelled) for text in texts]
     # The last place is that of missing values. The others are missing in bundles as well.
     cells = [*(None if text in MISSING_TEXTS - known else text for text in meant), None]
     if cells != [*texts, None]:

@@ -17,8 +17,8 @@ from workbench.data.dates import ISO, OR, in_words
 from workbench.data.number_texts import (
     MISSING_TEXTS,
     NumberText,
+    category_in,
     new_unit,
-    spelling_of,
     spellings,
     text_of_category,
 )
@@ -98,7 +98,7 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     notes = []
     if column.kind == "number":
         convert = _number
-        texts = [value for value in values if isinstance(value, str)]
+        texts = [str(value) for value in values if not is_missing(value)]
         if not column.unit and (unit := new_unit(texts)):
             column = column.model_copy(update={"unit": unit})
             notes.append(note_of_unit(column.name, unit))
@@ -285,7 +285,7 @@ def category_reader(column: Input) -> Callable[[Any], str]:
 
     A text such as NA is a category if training had it as one. A whole number is the same whether it
     is written as 1 or 1.0, because gaps in a column turn one into the other. Capitals and spaces
-    around a text do not count, unless they tell two categories apart.
+    around a text do not count. Of categories that differ in nothing else, it is the first.
 
     Args:
         column: An input of categories.
@@ -305,7 +305,7 @@ def category_reader(column: Input) -> Callable[[Any], str]:
         if is_missing(value):
             return missing
         text = text_of_category(value, categories)
-        return text if text in categories else spelled.get(spelling_of(text), text)
+        return text if text in categories else category_in(text, spelled)
 
     return read
 

@@ -33,6 +33,7 @@ from workbench.data.number_texts import (
     NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
+    category_in,
     new_unit,
     plain_signs,
     spelling_of,
@@ -40,7 +41,7 @@ from workbench.data.number_texts import (
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
-from workbench.data.total_rows import TOTAL
+from workbench.data.total_rows import END_ROWS, TOTAL, sums_up, total_in, totals_below
 from workbench.data.unusual_rows import (
     PREDICTION,
     WIDTHS,
@@ -86,6 +87,7 @@ _VALUES = {
     "NUMBER_WITH_DECIMAL_COMMA": f'r"{NUMBER_WITH_DECIMAL_COMMA}"',
     "NUMBER_WITH_UNIT": f'r"{NUMBER_WITH_UNIT}"',
     "TOTAL": f'r"{TOTAL}"',
+    "END_ROWS": str(END_ROWS),
     "NEW_UNIT": f'r"{NEW_UNIT}"',
     "NEW_FACTORS": json.dumps(sorted(NEW_FACTORS)),
     "MAX_LISTED": str(MAX_LISTED),
@@ -288,11 +290,15 @@ def _reading(inputs: Sequence[Input]) -> str:
         plainly,
         parsed,
         has_units,
-        has_total,
+        total_in,
+        sums_up,
+        totals_below,
+        totals_in,
         samples_in,
         samples_of,
         spelling_of,
         spellings,
+        category_in,
         cells_of,
         columns_of,
     )
@@ -615,28 +621,23 @@ def has_units(rows, parsers):
     return len(words) > 1 or (len(words) == 1 and not others)
 
 
-def has_total(rows, parsers):
-    """Return whether the last row has the sum or the mean of the others, and says so."""
-    if not any(re.fullmatch(TOTAL, text.strip(" :"), re.I) for text in rows[-1].values()):
-        return False
-    for name in rows[-1]:
-        *above, last = [parsed(parsers.get(name, plainly), row[name]) for row in rows]
-        known = [number for number in above if number is not None and not math.isnan(number)]
-        if last is None or math.isnan(last) or not any(known):
-            continue
-        if math.isclose(last, sum(known), rel_tol=1e-3, abs_tol=1e-9):
-            return True
-        if math.isclose(last, sum(known) / len(known), rel_tol=1e-2, abs_tol=1e-9):
-            return True
-    return False
+def totals_in(rows, parsers):
+    """Return how many rows at the end sum up the others, and a note on them."""
+    ends = [row.values() for row in rows[3:][-END_ROWS:]]
+    if not ends or total_in(ends[-1]) is None:
+        return 0, []
+    columns = []
+    for name in rows[0]:
+        numbers = [parsed(parsers.get(name, plainly), row[name]) for row in rows]
+        columns.append([math.nan if number is None else number for number in numbers])
+    earlier = {text for row in rows[: -len(ends)] for text in row.values()}
+    return totals_below(ends, columns, earlier)
 
 
 def samples_in(rows, parsers):
     """Return rows without units below the header and without a total at the end, and notes."""
-    notes = []
-    if len(rows) > 3 and has_total(rows, parsers):
-        rows = rows[:-1]
-        notes.append("the last row is not used, because it sums up the others")
+    num_totals, notes = totals_in(rows, parsers)
+    rows = rows[: len(rows) - num_totals]
     if len(rows) > 3 and has_units(rows, parsers):
         rows = rows[1:]
         notes.append("the row below the header is skipped, because it has units or words")
@@ -684,7 +685,7 @@ def cells_of(column, texts):
         known, spelled = {*column["categories"]}, spellings(column["categories"])
         missing = NO_TEXT - known
         kept = known | missing
-        cells = [t if t in kept else spelled.get(spelling_of(t)) or t for t in texts]
+        cells = [t if t in kept else category_in(t, spelled) for t in texts]
         notes = notes_of_unknown(name, cells, kept if has_missing else known, missing)
         return np.array(cells, object), notes
     numbers, unreadable, problem, notes = np.full(len(texts), np.nan), {}, None, []

@@ -23,7 +23,9 @@ import pytest
 from workbench.data.columns import learn_column
 from workbench.data.dates import as_times
 from workbench.data.number_texts import NumberText
+from workbench.data.table_sources import read_source
 from workbench.data.total_rows import without_total
+from workbench.deploy.predict_script import samples_in
 from workbench.foundation.errors import WorkbenchError
 from workbench.runs.automl.task_detection import Problem, read_problem
 
@@ -620,3 +622,47 @@ def test_a_total_also_counts_what_is_missing_above() -> None:
     )
     far = table.assign(x=[*cells, "130.5"]).replace({"town": {"Total": "Summerton"}})
     assert without_total(far)[1] == []
+
+
+SALES = [12.0, 40.0, 41.0, 17.0, 25.0]
+
+
+@pytest.mark.parametrize(
+    ("ends", "num_rows", "part"),
+    [
+        ([("Total", 135.0)], 5, "the last row is not used"),
+        ([("Total", 135.0), ("Average", 27.0)], 5, "the last 2 rows are not used"),
+        ([("Total", 400.0)], 5, "the last row is not used"),  # of rows that were filtered out
+        ([("Total", 50.0)], 6, "the last row says 'Total', but it is neither"),
+        ([("Average", 27.0), ("Lyon", 30.0)], 7, None),
+        ([("Totality", 135.0)], 6, None),
+    ],
+)
+def test_rows_of_totals_at_the_end_are_left_out_or_said_at_every_door(
+    ends: list[tuple[str, float]], num_rows: int, part: str | None
+) -> None:
+    rows = [*zip("abcde", SALES, strict=True), *ends]
+    table = pd.DataFrame(rows, columns=["town", "sales"])
+    kept, notes = without_total(table)
+    assert len(kept) == num_rows
+    written = [{"town": town, "sales": str(number)} for town, number in rows]
+    samples, said = samples_in(written, {"sales": float})
+    assert (len(samples), said) == (num_rows, notes)
+    assert [note for note in notes if part is not None and note.startswith(part)] == notes
+
+
+def test_a_word_that_other_rows_have_is_no_total() -> None:
+    table = pd.DataFrame({"kind": ["Sum", "A", "B", "A", "Sum"], "x": [1.0, 2.0, 3.0, 4.0, 10.0]})
+    assert (len(without_total(table)[0]), without_total(table)[1]) == (5, [])
+
+
+def test_rows_that_are_shorter_than_the_header_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_text("Offers\n\na,b,c\n1,2,3\n\n4,5\n6\n7,8,\n" + "1,2,3\n" * 20)
+    read = read_source(path)
+    assert "rows 1, 2 (from 0) have fewer cells than the header: the others count as missing" in (
+        read.notes
+    )
+    assert read.table["c"].isna().to_numpy().nonzero()[0].tolist() == [1, 2, 3]
+    path.write_text("a,b,c\n1,2,3\n7,8,\n" + "1,2,3\n" * 20)
+    assert read_source(path).notes == ()

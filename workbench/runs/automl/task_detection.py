@@ -585,8 +585,9 @@ def as_samples(
 
 def _rows_of_file(path: str | Path, decimal_commas: Collection[str]) -> pd.DataFrame:
     """Return the rows of a table as training reads them. A warning says what is not used."""
-    table, notes = without_total(read_source(path, decimal_commas=decimal_commas).table)
-    for note in notes:
+    read, of_reading = read_source(path, decimal_commas=decimal_commas)
+    table, of_totals = without_total(read)
+    for note in (*of_reading, *of_totals):
         warnings.warn(f"{Path(path).name}: {note}", stacklevel=2)
     return table
 
