@@ -116,7 +116,7 @@ class FolderModel(nn.Module):
         longest = getattr(config, "max_position_embeddings", None)
         if longest is not None and length > longest:
             raise ExperimentError(
-                f"the model reads at most {longest:,} tokens at once, but rows have up to"
+                f"the model reads at most {longest:,} tokens at once, but rows may have up to"
                 f" {length:,}",
                 field="data.sequence",
                 allowed=f"at most {longest}",

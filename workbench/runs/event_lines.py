@@ -182,7 +182,7 @@ class Narrator:
     def __init__(self, history: History) -> None:
         """Describe events of `history`. Each event is applied to it first."""
         self._history = history
-        self._best: tuple[float, int] | None = None
+        self._best: float | None = None
         self._has_shown_traceback = False
         self._handlers: dict[type[Event], Callable[[Any], str | None]] = {
             TrialStarted: self._start_line,
@@ -318,8 +318,9 @@ class Narrator:
         # The history may have applied later events already, so its own best may be one of the
         # future.
         objective = self._history.objectives[0]
-        standing = place(objective, trial.values[objective.metric], trial.configuration)
-        if self._best is not None and standing >= self._best:
+        # A tie is no improvement, whichever of both was proposed first.
+        value, _ = place(objective, trial.values[objective.metric], trial.configuration)
+        if self._best is not None and value >= self._best:
             return False
-        self._best = standing
+        self._best = value
         return True
