@@ -48,6 +48,9 @@ POPULATION: dict[str, Any] = {
 }
 
 
+NUM_DIFFERENT = 7  # of the configurations below. The next one is the first again
+
+
 def make_history(losses: list[float | None] = [], **fields: Any) -> History:  # noqa: B006
     """A run with one configuration for each loss; None failed.
 
@@ -65,7 +68,11 @@ def make_events(losses: Sequence[float | None]) -> list[Event]:
         now = 101.0 + number
         events += [
             TrialProposed(
-                trial=number, params={"x": 0.5}, configuration=number, seed=1, time_unix_s=now
+                trial=number,
+                params={"x": 0.5 + 0.01 * (number % NUM_DIFFERENT)},
+                configuration=number,
+                seed=1,
+                time_unix_s=now,
             ),
             TrialStarted(trial=number, attempt=0, worker_pids=[], time_unix_s=now),
             TrialEnded(
@@ -550,6 +557,12 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
             {"budget": {"trials": 2}},
             False,
             "tried all 2 configurations",
+        ),
+        (
+            [1.0] * 9,
+            {"budget": {"trials": 9}},
+            False,
+            "tried 7 configurations in 9 proposals",
         ),
         (
             [1.0, 2.0],
