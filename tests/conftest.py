@@ -176,7 +176,9 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for variable in ("RAY_ADDRESS", "WORKBENCH_RAY_ADDRESS"):
             patch.delenv(variable, raising=False)
         patch.setenv("WORKBENCH_HOME", str(home))
-        patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
+        # Ray ends a process that outlives its head, and with it all tests of this worker. On a slow
+        # machine, the tests after the last one with Ray take longer than the default of 15 minutes.
+        patch.setenv("WORKBENCH_HEAD_IDLE_S", "14400")
         patch.setenv(
             "WORKBENCH_WORKER_IDLE_S", "200"
         )  # a worker that idles longer takes more than a new one
