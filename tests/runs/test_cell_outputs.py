@@ -46,23 +46,40 @@ def end(run: Run, begun: Path) -> None:
     append(run.store, run.run_id, [*trial_events(1, at_s=9), RunStateChanged(state="complete")])
 
 
+# The thread looks by itself only long after the notebook has been saved.
+SHOW_AND_WAIT = """
+import pathlib
+import workbench as wb
+from workbench.runs import cell_outputs
+cell_outputs.LOOK_EVERY_S = 600.0
+run = wb.attach('{run}')
+run
+"""
+WAIT = """
+pathlib.Path("shown").touch()
+run.wait()
+"""
+
+
+def executed(cells: list[str], run: Run, folder: Path) -> Any:
+    """Return a notebook that was run in a folder. The run ends when the cells write `shown`."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    ending = threading.Thread(target=end, args=(run, folder / "shown"))
+    ending.start()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=120, resources=resources, store_widget_state=False).execute()
+    ending.join()
+    return notebook
+
+
 @pytest.mark.parametrize("value", ["wb.attach('{run}')", "wb.live('{run}')"])
 def test_a_notebook_that_is_run_without_a_page_holds_the_end_of_a_run_that_it_only_showed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", run.store.url)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.v4.new_notebook(
-        cells=[
-            nbformat.v4.new_code_cell(SHOW.format(value=value.format(run=run.run_id))),
-            nbformat.v4.new_code_cell(AWAIT),
-        ]
-    )
-    ending = threading.Thread(target=end, args=(run, tmp_path / "shown"))
-    ending.start()
-    resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=120, resources=resources, store_widget_state=False).execute()
-    ending.join()
+    show = SHOW.format(value=value.format(run=run.run_id))
+    notebook = executed([show, AWAIT], run, tmp_path)
 
     (output,) = notebook.cells[0].outputs
     page = output.data["text/html"]
@@ -71,6 +88,19 @@ def test_a_notebook_that_is_run_without_a_page_holds_the_end_of_a_run_that_it_on
     assert "2 complete" in page
     assert "<img" in page
     assert len(nbformat.writes(notebook)) < MAX_BYTES
+
+
+def test_a_run_that_was_awaited_has_ended_in_the_cell_that_shows_it_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", run.store.url)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = executed([SHOW_AND_WAIT.format(run=run.run_id), WAIT], run, tmp_path)
+
+    for cell in notebook.cells:
+        (output,) = cell.outputs
+        assert "2 complete" in output.data["text/html"]
+        assert "as of" not in output.data["text/html"]
 
 
 def test_a_picture_of_what_still_runs_says_when_it_was_drawn(run: Run) -> None:

@@ -31,6 +31,7 @@ _LONGEST_S = 60.0
 _GROWTH = 1.5
 # A drawing of a long run takes long to make. It may use this part of the time.
 _PART_FOR_DRAWINGS = 0.1
+_PATIENCE_S = 10.0
 
 
 class Look(NamedTuple):
@@ -85,6 +86,8 @@ class _Renewer:
         self._lock = threading.Lock()
         self._outputs: list[Shown] = []
         self._thread: threading.Thread | None = None
+        self._is_wanted = threading.Event()
+        self._has_passed = threading.Event()
 
     def add(self, output: Shown) -> None:
         with self._lock:
@@ -95,9 +98,20 @@ class _Renewer:
                 )
                 self._thread.start()
 
+    def catch_up(self) -> None:
+        # A pass that is under way may have looked too early.
+        for _ in range(2):
+            self._has_passed.clear()
+            with self._lock:
+                if self._thread is None:
+                    return
+                self._is_wanted.set()
+            self._has_passed.wait(_PATIENCE_S)
+
     def _renew_all(self) -> None:
         while True:
-            time.sleep(LOOK_EVERY_S)
+            self._is_wanted.wait(LOOK_EVERY_S)
+            self._is_wanted.clear()
             for output in list(self._outputs):
                 # A store that cannot be reached now may be reached later.
                 with contextlib.suppress(WorkbenchError):
@@ -106,6 +120,8 @@ class _Renewer:
             with self._lock:
                 if not self._outputs:
                     self._thread = None
+                self._has_passed.set()
+                if self._thread is None:
                     return
 
 
@@ -114,6 +130,15 @@ _shown_runs: set[str] = set()
 """The runs that this notebook has shown, by id."""
 _free: dict[int, Any] = {}
 """The handle of an output that the next one of its cell may replace, by the cell's execution."""
+
+
+def catch_up() -> None:
+    """Wait until all outputs show what has happened so far, but not for long.
+
+    A kernel that runs a notebook without a page may end right after a run, and the notebook is
+    saved as it is then.
+    """
+    _renewer.catch_up()
 
 
 def kernel_shell() -> Any:

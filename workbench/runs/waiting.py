@@ -343,9 +343,11 @@ class _InNotebook:
         self._warn(None)
         self._renew()
         with contextlib.suppress(WorkbenchError):
-            if not self._run.finished:
-                draw = output_forms if self._describe is None else _draw_progress
-                cell_outputs.keep_run(self._run, draw, self._handle, self._forms)
+            if self._run.finished:
+                cell_outputs.catch_up()  # other cells may show it as well
+                return
+            draw = output_forms if self._describe is None else _draw_progress
+            cell_outputs.keep_run(self._run, draw, self._handle, self._forms)
 
     def _draw(self) -> dict[str, Any]:
         if self._describe is None:
