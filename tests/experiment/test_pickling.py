@@ -153,3 +153,10 @@ def test_a_function_that_cannot_be_sent_names_itself_and_the_variable(tmp_path: 
         assert line.startswith(f"train|{name} cannot be sent to other processes")
         assert words in line
     assert last == "fine"
+
+
+def test_code_keeps_the_name_of_its_file_for_tracebacks() -> None:
+    def train(scale: float) -> list[float]:
+        return [scale * step for step in range(3)]
+
+    assert cloudpickle.loads(dumps(train)).__code__.co_filename == __file__

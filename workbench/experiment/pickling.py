@@ -31,13 +31,18 @@ _CELL = "<notebook cell>"
 _TEXTS = {"SHORT_BINUNICODE": 2, "BINUNICODE": 5, "BINUNICODE8": 9}
 """The number of bytes before a text in a pickle, by the name of its opcode."""
 _REDUCE_CODE = cloudpickle.Pickler.dispatch_table[CodeType]
+_PLACE_OF_FILE = 10
+"""The place of the file's name among the arguments of CodeType, in Python 3.10 to 3.14."""
 
 
 def _reduce_code(code: CodeType) -> Any:
     """Reduce code without the path of the cell in which it was written."""
     if _CELL_FILE.search(code.co_filename):
         code = code.replace(co_filename=_CELL)
-    return _REDUCE_CODE(code)
+    make, arguments, *others = _REDUCE_CODE(code)
+    # cloudpickle 3.1.3 forgets the file, which tracebacks and the source need.
+    before, after = arguments[:_PLACE_OF_FILE], arguments[_PLACE_OF_FILE + 1 :]
+    return make, (*before, code.co_filename, *after), *others
 
 
 class _Pickler(cloudpickle.Pickler):
