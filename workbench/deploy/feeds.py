@@ -98,7 +98,9 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     notes = []
     if column.kind == "number":
         convert = _number
-        texts = [str(value) for value in values if not is_missing(value)]
+        # A duration is a number as well, but its text has a unit.
+        plain = (value for value in values if isinstance(value, str | int | float))
+        texts = [str(value) for value in plain if not is_missing(value)]
         if not column.unit and (unit := new_unit(texts)):
             column = column.model_copy(update={"unit": unit})
             notes.append(note_of_unit(column.name, unit))
