@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pytest
 
 from workbench.data import load
 from workbench.experiment import Experiment
-from workbench.experiment.automl import longest_fit_s
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.models.zoo import BoostedTreesConfiguration
 from workbench.training.task import BEST, LAST, TrialTask
@@ -120,28 +118,6 @@ def test_trees_that_become_worse_are_not_grown_to_the_end(tmp_path, monkeypatch)
     assert len(losses) < 10
     assert losses.index(min(losses)) == len(losses) - 3
     assert ended.values["val_loss"] == min(losses)
-
-
-@pytest.mark.parametrize(("longest_s", "num_rounds"), [(20.0, 2), (math.inf, 10)])
-def test_a_fit_that_is_slower_than_planned_ends_with_a_complete_result(
-    tmp_path, monkeypatch, longest_s, num_rounds
-):
-    clock = iter(range(0, 100_000, 15))  # each look at the clock is 15 s after the one before
-    monkeypatch.setattr("workbench.training.fitting.perf_counter", lambda: float(next(clock)))
-    monkeypatch.setattr("workbench.training.fitting.longest_fit_s", lambda _: longest_s)
-    params = {"family": "boosted_trees", "boosted_trees_num_trees": 30}
-    ended, events = run(experiment(), tmp_path, params=params)
-    assert ended.state == "complete"
-    assert any(isinstance(event, CheckpointSaved) for event in events)
-    assert sum(isinstance(event, TrialReported) for event in events) == num_rounds
-
-
-def test_only_fits_of_automl_end_by_their_time():
-    automl = {"data": {"name": "breast_cancer", "held_out": "0"}, "repeats": 3}
-    assert longest_fit_s(experiment(budget={"time": 60.0}, **automl)) == pytest.approx(3.2)
-    assert longest_fit_s(experiment(budget={"time": 10.0}, **automl)) == 1.0
-    assert longest_fit_s(experiment(budget={"trials": 4}, **automl)) == math.inf
-    assert longest_fit_s(experiment(budget={"time": 60.0})) == math.inf
 
 
 def test_a_linear_model_is_kept_even_if_time_is_over_when_it_starts(tmp_path):

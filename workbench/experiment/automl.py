@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,38 +29,6 @@ MIN_TRIAL_TIME_S = 8.0
 
 It is enough for the first models on small data.
 """
-
-
-_FIT_PART = 0.08
-"""The part of the time of a run for which the fits of a configuration to all folds are planned."""
-# A fit ends when it takes so many times what was planned for it. Below a second, it is not worth
-# it: small tables are fitted on any machine.
-_LONGEST_FIT, _SHORTEST_LIMIT_S = 2.0, 1.0
-
-
-def planned_fit_s(time_s: float, num_folds: int) -> float:
-    """Return how long the fit of a model to one fold should take, in seconds.
-
-    Args:
-        time_s: The time of the run in seconds.
-        num_folds: The number of folds.
-    """
-    return _FIT_PART * time_s / num_folds
-
-
-def longest_fit_s(experiment: Experiment) -> float:
-    """Return after how many seconds a fit should end with what it has, infinity for no limit.
-
-    Models are planned for a usual machine. On a slower one, they take fewer rounds instead of the
-    time of other families.
-
-    Args:
-        experiment: The experiment. Only those of AutoML with a time budget have a limit.
-    """
-    if experiment.budget.time is None or not is_automl(experiment):
-        return math.inf
-    planned_s = planned_fit_s(experiment.budget.time, experiment.repeats)
-    return max(_LONGEST_FIT * planned_s, _SHORTEST_LIMIT_S)
 
 
 def concluding_s(experiment: Experiment) -> float:

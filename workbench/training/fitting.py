@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from workbench.data import Datasets, Split
 from workbench.data.targets import are_shares, class_of_each
-from workbench.experiment.automl import longest_fit_s
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
@@ -133,7 +132,6 @@ class _Fitting:
         self._kept: _Kept | None = None
         self._step, self._without_gain = 0, 0
         self._stored_s, self._storing_s = 0.0, 0.0
-        self._pace = _Pace(longest_fit_s(task.experiment))
 
     def run(self) -> Outcome:
         num_train = len(self._datasets.train)
@@ -161,8 +159,7 @@ class _Fitting:
             if is_best or not self._value.follows_best:
                 self._kept = _Kept(self._as_fitted_now(model), self._step, values, outputs)
             self._without_gain = 0 if is_best else self._without_gain + 1
-            has_converged = self._value.follows_best and self._without_gain == patience
-            if stops or has_converged or not self._pace.has_time():
+            if stops or (self._value.follows_best and self._without_gain == patience):
                 break
             if number < rounds:
                 self._store(growth, number)
@@ -307,23 +304,6 @@ class _Fitting:
         }
         path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
         return self._events.send(self._events.saved(kept.step, path, best=True))
-
-
-class _Pace:
-    """Whether another round fits into the time of a fit, by the speed of the rounds so far."""
-
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self._first_s = self._last_s = 0.0
-
-    def has_time(self) -> bool:
-        """Return whether there is time for one more round. Called once after each of them."""
-        now_s = perf_counter()
-        if not self._first_s:  # it also loads libraries, so it says nothing about the speed
-            self._first_s = self._last_s = now_s
-            return True
-        round_s, self._last_s = now_s - self._last_s, now_s
-        return now_s - self._first_s + round_s <= self._longest_s
 
 
 @dataclass(frozen=True)

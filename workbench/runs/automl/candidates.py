@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
-from workbench.experiment.automl import IS_LOG, NUM_TARGETS, STANDARDISES_TARGET, planned_fit_s
+from workbench.experiment.automl import IS_LOG, NUM_TARGETS, STANDARDISES_TARGET
 from workbench.experiment.domain import Float, Int
 from workbench.experiment.metric_declarations import TASKS
 from workbench.foundation.errors import (
@@ -141,6 +141,8 @@ _SIZED: dict[Family, str] = {
     **{family: f"{family}_num_trees" for family in (*_VOTING, *LIBRARIES)},
 }
 """The option of a family with the trees or passes for which a run has time."""
+# The part of the time of a run that training one set of trees on all folds may take.
+_FIT_PART = 0.08
 _MIN_TREES, _MAX_TREES = 60, 1000
 # With fewer samples in a fold, shallow trees of CatBoost are tried before deep ones. On eight
 # tables of 3,000 to 13,000, deep ones lost 1.6 % less on average. On two of less than 2,000, they
@@ -683,7 +685,7 @@ def _min_samples_leaf(num_train: int) -> int:
 
 def _size_in_time(family: Family, learning: LearningData, time_s: float) -> float:
     """Return the most trees or passes of a model, so that a run has time for several models."""
-    fit_s = planned_fit_s(time_s, len(learning.folds))
+    fit_s = _FIT_PART * time_s / len(learning.folds)
     inputs = learning.folds[0].train_inputs
     if family == "tabular_mlp":
         passes = _NETWORK_FACTOR * fit_s / _pass_s(inputs, learning.num_outputs)
