@@ -83,15 +83,15 @@ def _what_was_tried(history: History) -> str:
         return f"its budget ran out after {missing}, so the best one may not be fully trained"
     allowed = history.in_force.max_configurations()
     tried = format_count(num_tried, "configuration")
+    if allowed is not None and num_tried > allowed:
+        return f"its budget was lowered to {allowed} when {tried} had already started"
+    if num_tried == 1:
+        return "tried its only configuration"
     # In a small space, a sampler may propose a configuration that was tried before.
     space = history.experiment.search
     num_different = len(
         {(trial.program, key_of(space, trial.params)) for trial in history.trials.values()}
     )
-    if allowed is not None and num_tried > allowed:
-        return f"its budget was lowered to {allowed} when {tried} had already started"
-    if num_tried == 1:
-        return "tried its only configuration"
     if num_different < num_tried:
         different = format_count(num_different, "configuration")
         return f"tried {different} in {num_tried} proposals"
