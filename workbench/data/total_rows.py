@@ -20,7 +20,8 @@ TOTAL = (
     r"|average|mean|mittel(wert)?|durchschnitt|moyenne"
 )
 """The words of a row of totals or means. The case of letters does not count."""
-_FEWEST_ROWS = 3
+ROWS_ABOVE = 3
+"""The rows that a table has at least above its totals."""
 END_ROWS = 3
 """A table ends with at most so many rows of totals and means."""
 
@@ -31,7 +32,7 @@ def without_total(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     Args:
         table: Plain columns.
     """
-    ends = table.iloc[_FEWEST_ROWS:].tail(END_ROWS)
+    ends = table.iloc[ROWS_ABOVE:].tail(END_ROWS)
     rows = [[cell for cell in cells if isinstance(cell, str)] for cells in ends.to_numpy(object)]
     if not rows or total_in(rows[-1]) is None:
         return table, []

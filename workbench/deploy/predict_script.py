@@ -41,7 +41,7 @@ from workbench.data.number_texts import (
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
-from workbench.data.total_rows import END_ROWS, TOTAL, sums_up, total_in, totals_below
+from workbench.data.total_rows import END_ROWS, ROWS_ABOVE, TOTAL, sums_up, total_in, totals_below
 from workbench.data.unusual_rows import (
     PREDICTION,
     WIDTHS,
@@ -87,6 +87,7 @@ _VALUES = {
     "NUMBER_WITH_DECIMAL_COMMA": f'r"{NUMBER_WITH_DECIMAL_COMMA}"',
     "NUMBER_WITH_UNIT": f'r"{NUMBER_WITH_UNIT}"',
     "TOTAL": f'r"{TOTAL}"',
+    "ROWS_ABOVE": str(ROWS_ABOVE),
     "END_ROWS": str(END_ROWS),
     "NEW_UNIT": f'r"{NEW_UNIT}"',
     "NEW_FACTORS": json.dumps(sorted(NEW_FACTORS)),
@@ -623,7 +624,7 @@ def has_units(rows, parsers):
 
 def totals_in(rows, parsers):
     """Return how many rows at the end sum up the others, and a note on them."""
-    ends = [row.values() for row in rows[3:][-END_ROWS:]]
+    ends = [row.values() for row in rows[ROWS_ABOVE:][-END_ROWS:]]
     if not ends or total_in(ends[-1]) is None:
         return 0, []
     columns = []
