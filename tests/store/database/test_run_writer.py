@@ -171,6 +171,25 @@ def test_a_lease_that_nobody_renews_ends_though_a_clock_was_set(
         except LeaseError:
             return None
 
-    found = wait_until(taken)
-    assert found is not None
-    found.close()
+    successor = wait_until(taken)
+    assert successor is not None
+    successor.close()
+
+
+def test_an_owner_that_sends_its_heartbeat_late_after_a_clock_was_set_keeps_its_lease(
+    store: Store, url: str, experiment: Experiment
+) -> None:
+    run_id = store.create_run(experiment)
+    with take(store, run_id, 4.0):
+        # Silent for the writer here, and seemingly for an hour: its machine is busy.
+        execute(url, "UPDATE runs SET lease_token = 'busy', owner_host = 'elsewhere'")
+        execute(url, "UPDATE runs SET heartbeat_unix_s = heartbeat_unix_s - 3600")
+        late = threading.Timer(
+            1.5, execute, (url, "UPDATE runs SET heartbeat_unix_s = heartbeat_unix_s + 1")
+        )
+        late.start()
+        try:
+            with pytest.raises(LeaseError, match="on elsewhere"):
+                take(store, run_id, 4.0)
+        finally:
+            late.join()

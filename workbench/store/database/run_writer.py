@@ -27,8 +27,6 @@ from workbench.store.database.rows import describe_process, is_known_dead
 from workbench.store.database.tables import events, last_seq_of, runs
 
 _HEARTBEATS_PER_TIMEOUT = 5
-_WATCHED_BEATS = 1.5
-"""How many heartbeats to wait for the owner of an expired lease before it is replaced."""
 
 _HELD = (runs.c.key == sa.bindparam("held_key")) & (
     runs.c.lease_token == sa.bindparam("held_token")
@@ -366,20 +364,24 @@ def take_lease(
         StoreUnavailableError: If the store cannot be written just now.
     """
     token, beat_unix_s = uuid.uuid4().hex, None
+    watched_until_s: float | None = None
     while True:
         with translated(database.engine), database.engine.connect() as connection:
             row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one()
             connection.rollback()
             now_unix_s = database.now_unix_s()
             # If a clock was set, a lease may seem to have ended although its owner still renews it.
-            # So an expired lease is watched for a while before it is taken.
+            # So an expired lease is watched for its whole time, by a clock that nobody sets. A busy
+            # machine may send its heartbeats late, but never later than that.
             is_renewed = row.lease_token is not None and beat_unix_s not in (
                 None,
                 row.heartbeat_unix_s,
             )
             if is_held(row, now_unix_s) or is_renewed:
                 raise _held_by_another(row, now_unix_s)
-            is_watched = beat_unix_s is None and _may_be_alive(row)
+            is_watched = _may_be_alive(row) and (
+                watched_until_s is None or time.monotonic() < watched_until_s
+            )
             if not is_watched:
                 taken = _claim(row).values(
                     lease_token=token,
@@ -401,7 +403,9 @@ def take_lease(
                     )
         if is_watched:
             beat_unix_s = row.heartbeat_unix_s
-            time.sleep(_WATCHED_BEATS * row.lease_timeout_s / _HEARTBEATS_PER_TIMEOUT)
+            if watched_until_s is None:
+                watched_until_s = time.monotonic() + row.lease_timeout_s
+            time.sleep(row.lease_timeout_s / _HEARTBEATS_PER_TIMEOUT)
 
 
 def _predecessor(row: Any, now_unix_s: float) -> Predecessor | None:
