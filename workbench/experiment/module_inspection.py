@@ -131,7 +131,7 @@ def definition_of(
     return None
 
 
-def configuration_of(component: Component) -> dict[str, Any]:
+def configuration_of(component: Component, defined: Any = None) -> dict[str, Any]:
     """Return the values that a class or a function reads from its configuration.
 
     `config["width"]`, `config.get("width", 64)` and parameters such as `width=64` are recognised in
@@ -139,12 +139,14 @@ def configuration_of(component: Component) -> dict[str, Any]:
 
     Args:
         component: `module:name`, or a class or a function defined in this process.
+        defined: That class or function, if it is still there. Its pickle does not know the cell
+            that it was defined in.
 
     Returns:
         The default of each value: a number, a text, true or false. None if it has none of these.
         Empty if there is no Python source.
     """
-    functions, is_class = _functions_of(component)
+    functions, is_class = _functions_of(component, defined)
     entries = [function for function in functions if function.name == "__init__" or not is_class]
     if not entries:
         return {}
@@ -158,18 +160,19 @@ def configuration_of(component: Component) -> dict[str, Any]:
     return reads | {name: value for name, value in parameters.items() if name not in left}
 
 
-def _functions_of(component: Component) -> tuple[list[_Function], bool]:
+def _functions_of(component: Component, defined: Any) -> tuple[list[_Function], bool]:
     """Return a function, or all methods that a class defines itself, and whether it is a class."""
     if component.payload_hash is None:
         definition = definition_of(component)
         is_class = isinstance(definition, ast.ClassDef)
         members = definition.body if isinstance(definition, ast.ClassDef) else [definition]
         return [member for member in members if isinstance(member, _Function)], is_class
-    if component.payload is None:
-        return [], False
-    loaded = component.load()
-    is_class = inspect.isclass(loaded)
-    members = list(vars(loaded).values()) if is_class else [loaded]
+    if defined is None:
+        if component.payload is None:
+            return [], False
+        defined = component.load()
+    is_class = inspect.isclass(defined)
+    members = list(vars(defined).values()) if is_class else [defined]
     functions: list[_Function] = []
     for member in filter(inspect.isfunction, members):
         try:

@@ -146,3 +146,26 @@ def test_a_name_of_the_notebook_is_taken_where_it_is_none_of_the_zoo_and_nowhere
     assert draft.document["data"] == "digits"
     draft.edit([("data.path", 3)])
     assert not any("cell" in str(problem) for problem in draft.problems)
+
+
+def test_a_class_of_a_cell_shows_what_it_reads_and_so_does_its_next_version() -> None:
+    from ipykernel.compiler import XCachingCompiler
+
+    compiler = XCachingCompiler()
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+
+    def run_cell(default: int) -> None:
+        code = (
+            "class Net:\n"
+            "    def __init__(self, config):\n"
+            f"        self.width = config.get('width', {default})\n"
+        )
+        exec(compiler(code, compiler.cache(code), "exec"), namespace)
+
+    run_cell(32)
+    draft = Draft(namespace=namespace)
+    draft.edit([("model", "Net")])
+    assert draft.own_values() == {"model": {"width": 32}}
+    run_cell(64)
+    draft.follow_notebook()
+    assert draft.own_values() == {"model": {"width": 64}}

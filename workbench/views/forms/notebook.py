@@ -106,7 +106,9 @@ class Notebook:
             if component.name not in self._values:
                 if component.payload_hash in self.payloads:
                     component = component.with_payload(self.payloads[component.payload_hash])
-                self._values[component.name] = configuration_of(component)
+                name = self.name_of(component.name)
+                defined = None if name is None else self._taken[name]
+                self._values[component.name] = configuration_of(component, defined)
             return self._values[component.name]
         except (WorkbenchError, ValueError, SyntaxError):
             return None
