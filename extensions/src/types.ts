@@ -465,6 +465,8 @@ export interface Extreme {
 export interface Failure {
   reason: string;
   message: string;
+  /** The line of the user's code. */
+  place?: string | null;
   num_trials: number;
   /** The first of them. */
   trials: number[];
@@ -845,6 +847,8 @@ export interface PreflightReport {
   notes: string[];
   problems: Problem[];
   forecast: string[];
+  /** How long the run takes, in a few words. */
+  duration?: string;
 }
 
 /** Start from a preset. */
@@ -1266,6 +1270,8 @@ export interface Summary {
   next_lead?: string | null;
   /** The action that does it. */
   next_kind?: string | null;
+  /** Or the trial to look at. */
+  next_trial?: number | null;
   /** Trains the best again, if its lead may be luck. */
   confirm?: Offer | null;
 }

@@ -205,7 +205,13 @@ test("a model is shown with its layers, its memory and its problems", () => {
 
 test("a run starts only without problems, and on the chosen cluster", () => {
   const notes = ["budget.trials: 5 trials cannot train the population"];
-  const preflight = { lines: ["2 GPUs"], notes, problems: [], forecast: ["about 1 h"] };
+  const preflight = {
+    lines: ["2 GPUs"],
+    notes,
+    problems: [],
+    forecast: ["trials take about 1 h"],
+    duration: "about 1 h",
+  };
   const { kernel, form } = buildForm({}, { preflight });
   const begun: string[] = [];
   const part = () => (
@@ -215,7 +221,8 @@ test("a run starts only without problems, and on the chosen cluster", () => {
     </>
   );
   const { rerender } = render(part());
-  assert.equal(screen.getAllByText("about 1 h").length, 2);
+  assert.equal(screen.getByText("about 1 h").title, "trials take about 1 h");
+  assert.ok(screen.getByText("trials take about 1 h"));
   assert.ok(screen.getByText(/cannot train the population/));
   fireEvent.click(screen.getByRole("radio", { name: /cluster/ }));
   enter(screen.getByLabelText(/Address/), "http://head:8265");
@@ -232,7 +239,10 @@ const CHANNEL = { send: () => undefined, on: () => undefined, off: () => undefin
 
 test("a start that the hardware refuses says why beside the button", () => {
   const problem = { problem: "a trial needs 64 CPUs, and this machine has 2", field: "plan.workers" };
-  const { form } = buildForm({}, { preflight: { lines: [], notes: [], problems: [problem], forecast: [] } });
+  const { form } = buildForm(
+    {},
+    { preflight: { lines: [], notes: [], problems: [problem], forecast: [], duration: "" } },
+  );
   render(<StartButton form={form} modelCheck="built" onStart={() => undefined} />);
   const button = screen.getByRole<HTMLButtonElement>("button", { name: "Start the run" });
   assert.ok(button.disabled);

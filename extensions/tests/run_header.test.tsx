@@ -1,7 +1,7 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
+import { cleanup, fireEvent, render, screen, within } from "@testing-library/preact";
 import { Head } from "../src/views/run_header";
 import { buildController, buildOffer, buildRun } from "./view_builder";
 
@@ -64,6 +64,21 @@ test("a lead that may be luck is confirmed with one click", async () => {
   fireEvent.click(screen.getByRole("button", { name: "Confirm the best 3" }));
   assert.deepEqual(requests[0].body, { kind: "extend", run: "a", arguments: { confirm: 3 } });
   assert.ok(await screen.findByRole("button", { name: "Confirm the best 3" }));
+});
+
+test("a run whose trials all failed leads to the traceback, and says why once", () => {
+  const message = "all 3 trials failed: KeyError: 'lr'";
+  const summary = { sentences: ["Every trial failed."], next_kind: "show", next_lead: "read it", next_trial: 2 };
+  const failures = [
+    { reason: "error", message: "KeyError: 'lr'", place: "/home/me/mods.py:6", num_trials: 1, trials: [2] },
+  ];
+  const run = buildRun({ state: "failed", reason: "failures", message, summary, failures });
+  const { controller, state } = buildController({ run });
+  const { container } = render(<Head controller={controller} />);
+  assert.doesNotMatch(container.textContent!, /all 3 trials/);
+  assert.equal(screen.getByText("mods.py:6").parentElement!.title, "/home/me/mods.py:6");
+  fireEvent.click(within(screen.getByRole("region", { name: "Summary" })).getByRole("button"));
+  assert.equal(state.view.trial, 2);
 });
 
 test("a notice that was read is put away, and that of another run is not", () => {

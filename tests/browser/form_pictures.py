@@ -212,6 +212,7 @@ PREFLIGHT: dict[str, Any] = {
         "about 2 min 30 s; the time ends it after some 20 trials",
         "checkpoints of up to 3 MiB",
     ],
+    "duration": "at most 2 min 30 s",
 }
 
 

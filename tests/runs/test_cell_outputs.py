@@ -130,6 +130,45 @@ def test_an_output_is_drawn_when_its_mark_changes_and_updated_only_if_it_differs
     assert handle.updates == [{"text/plain": "last"}]
 
 
+def test_an_error_while_drawing_is_shown_once_and_what_follows_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cell_outputs, "LOOK_EVERY_S", 0.001)
+    broken, sound = Handle(), Handle()
+    tries: list[int] = []
+
+    def draw() -> dict[str, Any]:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise TypeError("what nobody expects")
+        return {"text/plain": "last"}
+
+    renewer = cell_outputs._Renewer()
+    for handle, drawing in ((broken, draw), (sound, lambda: {"text/plain": "other"})):
+        marks = iter(range(9))
+
+        def look(marks: Iterator[int] = marks) -> Look:
+            return Look(next(marks), True)
+
+        renewer.add(Shown(drawing, look, handle, {"text/plain": "first"}))
+    wait_until(lambda: renewer._thread is None)
+    assert (broken.updates, sound.updates) == ([{"text/plain": "last"}], [{"text/plain": "other"}])
+    assert capsys.readouterr().err.count("TypeError: what nobody expects") == 1
+
+
+def test_a_drawing_that_fails_at_the_end_is_not_tried_at_every_look() -> None:
+    tries: list[int] = []
+
+    def draw() -> dict[str, Any]:
+        tries.append(1)
+        raise TypeError("what nobody expects")
+
+    shown = Shown(draw, lambda: Look("complete", True), Handle(), {})
+    for _ in range(3):
+        assert not cell_outputs._renew(shown)
+    assert len(tries) == 1
+
+
 def test_outside_a_kernel_nothing_is_shown(run: Run) -> None:
     assert not cell_outputs.show_run(run.stored)
     with pytest.raises(NotImplementedError):

@@ -55,6 +55,7 @@ def test_a_run_that_may_start_is_described(store: Store) -> None:
     assert told["lines"][0] == "ends after 6 configurations, each trained 2 times"
     assert told["expected"] is None
     assert "the duration is unknown" in told["forecast"][0]
+    assert told["duration"] == "duration unknown"
 
 
 def test_a_dry_run_notes_what_check_notes(store: Store) -> None:
@@ -93,7 +94,11 @@ def test_an_earlier_run_that_cannot_teach_is_a_problem(store: Store) -> None:
 def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -> None:
     experiment = Experiment(**FIELDS)
     append(store, store.create_run(experiment), [*begin(), measured_here(experiment)])
-    forecast = forecast_run(experiment, store=store)["expected"]
+    told = forecast_run(experiment, store=store)
+    forecast = told["expected"]
+    assert told["duration"] == "about 2.88 s"  # 6 trials of 48 steps of 10 ms
+    short = forecast_run(experiment.replace(budget={"trials": 6, "time": 1}), store=store)
+    assert short["duration"] == "at most 1 s"
     steps = 12 * 4  # 1,438 samples in steps of 128, four times
     assert forecast["trial_s"]["value"] == pytest.approx(steps * 0.01)
     assert forecast["run_s"]["value"] == pytest.approx(6 * steps * 0.01)

@@ -141,13 +141,40 @@ def test_training_that_led_to_no_result_is_counted_and_a_run_without_a_best_says
     assert summary is not None
     assert summary.sentences == (
         "Every trial failed.",
-        "Most often: ValueError: too wide (3 trials).",
+        "3 trials failed with ValueError: too wide at x.py:1.",
         "It took 1 min 15 s for 3 trials.",
     )
+    assert summary.next_step is not None
+    assert (summary.next_step.verb, summary.next_step.arguments) == ("show", {"trial": 0})
     mixed = [*failed, trial(3, 0.9, spread(3))]
     summary = summary_of(tmp_path, mixed, finish(99.0))
     assert summary is not None
     assert "of the training time, 75 % failed" in summary.sentences[-1]
+
+
+def test_a_run_whose_trials_all_fail_says_where_and_what_to_do_first(tmp_path: Path) -> None:
+    frame = '  File "/home/me/mods.py", line 6, in train\n'
+    failed = []
+    for number, kind in enumerate(("sgd", "adamw", "sgd")):
+        message = f"KeyError: '{kind}'"
+        *start, end = trial_events(number, at_s=number, state="failed")
+        params = {"lr": 0.1, "optimizer": kind, "width": 8}
+        start[0] = start[0].model_copy(update={"params": params})
+        text = f"Traceback (most recent call last):\n{frame}{message}\n"
+        failed.append([*start, end.model_copy(update={"message": message, "traceback": text})])
+    summary = summary_of(tmp_path, failed, finish(99.0, "failed", "failures"))
+    assert summary is not None
+    assert summary.sentences[1] == "3 trials failed with KeyError: 'sgd' at mods.py:6."
+    assert summary.next_step is not None
+    assert (summary.next_step.verb, summary.next_step.arguments) == ("show", {"trial": 0})
+
+    other = [*trial_events(3, at_s=3, state="failed", reason="oom")]
+    summary = summary_of(tmp_path, [*failed, other], finish(99.0, "failed", "failures"))
+    assert summary is not None
+    assert summary.sentences[1] == "Most often, in 3 trials, with KeyError: 'sgd' at mods.py:6."
+    summary = summary_of(tmp_path, [other], finish(99.0, "failed", "failures"))
+    assert summary is not None
+    assert summary.sentences[2].startswith("Run fewer trials at once")
 
 
 def test_a_summary_of_several_objectives_names_the_best_of_each(tmp_path: Path) -> None:

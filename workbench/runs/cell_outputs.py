@@ -7,10 +7,10 @@ What an output contains is left to its owner, such as `notebook_output`.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,6 +52,7 @@ class Shown:
         look: Returns what decides whether to draw. It must be cheap. Called by a thread.
         handle: IPython's handle of the output.
         forms: The forms that it has.
+        has_failed: Whether an error that nobody expects was shown. It is shown once.
     """
 
     draw: Callable[[], Forms]
@@ -59,6 +60,8 @@ class Shown:
     handle: Any
     forms: Forms
     mark: Hashable = None
+    is_over: bool = False
+    has_failed: bool = False
     wait_s: float = _FIRST_S
     next_s: float = field(default_factory=lambda: time.monotonic() + _FIRST_S)
 
@@ -66,16 +69,18 @@ class Shown:
         """Draw it again if it is time to, and return whether nothing will change any more."""
         seen = self.look()
         now_s = time.monotonic()
-        if seen.mark == self.mark and now_s < self.next_s and not seen.is_over:
+        if seen == (self.mark, self.is_over) and now_s < self.next_s:
             return False
-        self.mark = seen.mark
-        forms = self.draw()
-        if forms != self.forms:
-            self.forms = forms
-            self.handle.update(forms, raw=True)
-        took_s = time.monotonic() - now_s
-        self.wait_s = min(_LONGEST_S, _GROWTH * self.wait_s)
-        self.next_s = time.monotonic() + max(self.wait_s, took_s / _PART_FOR_DRAWINGS)
+        self.mark, self.is_over = seen
+        try:
+            forms = self.draw()
+            if forms != self.forms:
+                self.forms = forms
+                self.handle.update(forms, raw=True)
+        finally:
+            took_s = time.monotonic() - now_s
+            self.wait_s = min(_LONGEST_S, _GROWTH * self.wait_s)
+            self.next_s = time.monotonic() + max(self.wait_s, took_s / _PART_FOR_DRAWINGS)
         return seen.is_over
 
 
@@ -113,16 +118,31 @@ class _Renewer:
             self._is_wanted.wait(LOOK_EVERY_S)
             self._is_wanted.clear()
             for output in list(self._outputs):
-                # A store that cannot be reached now may be reached later.
-                with contextlib.suppress(WorkbenchError):
-                    if output.renew():
-                        self._outputs.remove(output)
+                if _renew(output):
+                    self._outputs.remove(output)
             with self._lock:
                 if not self._outputs:
                     self._thread = None
                 self._has_passed.set()
                 if self._thread is None:
                     return
+
+
+def _renew(output: Shown) -> bool:
+    """Renew an output, and return whether nothing will change any more.
+
+    A store that cannot be reached now may be reached later. Any other error is shown once, and does
+    not keep this output or others from being drawn later.
+    """
+    try:
+        return output.renew()
+    except WorkbenchError:
+        return False
+    except Exception:
+        if not output.has_failed:
+            output.has_failed = True
+            traceback.print_exc()
+        return False
 
 
 _renewer = _Renewer()

@@ -321,7 +321,9 @@ def next_steps(run_id: str, state: str, history: History) -> list[Suggestion]:
                 corrected,
             ]
     if (failed := first_traceback(history)) is not None:
-        offers.append(suggest("show", run_id, lead="read the traceback", trial=failed.number))
+        traceback = suggest("show", run_id, lead="read the traceback", trial=failed.number)
+        is_first = state == "failed" and history.reason == "failures"
+        offers.insert(0 if is_first else len(offers), traceback)
     return offers
 
 

@@ -42,7 +42,8 @@ def forecast_run(
         Plain values: problems (everything that would prevent the start), num_trainings (None if
         only time limits it), workers (per trial), at_once (concurrent trials, or None if unknown),
         machine (None for a remote cluster), lines (these as sentences), notes (what is notable),
-        forecast (the expected time, as sentences), and expected (the same as numbers, or None
+        forecast (the expected time, as sentences), duration (that in a few words, "" with
+        problems), and expected (the same as numbers, or None
         without measurements to predict from).
     """
     from workbench.sweeps.run_notes import notes_of_run
@@ -68,10 +69,12 @@ def forecast_run(
     lines: list[str] = []
     notes: list[str] = []
     forecast_lines: list[str] = []
+    duration = ""
     if not problems:
         lines = list(_lines(experiment, address, machine, share))
         notes = notes_of_run(experiment, machine["num_gpus"] if machine else None)
         forecast_lines = list(_forecast_lines(experiment, forecast))
+        duration = _duration(experiment, forecast)
     return {
         "problems": [problem.to_json() for problem in problems],
         "num_trainings": experiment.max_trainings(),
@@ -81,6 +84,7 @@ def forecast_run(
         "lines": lines,
         "notes": notes,
         "forecast": forecast_lines,
+        "duration": duration,
         "expected": forecast and forecast.to_json(),
     }
 
@@ -175,6 +179,19 @@ def _limits(experiment: Experiment) -> list[str]:
     if budget.gain is not None:
         limits.append(f"{budget.gain.per} that buys less than {budget.gain.at_least:g}")
     return limits
+
+
+def _duration(experiment: Experiment, forecast: Forecast | None) -> str:
+    """Return how long a run takes, for a place with little room."""
+    from workbench.foundation.formatting import format_duration
+
+    limit_s = experiment.budget.time
+    run_s = forecast.run_s if forecast is not None else None
+    if run_s is not None and (limit_s is None or run_s.high < limit_s):
+        return f"about {format_duration(run_s.value)}"
+    if limit_s is not None:
+        return f"at most {format_duration(limit_s)}"
+    return "duration unknown"
 
 
 def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterator[str]:

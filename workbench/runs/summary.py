@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import Suggestion
@@ -39,6 +40,13 @@ _FEW_VALUES = 6
 """A number with so many values in a run is compared by its values, and not by its range."""
 _MOST_IN_COMMON = 2
 _MOST_PARAMS = 4
+_REMEDIES = {
+    "oom": "Run fewer trials at once, or search smaller models and batches.",
+    "diverged": "Lower the highest learning rate, or look for a division by zero in the loss.",
+    "timeout": "Raise resources.trial_time, or train for less.",
+    "lost": "The logs of the trials show what their workers did last.",
+}
+"""What helps against a failure, by its reason. Against an error, only reading it helps."""
 _WASTE = 0.2
 """From which share of the training on trials without a result is worth a sentence."""
 
@@ -116,13 +124,20 @@ def _what_won(history: History) -> list[str]:
 
 
 def _why_failed(history: History) -> list[str]:
-    """Return the most frequent failure of a run without a result."""
+    """Return the most frequent failure of a run without a result, and what helps against it."""
     groups = failure_groups(history)
     if not groups:
         return []
     most = groups[0]
+    reason = most.message or most.reason
+    if most.place is not None:
+        reason += f" at {Path(most.place).name}"
     num_trials = format_count(len(most.trials), "trial")
-    return [_sentence(f"Most often: {most.message or most.reason} ({num_trials})")]
+    sentence = f"{num_trials} failed with {reason}"
+    if len(groups) > 1:
+        sentence = f"Most often, in {num_trials}, with {reason}"
+    remedy = _REMEDIES.get(most.reason)
+    return [_sentence(sentence), *([] if remedy is None else [remedy])]
 
 
 def _luck(history: History) -> list[str]:

@@ -127,10 +127,10 @@ function Bar({ form, isWhole, canStart, modelCheck, onPart, text }: BarProps) {
         disabled={!state.can_undo}
         onClick={() => form.send({ type: "undo" })}
       >
-        ↶ Undo
+        ↶<span class="workbench-form-word"> Undo</span>
       </button>
-      <button type="button" disabled={!state.can_redo} onClick={() => form.send({ type: "redo" })}>
-        ↷ Redo
+      <button type="button" aria-label="Redo" disabled={!state.can_redo} onClick={() => form.send({ type: "redo" })}>
+        ↷<span class="workbench-form-word"> Redo</span>
       </button>
       {isWhole ? <Files form={form} /> : null}
       {text ? (

@@ -84,8 +84,8 @@ export function StartButton({ form, modelCheck, onStart }: StartProps & { onStar
   return (
     <>
       {forecast && refusal === null ? (
-        <span class="workbench-muted workbench-form-forecast">
-          <Sentence text={forecast} />
+        <span class="workbench-muted workbench-form-forecast" title={forecast}>
+          {preflight?.result?.duration}
         </span>
       ) : null}
       <button

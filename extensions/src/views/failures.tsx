@@ -22,7 +22,7 @@ export function Failures({ controller, run }: { controller: Controller; run: Run
         </thead>
         <tbody>
           {run.failures.map((one) => (
-            <tr key={`${one.reason} ${one.message}`}>
+            <tr key={`${one.reason} ${one.message} ${one.place}`}>
               <th scope="row">{one.reason}</th>
               <td class="workbench-number">
                 {one.trials.map((trial) => (
@@ -40,6 +40,12 @@ export function Failures({ controller, run }: { controller: Controller; run: Run
               </td>
               <td>
                 <bdi>{one.message}</bdi>
+                {one.place ? (
+                  <small title={one.place}>
+                    {" "}
+                    <bdi>{fileOf(one.place)}</bdi>
+                  </small>
+                ) : null}
               </td>
             </tr>
           ))}
@@ -47,4 +53,9 @@ export function Failures({ controller, run }: { controller: Controller; run: Run
       </table>
     </details>
   );
+}
+
+/** A place without the folders of its file. */
+function fileOf(place: string): string {
+  return place.split(/[\\/]/).at(-1) ?? place;
 }

@@ -48,9 +48,10 @@ export function Head({ controller }: { controller: Controller }) {
   const isOutput = controller.form === "output";
   const isSmall = matchMedia(LOW).matches || matchMedia(NARROW).matches;
   const short = run.reason ? (REASONS[run.reason] ?? run.reason) : isStarting(run) ? "starting" : null;
-  // How a run ended well, or on request, needs no notice of its own.
+  // How a run ended well, or on request, needs no notice of its own. Why all trials failed is in the summary.
   const isWell = run.state === "complete";
-  const hasNotice = !isWell && run.reason !== "person";
+  const isSummed = run.reason === "failures" && run.summary != null;
+  const hasNotice = !isWell && !isSummed && run.reason !== "person";
   const reason = isWell && !isOutput && run.kind !== "advice" ? (run.message ?? short) : short;
   return (
     <header class="workbench-head">
@@ -120,7 +121,7 @@ interface SummaryProps {
 
 /** The run in sentences, as Python wrote them. In a notebook, or where there is little room, the first one stands for all. */
 function Summary({ controller, run, summary, isBrief }: SummaryProps) {
-  const { sentences, next_kind, next_lead, confirm } = summary;
+  const { sentences, next_kind, next_lead, next_trial, confirm } = summary;
   const offer = run.offers.find((one) => one.kind === next_kind);
   // What stands beside the menu already needs no second button.
   const isBeside = offer !== undefined && offersOf(run).first?.kind === offer.kind;
@@ -137,12 +138,21 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
           {isBeside ? "." : <OfferButton offer={offer} controller={controller} trial={null} />}
         </span>
       ) : null}
+      {next_trial != null ? (
+        <span class="workbench-summary-next">
+          Next: {next_lead}
+          <button type="button" onClick={() => controller.chooseTrial(next_trial)}>
+            Show trial {next_trial}
+          </button>
+        </span>
+      ) : null}
     </>
   );
+  const look = run.reason === "failures" ? " workbench-notice-error" : "";
   if (isBrief) {
     const [first, ...rest] = sentences;
     return (
-      <details class="workbench-summary">
+      <details class="workbench-summary" open={next_trial != null}>
         <summary>{first}</summary>
         <p>
           {rest.map(sentenceWithCommand)}
@@ -152,7 +162,7 @@ function Summary({ controller, run, summary, isBrief }: SummaryProps) {
     );
   }
   return (
-    <p class="workbench-summary workbench-notice" role="region" aria-label="Summary">
+    <p class={`workbench-summary workbench-notice${look}`} role="region" aria-label="Summary">
       {sentences.map(sentenceWithCommand)}
       {buttons}
     </p>

@@ -6,6 +6,7 @@ in the same way.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from workbench.experiment.space import Choice
@@ -42,18 +43,28 @@ class FailureGroup:
 def failure_groups(history: History) -> list[FailureGroup]:
     """Return the failed trials, grouped by reason, error and place, the most frequent first.
 
-    Errors count as the same if they differ only in numbers (such as the value of a parameter),
-    memory addresses, or the folders of files. Their causes must be the same as well.
+    Errors count as the same if they differ only in numbers, in the values of the trials' own
+    parameters, in memory addresses, or in the folders of files. Their causes must be the same as
+    well.
     """
     groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
-        kind = trial.reason or "error", without_variable_parts(failure_line(trial)), trial.failed_at
+        line = without_variable_parts(_without_params(failure_line(trial), trial))
+        kind = trial.reason or "error", line, trial.failed_at
         groups.setdefault(kind, []).append(trial)
     by_kind = [
         FailureGroup(reason, failure_line(trials[0]), place, trials)
         for (reason, _, place), trials in groups.items()
     ]
     return sorted(by_kind, key=lambda group: -len(group.trials))
+
+
+def _without_params(line: str, trial: Trial) -> str:
+    """Return an error without the texts among the trial's own parameters. Numbers go anyway."""
+    for value in trial.params.values():
+        if isinstance(value, str) and value in line:
+            line = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "#", line)
+    return line
 
 
 def failure_line(trial: Trial) -> str:

@@ -203,6 +203,7 @@ class PreflightReport(Response):
     notes: tuple[str, ...]
     problems: tuple[Problem, ...]
     forecast: tuple[str, ...]
+    duration: str = Field(default="", description="How long the run takes, in a few words.")
 
 
 class StartedRun(Response):

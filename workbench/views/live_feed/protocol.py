@@ -65,6 +65,7 @@ class Summary(_Response):
     sentences: tuple[str, ...]
     next_lead: str | None = Field(default=None, description="What to do next, such as: extend it.")
     next_kind: str | None = Field(default=None, description="The action that does it.")
+    next_trial: int | None = Field(default=None, description="Or the trial to look at.")
     confirm: Offer | None = Field(
         default=None, description="Trains the best again, if its lead may be luck."
     )
@@ -96,6 +97,7 @@ class Failure(_Response):
 
     reason: str
     message: str
+    place: str | None = Field(default=None, description="The line of the user's code.")
     num_trials: int
     trials: tuple[int, ...] = Field(description="The first of them.")
 

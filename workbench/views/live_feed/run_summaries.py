@@ -210,6 +210,7 @@ def run_detail(tail: RunTail) -> RunDetail:
             Failure(
                 reason=group.reason,
                 message=group.message[:_MAX_MESSAGE_CHARS],
+                place=group.place and group.place[-_MAX_MESSAGE_CHARS:],
                 num_trials=len(group.trials),
                 trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS_PER_FAILURE]),
             )
@@ -294,6 +295,7 @@ def _summary(row: RunRow, history: History) -> Summary | None:
         sentences=summary.sentences,
         next_lead=step and step.lead,
         next_kind=step and step.verb,
+        next_trial=step.arguments.get("trial") if step and step.verb == "show" else None,
         confirm=offer_to_confirm(row.run_id, summary.num_to_confirm),
     )
 
