@@ -30,9 +30,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def training(number: int, configuration: int, repeat: int, accuracy: float) -> list[Event]:
     """Return the events of one training of a configuration."""
-    events = trial_events(number, at_s=number, accuracy=accuracy)
+    lr = 0.01 * (configuration + 1)
+    events = trial_events(number, at_s=number, lr=lr, accuracy=accuracy)
     if math.isnan(accuracy):
-        events = trial_events(number, at_s=number, state="failed", reason="diverged")
+        events = trial_events(number, at_s=number, lr=lr, state="failed", reason="diverged")
     proposed = events[0]
     assert isinstance(proposed, TrialProposed)
     events[0] = proposed.model_copy(update={"configuration": configuration, "repeat": repeat})

@@ -226,6 +226,16 @@ def test_the_best_are_trained_again_with_the_same_other_seeds_once_nothing_runs(
     assert drive.study.ask(repeats_only=True) is None  # the round has not ended
 
 
+def test_a_configuration_that_was_proposed_twice_races_once() -> None:
+    drive = confirming()
+    best = {"x": 0.25}
+    for params, loss in ((best, 0.1), ({"x": 0.5}, 0.2), (best, 0.1), ({"x": 0.75}, 0.3)):
+        drive.study.enqueue(params)
+        finish_with(drive, drive.ask().trial, loss)
+    again = [drive.ask(repeats_only=True) for _ in range(2)]
+    assert [(proposal.configuration, proposal.repeat) for proposal in again] == [(0, 1), (1, 1)]
+
+
 def test_a_study_may_be_asked_later_to_confirm_its_best() -> None:
     drive = confirming(confirm={})
     searched(drive, [0.9, 0.1, 0.2])

@@ -60,6 +60,39 @@ def test_the_first_configurations_of_a_small_space_all_differ(search: dict[str, 
         assert all(one != other for one, other in itertools.combinations(first, 2)), seed
 
 
+@pytest.mark.parametrize("sampler", ["auto", "tpe", "random", "gp"])
+def test_nothing_is_tried_twice_while_a_small_space_has_more(sampler: str) -> None:
+    search = {
+        "a": {"choices": [1, 2, 3]},
+        "b": {"low": 0.0, "high": 0.3, "step": 0.1, "when": {"a": [1, 2]}},
+    }
+    for seed in range(5):
+        drive = Drive(make_experiment(search=search, sampler=sampler, seed=seed))
+        known = {"a": 2, "b": 0.2}
+        drive.study.enqueue(known)
+        drive.study.enqueue(known)  # a user may repeat one
+        tried: list[Mapping[str, Any]] = []
+        while not drive.study.exhausted:
+            rebuilt = drive.rebuilt() if len(tried) == 6 else None
+            proposal = drive.train(lambda params, _: params.get("b", 0.7) + params["a"])
+            assert rebuilt is None or rebuilt.ask() == proposal
+            tried.append(proposal.params)
+        different = {drive.experiment.search.key_of(params) for params in tried}
+        assert (len(tried), len(different)) == (10, 9), (seed, tried)
+
+
+def test_first_configurations_that_fit_into_memory_differ() -> None:
+    search = {"width": {"low": 1, "high": 4096, "log": True}, "k": {"choices": [1, 2]}}
+    for seed in range(5):
+        drive = Drive(make_experiment(search=search, seed=seed))
+        widths = [1, 2, 3, 4, 8, 64, 4096]
+        peaks: list[tuple[dict[str, Any], int]] = [({"width": w, "k": 1}, 100 * w) for w in widths]
+        drive.study.apply(MemoryPredicted(limit_bytes=250, peaks=peaks))
+        first = [drive.train(lambda params, _: params["k"]).params for _ in range(4)]
+        assert {params["width"] for params in first} <= {1, 2, 3, 4}
+        assert len({str(params) for params in first}) == 4, (seed, first)
+
+
 def test_few_trials_one_after_another_mostly_lie_inside_the_ranges() -> None:
     """What is merely possible lies at the ends, of which six ranges have too many to try."""
     names, tried = [f"x{index}" for index in range(6)], []

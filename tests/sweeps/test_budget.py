@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -405,6 +406,7 @@ def test_a_part_of_a_gpu_counts_as_that_part() -> None:
         ([1.0, 2.0, None], 2),
         ([2.0, 3.0, 1.0, 5.0], 1),
         ([1, 1, 1], 2),
+        ([2.0, 1.0, 1.0, 3.0], 2),
     ],
 )
 def test_a_plateau_is_counted_from_the_end_of_the_best(
@@ -416,6 +418,23 @@ def test_a_plateau_is_counted_from_the_end_of_the_best(
     assert reason == (
         ("plateau", "no better configuration among the last 2") if without == 2 else None
     )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_a_tie_is_no_improvement_whichever_was_proposed_first(order: Sequence[int]) -> None:
+    losses = [1.0, 1.0, 1.0, 2.0]
+    events = make_events(losses)
+    ends = [event for event in events if isinstance(event, TrialEnded)]
+    history = make_history([])
+    for event in events[2:]:
+        if not isinstance(event, TrialEnded):
+            history.apply(event)
+    for at, number in enumerate(order):
+        history.apply(ends[number].model_copy(update={"time_unix_s": 200.0 + at}))
+        # Counted independently: how many ended after the first one with the lowest loss.
+        so_far = [losses[other] for other in order[: at + 1]]
+        without = at - so_far.index(min(so_far))
+        assert history.num_configurations_without_improvement() == without
 
 
 @pytest.mark.parametrize(

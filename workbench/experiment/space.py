@@ -6,6 +6,7 @@ the configuration, without a placeholder. The study proposes the values.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -254,6 +255,18 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                 )
         yield from self._complete({}, self.order())
 
+    def key_of(self, params: Mapping[str, JsonValue]) -> str:
+        """Return a text that is the same for equal configurations, however values are written.
+
+        Args:
+            params: A configuration. A value outside of this space stays as it is.
+        """
+        listed = {
+            name: _as_listed(self.root[name], value) if name in self.root else value
+            for name, value in params.items()
+        }
+        return json.dumps(listed, sort_keys=True)
+
     def _complete(self, params: Params, names: list[str]) -> Iterator[Params]:
         if not names:
             yield params
@@ -264,6 +277,25 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             return
         for value in self.root[name].values() or ():
             yield from self._complete({**params, name: value}, rest)
+
+
+def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
+    """Return the value as the domain lists it.
+
+    For example, a user may write 0.3 where the domain has 0.1 plus two steps, or 1.0 instead of 1.
+    """
+    if not domain.contains(value):
+        return value
+    if isinstance(domain, Choice | Fixed):
+        return next(listed for listed in domain.values() if same_value(listed, value))
+    if isinstance(domain, Float):
+        assert isinstance(value, int | float)
+        values = domain.values()
+        if domain.step is None or values is None:
+            return float(value)
+        index = round((value - domain.low) / domain.step)
+        return values[index] if index < len(values) else float(value)
+    return value
 
 
 def _checked_value(name: str, domain: Domain, value: JsonValue) -> JsonValue:

@@ -59,7 +59,7 @@ def result_of(run: StoredRun, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
         "certainty": certainty_lines(history),
         "leaderboard": [
             _entry(history, trial, place)
-            for place, trial in enumerate(_one_per_configuration(ranked)[:num_rows], start=1)
+            for place, trial in enumerate(_one_per_configuration(history, ranked)[:num_rows], 1)
         ],
         "default_comparison": compare_with_default(history, row.run_id, row.state),
         "commands": list(_commands(row.run_id, row.state, history)),
@@ -228,10 +228,10 @@ def _try_it(
     return snippet_of("extend", run_id, {**limit, "enqueue": params})._asdict()
 
 
-def _one_per_configuration(ranked: Sequence[Trial]) -> list[Trial]:
-    first: dict[int, Trial] = {}
+def _one_per_configuration(history: History, ranked: Sequence[Trial]) -> list[Trial]:
+    first: dict[tuple[int, str], Trial] = {}
     for trial in ranked:
-        first.setdefault(trial.configuration, trial)
+        first.setdefault(history.key_of(trial), trial)
     return list(first.values())
 
 

@@ -151,9 +151,9 @@ def _common(history: History) -> list[str]:
         return []
     trials = history.ranked()
     # Repeats of a configuration share its parameters, which would look like more than chance.
-    by_configuration: dict[int, Trial] = {}
+    by_configuration: dict[tuple[int, str], Trial] = {}
     for trial in trials:
-        by_configuration.setdefault(trial.configuration, trial)
+        by_configuration.setdefault(history.key_of(trial), trial)
     ranked = list(by_configuration.values())
     noun = "trials" if len(ranked) == len(trials) else "configurations"
     if len(ranked) < _LEAST_TRIALS:

@@ -177,9 +177,9 @@ class _Side:
             if other.repeat >= history.experiment.repeats and other not in failed
         ]
         if not later:
+            tried = format_count(history.num_different_configurations(), "configuration")
             notes.append(
-                f"{self.label}: {self.name} was chosen as the best of"
-                f" {format_count(history.num_configurations(), 'configuration')}, so its own result"
+                f"{self.label}: {self.name} was chosen as the best of {tried}, so its own result"
                 " was also lucky and does not count."
                 + (
                     " Train it again in its own program with another seed, and import the result"
@@ -192,14 +192,12 @@ class _Side:
     def _was_chosen(self) -> bool:
         """Whether it is the best of several configurations."""
         if self.version is not None:
-            return len(_of_version(self.history, self.version)) > 1
-        best = self.history.best()
-        complete = {trial.configuration for trial in self.history.in_state("complete")}
-        return (
-            best is not None
-            and best.configuration == self.trial.configuration
-            and len(complete) > 1
-        )
+            groups = _of_version(self.history, self.version).values()
+            return len({self.history.key_of(trials[0]) for trials in groups}) > 1
+        best, key_of = self.history.best(), self.history.key_of
+        if best is None or key_of(best) != key_of(self.trial):
+            return False
+        return len({key_of(trial) for trial in self.history.in_state("complete")}) > 1
 
 
 def decide_from_runs(

@@ -6,6 +6,7 @@ They cover the space evenly. If a parameter has a prior, they concentrate near i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -56,31 +57,33 @@ class DesignSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        if self.memory is not None:
-            return self._one_that_fits(self.memory, trial.number)
-        points, exists = self._points(1, trial.number)
-        params = self.encoding.params(points[0], exists[0])
         earlier = [
             other.params
             for other in study.get_trials(deepcopy=False)
             if other.number < trial.number
         ]
-        if params not in earlier:
-            return params
         # A space of few configurations has several points for each.
-        points, exists = self._points(_NUM_LOOKED_AT, trial.number)
-        nearby = (self.encoding.params(*point) for point in zip(points, exists, strict=True))
-        return next((other for other in nearby if other not in earlier), params)
+        candidates = self._candidates(trial.number)
+        first = next(candidates)
+        if first not in earlier:
+            return first
+        return next((params for params in candidates if params not in earlier), first)
 
-    def _one_that_fits(self, memory: MemoryModel, number: int) -> dict[str, Any]:
-        """Examine the same many points each time, and propose those that fit in turn."""
-        points, exists = self._points(_NUM_LOOKED_AT, 0)
-        chances = memory.log_chance(self.encoding.features(points, exists))
-        fitting = np.flatnonzero(chances > _EVEN)
-        chosen = int(chances.argmax())
-        if len(fitting):
-            chosen = fitting[number % len(fitting)]
-        return self.encoding.params(points[chosen], exists[chosen])
+    def _candidates(self, number: int) -> Iterator[dict[str, Any]]:
+        """Yield configurations for the proposal with this number, those to prefer first."""
+        if self.memory is None:
+            points, exists = self._points(_NUM_LOOKED_AT, number)
+            order = np.arange(_NUM_LOOKED_AT)
+        else:
+            # The same points are examined each time, and those that fit are proposed in turn.
+            points, exists = self._points(_NUM_LOOKED_AT, 0)
+            chances = self.memory.log_chance(self.encoding.features(points, exists))
+            order = np.argsort(-chances, kind="stable")
+            fitting = np.flatnonzero(chances > _EVEN)
+            if len(fitting):
+                order = np.concatenate([np.roll(fitting, -number), order])
+        for place in order:
+            yield self.encoding.params(points[place], exists[place])
 
     def _points(self, num: int, start: int) -> tuple[np.ndarray, np.ndarray]:
         """Return points of the sequence from an index on, and which parameters exist in them."""

@@ -127,14 +127,20 @@ def _seeds_and_values(
 def _contenders(
     experiment: Experiment, configurations: Sequence[ConfigurationRecord], most: int
 ) -> list[ConfigurationRecord]:
-    """Return the best configurations by their first outcomes, best first."""
+    """Return the best configurations by their first outcomes, best first.
+
+    A configuration that was proposed again is the same one.
+    """
     metric, sign = experiment.objectives[0].metric, _sign(experiment)
     feasible = [
         (-sign * record.outcome.values[metric], record.number, record)
         for record in configurations
         if record.outcome is not None and is_feasible(experiment, record.outcome)
     ]
-    return [record for _, _, record in sorted(feasible, key=itemgetter(0, 1))[:most]]
+    different: dict[str, ConfigurationRecord] = {}
+    for _, _, record in sorted(feasible, key=itemgetter(0, 1)):
+        different.setdefault(experiment.search.key_of(record.params), record)
+    return list(different.values())[:most]
 
 
 def _sign(experiment: Experiment) -> float:

@@ -6,16 +6,13 @@ of them were tried.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Container
 from itertools import islice
 
-from pydantic import JsonValue
-
 from workbench.experiment import Experiment
-from workbench.experiment.space import Choice, Domain, Fixed, Float, Params, Space, same_value
+from workbench.experiment.space import Params, Space
 from workbench.search.samplers import stable_seed
 
 _MAX_POINTS = 4096
@@ -56,43 +53,9 @@ class Grid:
             tried: The keys of all configurations so far.
         """
         while (
-            self._next < len(self._points)
-            and key_of(self._space, self._points[self._next]) in tried
+            self._next < len(self._points) and self._space.key_of(self._points[self._next]) in tried
         ):
             self._next += 1
         if self._next == len(self._points):
             return None
         return self._points[self._next]
-
-
-def key_of(space: Space, params: Params) -> str:
-    """Return a text that is the same for equal configurations, however their values are written.
-
-    Args:
-        space: The search space. A value outside of it stays as it is.
-        params: A configuration.
-    """
-    listed = {
-        name: _as_listed(space.root[name], value) if name in space.root else value
-        for name, value in params.items()
-    }
-    return json.dumps(listed, sort_keys=True)
-
-
-def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
-    """Return the value as the domain lists it.
-
-    For example, a user may write 0.3 where the domain has 0.1 plus two steps, or 1.0 instead of 1.
-    """
-    if not domain.contains(value):
-        return value
-    if isinstance(domain, Choice | Fixed):
-        return next(listed for listed in domain.values() if same_value(listed, value))
-    if isinstance(domain, Float):
-        assert isinstance(value, int | float)
-        values = domain.values()
-        if domain.step is None or values is None:
-            return float(value)
-        index = round((value - domain.low) / domain.step)
-        return values[index] if index < len(values) else float(value)
-    return value

@@ -20,7 +20,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import MemoryPredicted, PriorTrialAdded
 from workbench.search.importance import AddReports, Importance, importance, negligible
 from workbench.search.parameters import Parameters
-from workbench.search.projection import Projection, Reader
+from workbench.search.projection import Projection, Reader, Untried
 from workbench.search.pruners import DescribeRung
 from workbench.search.records import ConfigurationRecord, Outcome, outcome_of_prior
 
@@ -66,13 +66,19 @@ class Learner:
         *,
         sampled: bool,
         reports: Mapping[int, float] | None = None,
+        untried: Untried | None = None,
     ) -> Params:
         """Start a configuration, as `Projection.begin`."""
         self._started_in[configuration] = self._projection
         is_first = sampled and not self._has_sampled
         self._has_sampled |= sampled
         return self._projection.begin(
-            configuration, params, sampled=sampled, is_first=is_first, reports=reports
+            configuration,
+            params,
+            sampled=sampled,
+            is_first=is_first,
+            reports=reports,
+            untried=untried,
         )
 
     @property

@@ -6,8 +6,9 @@ form that each sampler learns from.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -28,6 +29,9 @@ from workbench.search.parameters import Parameters
 from workbench.search.partial_results import CURVES, is_cut
 from workbench.search.pruners import CurvePruner, DescribeRung, can_resume, explain, make_pruner
 from workbench.search.records import Knowledge, Outcome, Result, describe_limit
+
+Untried = Callable[[Params], Params]
+"""Returns the configuration to try instead of one that a sampler chose, or the same one."""
 
 # Hyperband derives a trial's bracket from the study's name.
 _STUDY_NAME = "study"
@@ -58,6 +62,13 @@ class _Memory(InMemoryStorage):
         # The key is the text, because distributions with the choices True and 1 compare equal.
         shared = self._distributions.setdefault((param_name, repr(distribution)), distribution)
         super().set_trial_param(trial_id, param_name, param_value_internal, shared)
+
+    def forget_params(self, trial_id: int) -> None:
+        """Remove the parameters of a running trial, which other ones replace."""
+        with self._lock:
+            trial = copy.copy(self._get_trial(trial_id))
+            trial.params, trial.distributions = {}, {}
+            self._set_trial(trial_id, trial)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         if ":relative_params" not in key:
@@ -125,6 +136,7 @@ class Projection:
         sampled: bool,
         is_first: bool = False,
         reports: Mapping[int, float] | None = None,
+        untried: Untried | None = None,
     ) -> Params:
         """Start a configuration, or continue one that was stopped.
 
@@ -134,6 +146,7 @@ class Projection:
             sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
             is_first: Whether it is the first configuration that the sampler chooses.
             reports: Its reports by rung from before it was stopped, or None if it is new.
+            untried: Called with the sampler's choice. It returns the configuration to try.
 
         Returns:
             The configuration.
@@ -155,7 +168,11 @@ class Projection:
                 # necessary in a replay, whose parameters are given.
                 _ = trial.relative_params
             if params is None:
-                params = self.parameters.suggest(trial)
+                suggested = self.parameters.suggest(trial)
+                params = suggested if untried is None else untried(suggested)
+                if params != suggested:
+                    self._storage.forget_params(self._id(trial))
+                    self._assign(trial, params)
             else:
                 self._assign(trial, params)
         self._running[configuration] = trial
@@ -373,6 +390,7 @@ class Reader(Projection):
         sampled: bool,
         is_first: bool = False,
         reports: Mapping[int, float] | None = None,
+        untried: Untried | None = None,
     ) -> Params:
         """Return the configuration.
 

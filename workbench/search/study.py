@@ -34,7 +34,7 @@ from workbench.foundation.events import (
 )
 from workbench.search import export, samplers
 from workbench.search.follow_ups import Promotions, Recording, next_confirmation
-from workbench.search.grid import Grid, is_small, key_of
+from workbench.search.grid import Grid, is_small
 from workbench.search.importance import Importance, ReadReports
 from workbench.search.learner import Learner
 from workbench.search.population import Population
@@ -92,7 +92,6 @@ class Study:
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
         self._combinations = self._combinations_of(experiment)
-        self._has_repeated = False  # whether the sampler's last configuration was known
         self._has_inherited = False  # whether some configuration began with the weights of another
         levels = Levels.of(experiment.fidelity)
         self._promotions = None if levels is None else Promotions(experiment, levels)
@@ -270,14 +269,16 @@ class Study:
             chosen = self._grid.point(self._tried)
             if chosen is None:
                 return self._confirm()
-        elif self._combinations is not None:
-            untried = self._combinations.point(self._tried)
-            if untried is None and self._tried:
-                return self._confirm()
-            # The sampler has proposed a configuration that was tried before. It has converged, so
-            # the next configuration is one that was not tried.
-            chosen = untried if self._has_repeated else None
+        elif self._has_tried_all:
+            return self._confirm()
         return self._propose(self._configure(chosen, "sampler"), 0, "sampler")
+
+    @property
+    def _has_tried_all(self) -> bool:
+        """Whether every combination of a small space was tried."""
+        if self._combinations is None or not self._tried:
+            return False
+        return self._combinations.point(self._tried) is None
 
     def _resume_best(self, *, is_searching: bool) -> Proposal | None:
         """Continue the stopped trial that may now end as the best, if there is one."""
@@ -333,14 +334,22 @@ class Study:
             self._configurations.append(inheriting)
             return inheriting
         sampled = source == "sampler" and self._recording is None
-        params = self._learner.begin(number, chosen, sampled=sampled)
+        params = self._learner.begin(number, chosen, sampled=sampled, untried=self._untried)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
         if not self._reads_only:
-            key = key_of(self.experiment.search, params)
-            self._has_repeated = key in self._tried
-            self._tried.add(key)
+            self._tried.add(self.experiment.search.key_of(params))
         return record
+
+    def _untried(self, params: Params) -> Params:
+        """Return a configuration that the sampler proposes, or one that was not tried, if it was.
+
+        A sampler that has converged proposes the best configuration again. Nothing new would come
+        of it, because it would train with the same seed.
+        """
+        if self._combinations is None or self.experiment.search.key_of(params) not in self._tried:
+            return params
+        return self._combinations.point(self._tried) or params
 
     def _propose(
         self,
@@ -677,7 +686,7 @@ class Study:
         num_kept = self._learner.change_search(changes, self._outcomes(), enqueued)
         space = self.experiment.search
         self._tried = {
-            key_of(space, record.params)
+            space.key_of(record.params)
             for record in self._configurations
             if record.number not in self._of_earlier_code and not record.inherits
         }
@@ -725,11 +734,8 @@ class Study:
         self._learner.change_program(f"code {event.version - 1}", finished, begun, kept)
         self._of_earlier_code |= {record.number for record, _ in finished} | kept
         space = self.experiment.search
-        self._tried = {
-            key_of(space, record.params) for record in begun if record.number not in kept
-        }
+        self._tried = {space.key_of(record.params) for record in begun if record.number not in kept}
         # With the new code, no combination has been tried.
-        self._has_repeated = False
         self._combinations = self._combinations_of(self.experiment)
         if self._grid is not None:
             self._grid = Grid(self.experiment)

@@ -17,7 +17,6 @@ from workbench.experiment.populations import num_parts
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Event, Noted, RunStateChanged
 from workbench.foundation.formatting import format_count
-from workbench.search.grid import key_of
 from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.store.history.compression import BASE_RUN
@@ -87,11 +86,7 @@ def _what_was_tried(history: History) -> str:
         return f"its budget was lowered to {allowed} when {tried} had already started"
     if num_tried == 1:
         return "tried its only configuration"
-    # In a small space, a sampler may propose a configuration that was tried before.
-    space = history.experiment.search
-    num_different = len(
-        {(trial.program, key_of(space, trial.params)) for trial in history.trials.values()}
-    )
+    num_different = history.num_different_configurations()
     if num_different < num_tried:
         different = format_count(num_different, "configuration")
         return f"tried {different} in {num_tried} proposals"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from statistics import fmean
 
@@ -13,6 +14,7 @@ from scipy.stats import binomtest
 from workbench.experiment import Experiment
 from workbench.experiment.metric_declarations import METRICS, declaration_of
 from workbench.foundation.events import (
+    Clone,
     Event,
     ProgramKept,
     RepeatedTraining,
@@ -58,7 +60,7 @@ def history_of(groups: list[list[float]], **changes: object) -> History:
             history.apply(
                 TrialProposed(
                     trial=number,
-                    params={"x": 0.5},
+                    params={"x": (configuration + 1) / (len(groups) + 1)},
                     configuration=configuration,
                     repeat=repeat,
                     seed=repeat,
@@ -69,6 +71,22 @@ def history_of(groups: list[list[float]], **changes: object) -> History:
             )
             number += 1
     return history
+
+
+def propose_again(history: History, like: int, value: float) -> None:
+    """Train the configuration of a trial once more, as one that was enqueued."""
+    number = len(history.trials)
+    history.apply(
+        TrialProposed(
+            trial=number,
+            params=history.trials[like].params,
+            configuration=history.num_configurations(),
+            repeat=0,
+            seed=history.trials[like].seed,
+            source="enqueued",
+        )
+    )
+    history.apply(TrialEnded(trial=number, attempt=0, state="complete", values={"score": value}))
 
 
 def known(history: History) -> Certainty:
@@ -105,13 +123,69 @@ def test_the_best_is_compared_with_trials_of_its_version_of_the_code_only() -> N
     history.apply(ProgramKept(version=2, why="changed"))
     for number, value in ((2, 0.1), (3, 0.25)):
         history.apply(
-            TrialProposed(trial=number, params={"x": 0.5}, configuration=number, repeat=0, seed=0)
+            TrialProposed(
+                trial=number, params={"x": number / 9}, configuration=number, repeat=0, seed=0
+            )
         )
         history.apply(TrialStarted(trial=number, attempt=0, worker_pids=[1], program=2))
         history.apply(
             TrialEnded(trial=number, attempt=0, state="complete", values={"score": value})
         )
     assert (describe_luck(history) or "").startswith("It leads the second best, 0.1, by 0.15. ")
+
+
+@pytest.mark.parametrize("like", [0, 1])
+def test_a_configuration_that_was_enqueued_again_is_not_another_one(like: int) -> None:
+    once, twice = history_of([[0.5], [0.25], [0.1]]), history_of([[0.5], [0.25], [0.1]])
+    propose_again(twice, like, (0.5, 0.25)[like])
+    assert (once.num_different_configurations(), twice.num_different_configurations()) == (3, 3)
+    assert (once.num_configurations(), twice.num_configurations()) == (3, 4)
+    assert describe_luck(twice) == describe_luck(once)
+    assert num_to_confirm(twice) == num_to_confirm(once) == 3
+    alone = history_of([[0.5]])
+    propose_again(alone, 0, 0.5)
+    assert describe_luck(alone) is None, "it has no rival but itself"
+
+
+def test_a_repeated_configuration_shows_the_noise_if_only_a_command_without_seed_repeats_it() -> (
+    None
+):
+    scores = [[0.5], [0.25]]
+    for command, has_noise in (("fit {args}", True), ("fit --seed {seed} {args}", False)):
+        history = history_of(scores, train=None, command=command)
+        propose_again(history, 1, 0.29)
+        assert (certainty_of(history) is not None) == has_noise, command
+    # Two values with a difference of 0.04 have the variance 0.0008, with 1 degree of freedom, for
+    # which Student's distribution is Cauchy's.
+    history = history_of(scores, train=None, command="fit {args}")
+    propose_again(history, 1, 0.29)
+    assert known(history).num_compared == 1
+    error = math.sqrt(0.0008 * (1 / 1 + 1 / 2))
+    assert known(history).chance == pytest.approx(0.5 + math.atan(0.23 / error) / math.pi)
+
+
+def test_other_code_and_inherited_weights_make_another_configuration() -> None:
+    history = history_of([[0.5], [0.25]])
+    history.apply(ProgramKept(version=2, why="changed"))
+    for number, program, clone in (
+        (2, 2, None),
+        (3, 1, Clone(of=0, begins_from="weights", step=3)),
+        (4, 1, Clone(of=0, begins_from="start")),
+    ):
+        history.apply(
+            TrialProposed(
+                trial=number,
+                params=history.trials[0].params,
+                configuration=number,
+                repeat=0,
+                seed=0,
+                clone=clone,
+            )
+        )
+        history.apply(TrialStarted(trial=number, attempt=0, worker_pids=[1], program=program))
+    keys = [history.key_of(trial) for trial in history.trials.values()]
+    assert len(set(keys)) == 4
+    assert keys[4] == keys[0]
 
 
 def test_nothing_is_said_of_luck_where_there_is_nothing_to_compare_or_the_noise_is_known() -> None:
@@ -424,7 +498,11 @@ def measured_history(
     for number, value in enumerate(values):
         events: list[Event] = [
             TrialProposed(
-                trial=number, params={"lr": 0.01}, configuration=number, repeat=0, seed=0
+                trial=number,
+                params={"lr": 0.01 / (number + 1)},
+                configuration=number,
+                repeat=0,
+                seed=0,
             ),
             TrialPlanned(
                 trial=number,

@@ -117,7 +117,10 @@ def test_a_run_that_failed_before_any_report_has_no_progress_and_states_why_ther
 
 
 def test_a_lead_that_may_be_luck_is_offered_to_be_confirmed_at_once(tmp_path: Path) -> None:
-    trials = [trial_events(number, at_s=number, accuracy=0.5 + number / 10) for number in range(2)]
+    trials = [
+        trial_events(number, at_s=number, lr=0.1 / (number + 1), accuracy=0.5 + number / 10)
+        for number in range(2)
+    ]
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         append(store, run_id, [*begin(), *trials[0], *trials[1], *finish(9)])

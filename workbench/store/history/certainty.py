@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING
 
@@ -287,22 +287,19 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
     if inherited is not None:
         inherited = inherited.without(_seeds_and_values(history))
     noise = noise_with_inherited(
-        [list(values.values()) for values in groups.values()],
+        [group.values for group in groups.values()],
         inherited,
         budget=max(trial.last_step for trial in history.in_state("complete")) or None,
     )
     if noise is None:
         return None
-    num_first = history.experiment.repeats
-    of_best = groups.pop(best.configuration)
-    later = [value for repeat, value in of_best.items() if repeat >= num_first]
-    least = num_first + 1 if later else 1
-    compared = {number: values for number, values in groups.items() if len(values) >= least}
-    values = list(of_best.values())
+    of_best = groups.pop(history.key_of(best))
+    values, later = of_best.values, of_best.later
+    compared = [group.values for group in groups.values() if group.later or not later]
     if later:
         expected, variance = fmean(later), noise.variance / len(later)
     elif noise.variance > 0:
-        all_values = [values, *(list(others.values()) for others in groups.values())]
+        all_values = [values, *(group.values for group in groups.values())]
         means = [fmean(repeats) for repeats in all_values]
         variances = [noise.variance / len(repeats) for repeats in all_values]
         expected, variance = shrink(means, variances, 0)
@@ -310,10 +307,8 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         expected, variance = fmean(values), 0.0
     sign = -1.0 if history.objectives[0].goal == "minimize" else 1.0
     chances = [
-        noise.chance_greater(
-            [sign * value for value in values], [sign * value for value in others.values()]
-        )
-        for others in compared.values()
+        noise.chance_greater([sign * value for value in values], [sign * value for value in others])
+        for others in compared
     ]
     half = noise.half_width(variance)
     return Certainty(
@@ -389,7 +384,7 @@ def num_to_confirm(history: RankedTrials) -> int:
     certainty, groups = certainty_of(history), _trainings(history)
     if certainty is not None:
         is_open = certainty.num_compared > 0 and certainty.chance < INTERVAL
-        if not is_open or any(len(values) > 1 for values in groups.values()):
+        if not is_open or any(len(group.values) > 1 for group in groups.values()):
             return 0
     elif len(groups) < 2 or experiment.repeats > 1 or not _is_plain_search(history):
         return 0
@@ -407,12 +402,12 @@ def _describe_seeds(history: RankedTrials) -> str | None:
     if not _is_plain_search(history):
         return None
     groups = _trainings(history)
-    groups.pop(best.configuration, None)
+    groups.pop(history.key_of(best), None)
     if not groups:
         return None
     objective = history.objectives[0]
     choose = min if objective.goal == "minimize" else max
-    second = choose(value for values in groups.values() for value in values.values())
+    second = choose(value for group in groups.values() for value in group.values)
     value = best.values[objective.metric]
     lead = (
         f"It leads the second best, {format_number(second)}, by"
@@ -453,16 +448,44 @@ def _is_plain_search(history: RankedTrials) -> bool:
     return not _has_population(history.experiment)
 
 
-def _trainings(history: RankedTrials) -> dict[int, dict[int, float]]:
-    """Return the values of the complete, feasible trials, by configuration and repeat.
+@dataclass
+class _Trainings:
+    """The values of the trainings of one configuration.
 
-    Only trials with the same version of the code as the best one are comparable.
+    Attributes:
+        first: Those from which the best configuration was chosen.
+        later: Those after the choice.
     """
-    metric, best = history.objectives[0].metric, history.best()
-    trainings: dict[int, dict[int, float]] = {}
+
+    first: list[float] = field(default_factory=list)
+    later: list[float] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[float]:
+        """The values of all trainings."""
+        return self.first + self.later
+
+
+def _trainings(history: RankedTrials) -> dict[tuple[int, str], _Trainings]:
+    """Return the values of the complete, feasible trials, by configuration.
+
+    Only trials with the same version of the code as the best one are comparable. A configuration
+    that was proposed again has trained with the same seed, so this was no further training. If a
+    command passes no seed, it was.
+    """
+    metric, best, experiment = history.objectives[0].metric, history.best(), history.experiment
+    trainings: dict[tuple[int, str], _Trainings] = {}
+    known: set[tuple[tuple[int, str], int]] = set()
     for trial in history.in_state("complete"):
-        if history.is_feasible(trial) and (best is None or trial.program == best.program):
-            trainings.setdefault(trial.configuration, {})[trial.repeat] = trial.values[metric]
+        if not history.is_feasible(trial) or (best is not None and trial.program != best.program):
+            continue
+        key = history.key_of(trial)
+        if (key, trial.repeat) in known and _passes_seed(experiment):
+            continue
+        known.add((key, trial.repeat))
+        group = trainings.setdefault(key, _Trainings())
+        values = group.first if trial.repeat < experiment.repeats else group.later
+        values.append(trial.values[metric])
     return trainings
 
 
@@ -604,7 +627,7 @@ def _of_choice(history: RankedTrials, best: Trial, metric: str) -> str | None:
     """Warn that the best of many scores is too good, if there is no test score."""
     num_compared = len(
         {
-            trial.configuration
+            history.key_of(trial)
             for trial in history.trials.values()
             if trial.value_of(metric) is not None
         }

@@ -212,6 +212,7 @@ class History:
         self.spent_before = Spent(0.0, 0.0, 0.0, None)
         """What it had used when it last started or was resumed, if its budget has a `gain`."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
+        self._keys: dict[int, str] = {}  # of configurations
         self._standings = Standings(self)
         self.clock = RunClock()
         """The run time, which all views use to say when something happened."""
@@ -509,8 +510,34 @@ class History:
         return total * self.in_force.resources.gpu_share
 
     def num_configurations(self) -> int:
-        """Return how many configurations have been proposed."""
+        """Return how many configurations have been proposed, as the budget counts them.
+
+        One that was proposed twice counts twice.
+        """
         return len(self._trainings)
+
+    def num_different_configurations(self) -> int:
+        """Return how many configurations have been tried. Changed code makes them different."""
+        return len({self.key_of(trial) for trial in self.trials.values()})
+
+    def key_of(self, trial: Trial) -> tuple[int, str]:
+        """Return what trials with the same configuration and code share.
+
+        A configuration that is proposed again, for example because a user enqueued it, has another
+        number, but the same key.
+
+        Args:
+            trial: A trial of this run. If it builds on the weights of another one, it has a key of
+                its own.
+        """
+        key = self._keys.get(trial.configuration)
+        if key is None:
+            level = self.experiment.fidelity or {}
+            params = {name: value for name, value in trial.params.items() if name not in level}
+            is_whole = trial.segment is None and not trial.inherits
+            key = self.experiment.search.key_of(params) if is_whole else str(trial.configuration)
+            self._keys[trial.configuration] = key
+        return trial.program, key
 
     def max_trials(self) -> int | None:
         """Return how many trials the limits allow, including repeats, or None without a limit."""
@@ -543,11 +570,8 @@ class History:
         )
 
     def num_configurations_without_improvement(self) -> int:
-        """Return how many configurations have ended since the best one did."""
-        best = self.best()
-        if best is None:
-            return 0
-        return self._standings.num_configurations_ended_after(best)
+        """Return how many configurations have ended since the best value was reached first."""
+        return self._standings.num_configurations_since_best()
 
     def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.

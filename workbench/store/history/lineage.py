@@ -235,7 +235,7 @@ def describe_continued(history: History) -> str | None:
     if not continued:
         return None
     trials = format_count(len(history.trials), "trial")
-    configurations = format_count(history.num_configurations(), "configuration")
+    configurations = format_count(history.num_different_configurations(), "configuration")
     which = ", ".join(f"{trial.resumes} by {trial.number}" for trial in continued[:8])
     more = ", ..." if len(continued) > 8 else ""
     were = f"stopped {counted_noun(len(continued), 'trial was', 'trials were')} continued"
@@ -252,7 +252,7 @@ def _describe_levels(history: History) -> str | None:
         for trial in history.trials.values()
     )
     at = ", ".join(f"{nums[value]} at {format_value(value)}" for value in levels.values)
-    configurations = format_count(history.num_configurations(), "configuration")
+    configurations = format_count(history.num_different_configurations(), "configuration")
     return (
         f"{format_count(len(history.trials), 'trial')} of {configurations}, by {levels.name}: {at}"
     )

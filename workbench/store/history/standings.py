@@ -11,6 +11,7 @@ import heapq
 import math
 import threading
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -63,6 +64,10 @@ class RankedTrials(Protocol):
         """The trials by number."""
         ...
 
+    def key_of(self, trial: Trial) -> tuple[int, str]:
+        """Return what trials with the same configuration and code share."""
+        ...
+
     def ranks(self, among: Iterable[Trial]) -> list[Rank]:
         """Return the sort keys of the complete and feasible trials among some trials."""
         ...
@@ -113,6 +118,8 @@ class Standings:
         # A heap with lazy deletion: an outdated rank stays until it comes first. Then `best` drops
         # it, because it differs from the rank in `_ranks`.
         self._order: list[Rank] = []
+        # The best trials of configurations that tie, by what their ranks share.
+        self._on_level: dict[tuple[int, int, float], dict[int, int]] = defaultdict(dict)
         self._on_target: set[int] = set()
         self._ended_unix_s: dict[int, float] = {}  # when the last trial of a configuration ended
         self._ends_unix_s: list[float] = []  # the same times, sorted
@@ -133,12 +140,20 @@ class Standings:
             self._update()
             return bool(self._on_target)
 
-    def num_configurations_ended_after(self, trial: Trial) -> int:
-        """Return how many other configurations have a trial that ended later than `trial`."""
-        if trial.ended_unix_s is None:
+    def num_configurations_since_best(self) -> int:
+        """Return how many configurations ended after the one that reached the best value first.
+
+        A tie is no improvement, whichever of both was proposed first.
+        """
+        best = self.best()
+        if best is None:
             return 0
         with self._updating:
-            self._update()
+            level = self._ranks[best.configuration][:-3]
+            trials = [self._history.trials[number] for number in self._on_level[level].values()]
+            trial = min(trials, key=lambda trial: (trial.ended_unix_s or 0.0, trial.number))
+            if trial.ended_unix_s is None:
+                return 0
             num_later = len(self._ends_unix_s) - bisect_right(self._ends_unix_s, trial.ended_unix_s)
             own_unix_s = self._ended_unix_s.get(trial.configuration, trial.ended_unix_s)
             return num_later - (own_unix_s > trial.ended_unix_s)
@@ -153,11 +168,14 @@ class Standings:
     def _rank(self, configuration: int, trials: list[Trial]) -> None:
         ranked = self._history.ranks(trials)
         rank = min(ranked) if ranked else None
-        if rank is None:
-            self._ranks.pop(configuration, None)
-        elif self._ranks.get(configuration) != rank:
+        before = self._ranks.pop(configuration, None)
+        if before is not None:
+            del self._on_level[before[:-3]][configuration]
+        if rank is not None:
             self._ranks[configuration] = rank
-            heapq.heappush(self._order, rank)
+            self._on_level[rank[:-3]][configuration] = rank[-1]
+            if rank != before:
+                heapq.heappush(self._order, rank)
         if any(self._history.meets_targets(self._history.trials[rank[-1]]) for rank in ranked):
             self._on_target.add(configuration)
         else:

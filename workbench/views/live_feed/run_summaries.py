@@ -189,7 +189,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         progress=_progress(row, history, is_advice=tail.is_advice),
         owner=_owner(row),
         counts=counts,
-        num_configurations=history.num_configurations(),
+        num_configurations=history.num_different_configurations(),
         chosen=chosen_model(history),
         candidates=candidates(history),
         best=best
