@@ -85,6 +85,7 @@ def mcp(
     this machine, and only with the token in a file.
     """
     from workbench.experiment.budget_units import parse_money
+    from workbench.foundation.formatting import parse_duration_s
     from workbench.runs.guarded_sessions import GuardedSession
     from workbench.runs.run import open_store
     from workbench.views.agents.acting import ActingTools, read_experiments
@@ -104,7 +105,7 @@ def mcp(
         raise click.UsageError("--protect and --test-data need --session")
     limits = Limits(
         trials=None if trials is None else int(trials),
-        time_s=None if time is None else float(time),
+        time_s=None if time is None else parse_duration_s(time),
         money=None if money is None else parse_money(money, None),
     )
     store = open_store(given_store())
