@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
@@ -12,9 +16,11 @@ from workbench.foundation.errors import DataError
 from workbench.runs.scripts import script_help
 from workbench.runs.scripts.declared_options import declared_options
 from workbench.runs.scripts.first_experiment import experiment_for
+from workbench.runs.scripts.option_domains import domain_of
 from workbench.runs.scripts.program_source import read_program
 from workbench.runs.scripts.script_help import options_in_help
 from workbench.runs.scripts.script_metrics import metrics_of
+from workbench.runs.scripts.script_options import ScriptOption
 
 ARGPARSE = """
 import argparse
@@ -576,3 +582,133 @@ def test_a_commented_switch_says_what_the_command_needs_if_it_is_searched(tmp_pa
     params = {"lr": 0.1, "warm": False, "shuffle": False}
     words = expand(searched.command or "", params, {})
     assert words[-2:] == ["--no-warm", "--no-shuffle"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "momentum",
+        "decay",
+        "decay.rate",
+        "lr_decay",
+        "gamma",
+        "discount",
+        "beta1",
+        "ema_decay",
+        "polyak",
+        "m",
+        "rate",
+        "lr",
+        "dropout",
+        "keep_prob",
+        "probability",
+        "mask_ratio",
+        "fraction",
+        "alpha",
+        "warmup_ratio",
+        "subsample",
+        "max_features",
+        "label_smoothing",
+        "unheard_of",
+    ],
+)
+@pytest.mark.parametrize("default", [0.01, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999])
+def test_a_share_stays_a_share(name: str, default: float) -> None:
+    domain = domain_of(ScriptOption(name, default, kind="float"))
+    bounds = YAML(typ="safe").load(domain) if domain else {"low": 0, "high": 1}
+    assert 0 <= bounds["low"] < bounds["high"] <= 1
+    assert bounds["low"] <= default <= bounds["high"]
+
+
+@pytest.mark.parametrize("name", ["momentum", "decay", "decay.rate", "gamma", "discount", "polyak"])
+@pytest.mark.parametrize("distance", [0.05, 0.01, 0.001])
+def test_a_share_near_one_is_searched_by_its_distance_from_one(name: str, distance: float) -> None:
+    domain = domain_of(ScriptOption(name, 1 - distance, kind="float"))
+    assert domain is not None
+    bounds = YAML(typ="safe").load(domain)
+    assert 1 - bounds["low"] == pytest.approx(5 * distance)
+    assert 1 - bounds["high"] == pytest.approx(distance / 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "is_searched"),
+    [
+        ("data.noise", 0.3, False),
+        ("data.rows", 500, False),
+        ("Data.num_of_vertices", 307, False),
+        ("dataset.noise_std", 0.1, False),
+        ("make_classification.n_features", 20, False),
+        ("make_moons.noise", 0.2, False),
+        ("load.flip_y", 0.05, False),
+        ("KFold.shuffle_size", 5, False),
+        ("cv", 5, False),
+        ("n_way", 5, False),
+        ("data.batch_size", 32, True),
+        ("data.mixup", 0.2, True),
+        ("DataLoader.batch_size", 32, True),
+        ("make_model.hidden", 32, True),
+        ("load_model.dropout", 0.1, True),
+        ("min_samples_split", 2, True),
+    ],
+)
+def test_how_data_are_made_is_not_searched(name: str, default: float, is_searched: bool) -> None:
+    kind = "int" if isinstance(default, int) else "float"
+    assert (domain_of(ScriptOption(name, default, kind=kind)) is not None) is is_searched
+
+
+def test_a_method_of_an_object_gives_no_values_to_a_function_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("boost.py").write_text(
+        "class Model:\n    def fit(self, x, y): pass\n"
+        "def fit(learning_rate=0.1, n_estimators=40, max_depth=3):\n"
+        "    Model().fit([1], [2])\n    print(learning_rate, n_estimators, max_depth)\n"
+        "fit(max_depth=2)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("boost.py")).text)
+    values = {"fit.learning_rate": 0.5, "fit.n_estimators": 80, "fit.max_depth": 4}
+    assert experiment.search.root.keys() == values.keys()
+    words = expand(experiment.command or "", values, {})
+    output = subprocess.check_output([sys.executable, *words[1:]], text=True)
+    assert output == "0.5 80 4\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            "def load(name='hyper'):\n    path = os.path.join('conf', name + '.json')\n"
+            "    return json.load(open(path))\nconf = load()\n",
+            "python train.py",
+        ),
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--model_dir', default='conf')\n"
+            "a = p.parse_args()\n"
+            "conf = json.load(open(os.path.join(a.model_dir, 'hyper.json')))\n",
+            "python train.py --model_dir conf",
+        ),
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--preset', default='hyper')\n"
+            "a = p.parse_args()\nconf = json.load(open('conf/' + f'{a.preset}.json'))\n",
+            "python train.py --preset hyper",
+        ),
+    ],
+)
+def test_a_file_whose_name_has_a_default_is_the_configuration(
+    source: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    Path("conf/hyper.json").write_text('{"lr": 0.1, "batch_size": 8}')
+    Path("train.py").write_text(
+        f"import argparse, json, os\n{source}print(conf['lr'], conf['batch_size'])\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    command = experiment.command or ""
+    assert set(experiment.search.root) == {"lr", "batch_size"}
+    assert command.partition(" -- ")[2] == words
+    arguments = expand(command, {"lr": 0.5, "batch_size": 16}, {})
+    environment = os.environ | {"WORKBENCH_FOLDER": str(tmp_path)}
+    output = subprocess.check_output([sys.executable, *arguments[1:]], text=True, env=environment)
+    assert output == "0.5 16\n"

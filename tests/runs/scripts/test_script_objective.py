@@ -332,6 +332,33 @@ def test_scalars_in_a_dict_and_metric_objects_of_keras_are_objectives(tmp_path: 
             "w = csv.DictWriter(open('log.csv', 'w'), fieldnames=['epoch', 'dev_f1'])\n",
             "dev_f1",
         ),
+        ("w = csv.DictWriter(open('log.csv', 'w'), ['epoch', 'val_loss'])\n", "val_loss"),
+        (
+            "names = ['epoch', 'val_f1']\nw = csv.DictWriter(open(name + '.csv', 'w'), names)\n",
+            "val_f1",
+        ),
+        (
+            "w = csv.writer(open('a.csv', 'w'))\nnames = ['val_mse']\nw.writerow(names)\n",
+            "val_mse",
+        ),
+        (
+            "w.writerow(dict(epoch=1, val_rmse=0.5))\nopen(f'{name}.csv')\n",
+            "val_rmse",
+        ),
+        (
+            "rows.append({'epoch': 1, 'val_mae': 0.5})\npd.DataFrame(rows).to_csv('history.csv')\n",
+            "val_mae",
+        ),
+        ("table = pd.DataFrame(columns=['epoch', 'dev_acc'])\ntable.to_csv('a.csv')\n", "dev_acc"),
+        (
+            "results = {}\nresults['val_iou'] = 0.5\n"
+            "with open(name + '.json', 'w') as file:\n    file.write(json.dumps(results))\n",
+            "val_iou",
+        ),
+        (
+            "Path('a.json').write_text(json.dumps({'epoch': 1, 'val_dice': 0.5}))\n",
+            "val_dice",
+        ),
         ("f = open('a.csv', 'a')\nf.write('epoch,loss,val_auc\\n')\n", "val_auc"),
         (
             "keys = ['train/box_loss', 'metrics/mAP_0.5', 'val/box_loss']\nopen('results.csv')\n",
@@ -583,6 +610,106 @@ def test_columns_of_a_table_are_names(tmp_path: Path) -> None:
     read = {name for line in lines for name in reader.read(line.encode())}
     assert objective(tmp_path, columns + source)[0] == "te_acc"
     assert "te_acc" in read
+
+
+@pytest.mark.parametrize(
+    ("source", "metric", "goal", "line"),
+    [
+        (
+            "import xgboost\n"
+            "p = {'objective': 'binary:logistic', 'eval_metric': ['error', 'auc']}\n"
+            "xgboost.train(p, a, evals=[(a, 'train'), (b, 'valid')])\n",
+            "valid-auc",
+            "maximize",
+            "[0]\ttrain-auc:0.91\tvalid-auc:0.85",
+        ),
+        (
+            "from xgboost import XGBRegressor\nm = XGBRegressor(n_estimators=50)\n"
+            "m.fit(x, y, eval_set=[(x, y), (xv, yv)])\n",
+            "validation_1-rmse",
+            "minimize",
+            "[0]\tvalidation_0-rmse:0.5\tvalidation_1-rmse:0.61",
+        ),
+        (
+            "import lightgbm as lgb\nm = lgb.LGBMClassifier()\n"
+            "m.fit(x, y, eval_set=[(xv, yv)], eval_metric='auc')\n",
+            "valid_0_auc",
+            "maximize",
+            "[10]\tvalid_0's auc: 0.91",
+        ),
+        (
+            "import lightgbm as lgb\nb = lgb.train({'objective': 'regression'}, a,"
+            " valid_sets=[a, v], valid_names=['train', 'held'])\n",
+            "held_l2",
+            "minimize",
+            "[10]\ttrain's l2: 0.5\theld's l2: 0.61",
+        ),
+        (
+            "from catboost import CatBoostClassifier\nm = CatBoostClassifier(eval_metric='AUC')\n"
+            "m.fit(x, y, eval_set=(xv, yv))\n",
+            "test",
+            "maximize",
+            "0:\ttest: 0.68\tbest: 0.68 (0)\ttotal: 2ms\tremaining: 1s",
+        ),
+        (
+            "from skorch import NeuralNetRegressor\nnet = NeuralNetRegressor(M)\nnet.fit(x, y)\n",
+            "valid_loss",
+            "minimize",
+            "  epoch    train_loss    valid_loss     dur\n"
+            "-------  ------------  ------------  ------\n"
+            "      1        0.6905        0.6749  0.0300",
+        ),
+        (
+            "from fastai.vision.all import *\nlearn = vision_learner(d, net, metrics=[accuracy])\n"
+            "learn.fine_tune(4)\n",
+            "valid_loss",
+            "minimize",
+            "epoch     train_loss  valid_loss  accuracy  time    \n"
+            "0         0.500000    0.400000    0.900000  00:03     ",
+        ),
+    ],
+)
+def test_what_libraries_print_of_data_for_validation_is_the_objective(
+    source: str, metric: str, goal: str, line: str, tmp_path: Path
+) -> None:
+    assert objective(tmp_path, source) == (metric, goal, None)
+    reader = PrintedMetrics([metric])
+    assert metric in {name for part in line.splitlines() for name in reader.read(part.encode())}
+
+
+def test_a_library_that_validates_nothing_has_no_objective(tmp_path: Path) -> None:
+    source = (
+        "from skorch import NeuralNetClassifier\n"
+        "NeuralNetClassifier(M, train_split=None).fit(x, y)\n"
+        "print(f'held-out accuracy {a:.3f}')\n"
+    )
+    assert objective(tmp_path, source)[0] == "held-out_accuracy"
+    quiet = "import xgboost as xgb\nxgb.train(p, a, evals=[(b, 'valid')], verbose_eval=False)\n"
+    assert objective(tmp_path, quiet + "print(f'mae {a:.3f}')\n")[0] == "mae"
+
+
+def test_a_list_is_the_objective_if_the_program_prints_nothing_else(tmp_path: Path) -> None:
+    source = (
+        "train_losses, val_losses = [], []\n"
+        "for loss in (0.5, 0.25):\n    train_losses.append(loss)\n    val_losses.append(loss + 1)\n"
+        "print('train losses:', train_losses)\nprint('val losses:', val_losses)\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("val_losses", "minimize")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(source, "train.py", "exec"), {})
+    reader = PrintedMetrics(["val_losses"])
+    values = [reader.read(line.encode()) for line in printed.getvalue().splitlines()]
+    assert values[-1] == {"val_losses": 1.25}
+    scalar = f"{source}print(f'test mae {{1.0:.2f}}')\n"
+    assert objective(tmp_path, scalar)[0] == "test_mae"
+
+
+def test_the_shape_of_data_is_no_metric(tmp_path: Path) -> None:
+    source = (
+        "print('train:', a.shape)\nprint('val:', b.size(), c.shape[0])\n"
+        "print('test:', len(b))\nprint(f'loss {x:.3f}')\n"
+    )
+    assert objective(tmp_path, source)[0] == "loss"
 
 
 def test_curves_of_one_picture_have_names_of_their_own(tmp_path: Path) -> None:

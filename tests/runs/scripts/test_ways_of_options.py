@@ -995,11 +995,17 @@ def test_values_in_calls_and_signatures_of_code_that_runs(
         "test_loader = dict(batch_size=8)\ntrain(None, width=16)\n"
     )
     experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
-    values = {"opt.lr": 0.5, "opt.momentum": 0.8, "train.batch_size": 32, "train.dropout": 0.3}
+    values = {
+        "opt.lr": 0.5,
+        "opt.momentum": 0.8,
+        "train.batch_size": 32,
+        "train.dropout": 0.3,
+        "train.width": 64,  # that of the call, which replaces the default
+    }
     assert experiment.search.root.keys() == values.keys()
     arguments = expand(experiment.command or "", values, {})
     output = subprocess.check_output([sys.executable, *arguments[1:]], text=True)
-    assert output == "(0.5, 0.8) 32 0.3 16\n"
+    assert output == "(0.5, 0.8) 32 0.3 64\n"
 
 
 def test_a_program_takes_some_options_and_has_its_rate_in_another_file(

@@ -150,3 +150,37 @@ def test_values_in_code_are_those_that_stay() -> None:
     changed = with_constants(text, ".py", {"train.lr": 1, "Adam.lr": 0.5})
     assert "lr=1.0" in changed
     assert "Adam(0.5, betas" in changed
+
+
+def test_of_equal_names_the_one_that_is_meant_is_replaced() -> None:
+    text = (
+        "def fit(lr=0.1, depth=3):\n    return lr, depth\n"
+        "fit(depth=2)\n"
+        "groups = [{'params': a, 'decay': 0.001}, {'params': b, 'decay': 0.0}]\n"
+        "net = Sequential(Dropout(0.25), Dropout(0.5))\n"
+        "first, second = Linear(8, bias=True), Linear(8, bias=False)\n"
+    )
+    assert {constant.name: constant.value for constant in constants_of(text, ".py")} == {
+        "fit.lr": 0.1,
+        "fit.depth": 2,
+        "groups.decay": 0.001,
+        "Dropout_1.dropout": 0.25,
+        "Dropout_2.dropout": 0.5,
+    }
+    changed = with_constants(
+        text, ".py", {"groups.decay": 0.5, "Dropout_2.dropout": 0.125, "fit.depth": 7}
+    )
+    assert "'decay': 0.5}, {'params': b, 'decay': 0.0}" in changed
+    assert "Dropout(0.25), Dropout(0.125)" in changed
+    assert "depth=3):" in changed
+    assert "fit(depth=7)" in changed
+
+
+def test_the_width_of_recurrent_layers_of_keras() -> None:
+    layer = "x = LSTM(15, return_sequences=True)(x)\n"
+    with_keras = constants_of(f"from keras.layers import LSTM\n{layer}", ".py")
+    assert [(c.name, c.value) for c in with_keras if c.name.endswith("units")] == [
+        ("LSTM.units", 15)
+    ]
+    # The first number of a layer of torch is the width of its input.
+    assert not [c for c in constants_of(layer, ".py") if c.name.endswith("units")]

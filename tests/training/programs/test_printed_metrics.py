@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from workbench.training.programs.printed_metrics import (
     Lines,
+    PrintedMetrics,
     may_have_metrics,
     pattern_reader,
     read_line,
@@ -401,3 +402,32 @@ def _blocks(records: list[bytes], first: int) -> bytes:
             if not record:
                 break
     return written
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("val loss: [0.5, 0.25]", [{"val_loss": 0.25}]),
+        ("step: 3\tval loss: [0.5 0.25]", [{"step": 3.0, "val_loss": 0.25}]),
+        ("val_loss = array([1.5e-1])", [{"val_loss": 0.15}]),
+        ("val loss: [0.5 0.25\n 0.125 0.0625]", [{}, {"val_loss": 0.0625}]),
+        (
+            "val loss: [0.5\n 0.25\n 0.125]\nval loss: [2.0]",
+            [{}, {}, {"val_loss": 0.125}, {"val_loss": 2.0}],
+        ),
+        ("val loss: 0.5\nval loss: [0.5, 0.5]", [{"val_loss": 0.5}, {}]),  # its history
+        ("val loss: []", [{}]),
+        ("val loss: [3/4]", [{}]),
+        ("val loss: [(1, 2)]", [{}]),
+        ("other: [0.5, 0.25]", [{}]),
+        ("val loss: [0.5,\nepoch: 3\nval loss: 0.25", [{}, {"epoch": 3.0}, {"val_loss": 0.25}]),
+    ],
+)
+def test_of_a_list_in_the_place_of_a_metric_the_last_number_counts(
+    text: str, values: list[dict[str, float]]
+) -> None:
+    reader = PrintedMetrics(["val_loss"])
+    assert [reader.read(line.encode()) for line in text.splitlines()] == values
+    assert all(
+        "val_loss" not in read_line(line.encode()) for line in text.splitlines() if ": [" in line
+    )

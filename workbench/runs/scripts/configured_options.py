@@ -666,8 +666,8 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
         return Configured(made)
     option = next((o for o in declared if _names_file(o)), None)
     by_place = option is not None and option.is_positional
-    if not is_torchtune and not by_place and (file := _named_file(program)) is not None:
-        return Configured(_options_in_file(file, "assigned"))
+    if not is_torchtune and not by_place and (named_in := _named_file(program, [])) is not None:
+        return Configured(_options_in_file(named_in[0], "assigned"))
     files = configurations_near(program.path)
     if not files:
         return None
@@ -741,8 +741,10 @@ def _of_sacred_file(program: ProgramSource, declared: list[ScriptOption]) -> Con
     """Return the values of a file that a program gives to an experiment of sacred."""
     if "sacred" not in program.imported_names or ".add_config(" not in program.text:
         return None
-    file = _named_file(program)
-    return None if file is None else Configured(_options_in_file(file, "assigned"), ("with",))
+    named_in = _named_file(program, [])
+    if named_in is None:
+        return None
+    return Configured(_options_in_file(named_in[0], "assigned"), ("with",))
 
 
 def _of_gin(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -801,8 +803,9 @@ def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Config
     for configured in (_passed_in_readme(program, declared), _of_assembled_name(program, declared)):
         if configured is not None:
             return configured
-    if (file := _named_file(program)) is not None:
-        return Configured(_searched_in_file(file))
+    if (named_in := _named_file(program, declared)) is not None:
+        file, words = named_in
+        return Configured(_searched_in_file(file), words)
     return None
 
 
@@ -953,48 +956,115 @@ def _commands_in_readme(program: ProgramSource) -> Iterator[str]:
                     yield arguments
 
 
-def _named_file(program: ProgramSource) -> Path | None:
-    """Return the configuration file that a program names in its source, if there is one."""
+def _named_file(
+    program: ProgramSource, declared: list[ScriptOption]
+) -> tuple[Path, tuple[str, ...]] | None:
+    """Return the configuration file that a program names in its source, if there is one.
+
+    The folder of the file, or its name, may be the default of an option. Then that option is
+    returned as well, as words of the command: the program must not get another value.
+
+    Args:
+        program: The program.
+        declared: The options that it declares.
+    """
+    given = {
+        option.name.replace("-", "_"): option
+        for option in declared
+        if isinstance(option.default, str) and option.way in ("option", "apart")
+    }
     for module in program.modules[:20]:
-        for name in _paths_in(module.tree):
+        for name, used in _paths_in(module.tree, given):
             if not name.endswith(_SUFFIXES) or "\n" in name:
                 continue
             for path in (Path(name), program.path.parent / name):
                 if not path.is_file() or path.stat().st_size > _MAX_CONFIG_BYTES:
                     continue
                 if any(_is_number(option) for option in _options_in_file(path, "constant")):
-                    return path
+                    words = [(f"--{given[n].name}", given[n].default) for n in used]
+                    return path, tuple(word for pair in words for word in pair)
     return None
 
 
-def _paths_in(tree: ast.AST) -> Iterator[str]:
+def _paths_in(
+    tree: ast.AST, given: Mapping[str, ScriptOption]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the literals of a module, those at the end of a joined path as one.
 
     `join(folder, "conf", "a.json")`, `folder / "conf" / "a.json"` and `Path("conf", "a.json")` are
-    "conf/a.json". A name is followed to the joined path that is assigned to it.
+    "conf/a.json". A name is followed to the joined path that is assigned to it, to the default of
+    the parameter, or to that of the option, of which the name comes with the path.
+
+    Args:
+        tree: The module.
+        given: Options with a text as their default, by name.
     """
     assigned = {
         node.targets[0].id: node.value
         for node in walk(tree)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
+    defaults = _texts_by_default(tree)
     joined: set[int] = set()
     for node in walk(tree):  # a joined path comes before its parts
         if id(node) in joined:
             continue
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str):
-                yield node.value
+                yield node.value, ()
             continue
         names: list[str] = []
+        used: list[str] = []
         for part in reversed(_path_parts(node, assigned)):
-            name = literal_of(part)
-            if not isinstance(name, str):
+            text = _text_of_part(part, defaults, given)
+            if text is None:
                 break
-            names.append(name)
+            names.append(text[0])
+            used += text[1]
         if names:
             joined.update(id(inner) for inner in walk(node))
-            yield "/".join(reversed(names))
+            yield "/".join(reversed(names)), tuple(used)
+
+
+def _texts_by_default(tree: ast.AST) -> dict[str, str]:
+    """Return the parameters of functions that are texts unless a call gives others."""
+    texts: dict[str, str] = {}
+    for node in walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args]
+            defaults = node.args.defaults
+            for argument, default in zip(
+                arguments[len(arguments) - len(defaults) :], defaults, strict=True
+            ):
+                if isinstance(text := literal_of(default), str):
+                    texts[argument.arg] = text
+    return texts
+
+
+def _text_of_part(
+    node: ast.expr, defaults: Mapping[str, str], given: Mapping[str, ScriptOption]
+) -> tuple[str, tuple[str, ...]] | None:
+    """Return the text of a part of a path and the options in it, or None if it is not known."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text, ()
+        case ast.Name(id=name) if name in defaults:
+            return defaults[name], ()
+        case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str() as name)) if (
+            name in given
+        ):
+            return str(given[name].default), (name,)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = [_text_of_part(part, defaults, given) for part in (left, right)]
+        case ast.JoinedStr(values=values):
+            inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in values]
+            parts = [_text_of_part(part, defaults, given) for part in inner]
+        case _:
+            return None
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return "".join(text for text, _ in known), tuple(name for _, used in known for name in used)
 
 
 def _path_parts(node: ast.AST, assigned: Mapping[str, ast.expr], depth: int = 0) -> list[ast.expr]:
@@ -1250,6 +1320,13 @@ class _RunningCode:
         for module in program.modules:
             for call in _calls(module):
                 self._calls.setdefault(called_name(call), []).append(call)
+        self._imported = {
+            alias.asname or alias.name
+            for module in program.modules
+            for node in walk(module.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
 
     def values_in(self, module: Module) -> list[ScriptOption]:
         """Return the values in a module that are worth a search, and its plain constants.
@@ -1281,8 +1358,16 @@ class _RunningCode:
             return True
         function = method.rpartition(".")[2] or first
         calls = self._calls.get(function, [])
+        if not method and function in self._program.functions:
+            calls = [call for call in calls if self._is_of_module(call)]
         parameter = constant.name.rpartition(".")[2]
         return not any(self._gives(call, function, parameter) for call in calls)
+
+    def _is_of_module(self, call: ast.Call) -> bool:
+        """Return whether a call is one of a function, rather than `model.fit()` of an object."""
+        if isinstance(call.func, ast.Attribute):
+            return dotted_name(call.func.value) in self._imported
+        return True
 
     def _gives(self, call: ast.Call, function: str, parameter: str) -> bool:
         """Return whether a call gives a value to a parameter."""

@@ -210,6 +210,7 @@ def _needed(option: ScriptOption, objective: Objective) -> list[str]:
     words = words_of(option.name.rpartition(".")[2])
     if option.is_flag:
         is_needed = words - _DOES in ({"train"}, {"training"}) or _reports(words, objective)
+        is_needed = is_needed or (words <= _EVALUATES and "during training" in option.text)
         if option.default is not False or not is_needed or "only" in option.text.lower():
             return []
         return _turned_on(option)

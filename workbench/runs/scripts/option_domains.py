@@ -43,7 +43,8 @@ _NEVER = _table(
     " width_px fps port master init initial_checkpoint pretrained samples examples subset"
     " fraction_data limit hidden_act torch opset onnx target source lang language instance"
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
-    " syncbn fft hop mels overfit quantize launcher"
+    " syncbn fft hop mels overfit quantize launcher cv fold folds splits rows imgsz ctx shot shots"
+    " way ways qry query flip_y class_sep"
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
@@ -52,6 +53,19 @@ _OF_OTHER_GROUPS = _table(
 """Groups of a configuration that do not influence the training."""
 _SHAPES = _table("channels channel ch features dim dims")
 """What data and neighbouring layers decide, as `in_channels` and `data.channels`."""
+_DATA = _table("data dataset datasets synthetic toy fold folds kfold split splitter cross")
+_MAKES_DATA = re.compile(
+    r"(?:^|\.)(?:load|generate|simulate"
+    r"|make_(?:\w*(?:classification|regression|blobs|moons|circles|quantiles|friedman\d|curve"
+    r"|roll|uncorrelated|matrix|signal|clusters|board|10_2)|data\w*))$",
+    re.IGNORECASE,
+)
+"""Functions that make or load data, such as those of scikit-learn."""
+_OF_TRAINING_DATA = _table(
+    "batch batchsize bs aug augment augmentation augmentations randaug randaugment mixup cutmix"
+    " cutout erase erasing jitter flip smoothing dropout mask masking accumulation accum lr"
+)
+"""What a training does with its data, which is searched wherever it is: `data.batch_size`."""
 _PLACES = _table("dir folder path file")
 _NEVER_LAST = _table("k p n config tokenizer pattern impl schema recipe")
 _MAX_CHOICES = 12
@@ -86,6 +100,12 @@ _ALLOWED_DESPITE = (
     ("k", "epochs"),
     ("num", "block"),
     ("n", "block"),
+    ("nb", "block"),
+    ("time", "filter"),
+    ("time", "dim"),
+    ("update", "step"),
+    ("update", "steps"),
+    ("inner", "steps"),
     ("step", "size"),
     ("drop", "path"),
     ("d", "model"),
@@ -150,6 +170,8 @@ _COUNTED = _table("layer layers nlayers depth block blocks head heads nhead nhea
 _CLIPS = _table("clip clipping clipnorm norm delta")
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
+_VERY_NEAR_ONE = 0.95
+"""From here on that holds for each part that is none of a whole, whatever its name."""
 _NEAR_ONE_WORDS = _table(
     "momentum beta beta1 beta2 b1 b2 gamma discount ema decay lambda lam rho gae"
 )
@@ -262,15 +284,17 @@ _COLOURS = (1, 3)
 _FAMILY = _table("resnet wrn wideresnet preresnet resnext densenet vgg efficientnet dla")
 _DEPTHS = frozenset((18, 34, 50, 56, 101, 110, 121, 152, 164))
 """Depths of families of models. Of other depths there is usually no model."""
-_FREE = _table("temp temperature c lr rate noise sigma penalty cost eta")
+_FREE = _table("temp temperature c noise sigma penalty cost")
 """What is searched by its order of magnitude, and may be above 1."""
 _OF_ALL = _table(
     "subsample colsample bytree bylevel bynode bagging fraction frac feature features mixup cutmix"
     " decay"
 )
 """What may be 1: the share of all rows and columns, the parameter of a distribution, no decay."""
+_SHARES = _OF_ALL - {"decay"} | _table("dropout drop keep prob probability ratio split")
 _SHARE_OF_ALL = _table("mixup cutmix prob probability p frac fraction")
 """What is often 1, its highest value, without a search."""
+_NEVER_ABOVE_ONE = _table("momentum dropout discount smoothing ema lam lambda")
 _PERCENT = _table("percent pct")
 _NEUTRAL = _table(
     "per gpu device train training max total size rate ratio prob p dim dims coef coefficient"
@@ -458,11 +482,13 @@ def _leave_unused(options: list[ScriptOption], domains: dict[str, str]) -> None:
         for option in options
         if option.name not in domains and words_of(option.name) & _OPTIMIZERS
     )
+    in_code = {option.name for option in options if _is_in_code(option)}
     unused: set[str] = set()
     variants: dict[tuple[str, str], list[str]] = {}
     for name in domains:
         parent, _, last = name.rpartition(".")
-        variants.setdefault((parent.rpartition(".")[0], last), []).append(name)
+        if name not in in_code:
+            variants.setdefault((parent.rpartition(".")[0], last), []).append(name)
         is_no_rate = last == "eta" and defaults[name] == 0
         if is_no_rate or (is_adam and words_in(last) == ["momentum"]):
             unused.add(name)
@@ -579,8 +605,13 @@ def _of_number(
 
 def _is_of_data(name: str, own: set[str]) -> bool:
     """Return whether data, sampling or an evaluation decide a value, or neighbouring layers."""
-    group = words_of(name.rpartition(".")[0])
+    place = name.rpartition(".")[0]
+    group = words_of(place)
     if group & _OF_OTHER_GROUPS and not group & {"train", "training"}:
+        return True
+    if group & _DATA and not own & _OF_TRAINING_DATA:
+        return True
+    if _MAKES_DATA.search(place) and "batch" not in own:
         return True
     is_rate = {"sample", "rate"} <= own or {"sampling", "rate"} <= own
     is_rate = is_rate or {"lr", "flip"} <= own  # from left to right
@@ -642,12 +673,17 @@ def _own_words(name: str) -> list[str]:
     own = list(_plain_words(last))
     if group and len(own) == 1 and own[0] in _GENERAL_LAST:
         above = list(_plain_words(group.rpartition(".")[2]))
-        return [*above[-1:], *own] if set(above) & _MEANT_BY_GROUP else own
+        return [*[word for word in above if word in _MEANT_BY_GROUP][-1:], *own]
     return own
 
 
-_GENERAL_LAST = _table("epoch epochs step steps iters ratio n m magnitude prob p multiplier")
-_MEANT_BY_GROUP = _table("warmup randaug randaugment augment augmentation aug mixup cutmix lr")
+_GENERAL_LAST = _table(
+    "epoch epochs step steps iters ratio n m magnitude prob p multiplier rate factor"
+)
+_MEANT_BY_GROUP = _table(
+    "warmup randaug randaugment augment augmentation aug mixup cutmix lr decay learning dropout"
+    " drop"
+)
 
 
 def _is_never(words: list[str], option: ScriptOption) -> bool:
@@ -673,6 +709,8 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
             left -= {"start", "end", "min"}
         if _contains(words, ("per", "gpu")):
             left -= {"gpu"}
+        if _contains(words, ("clip", "val")):
+            left -= {"val"}
         return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
     return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
 
@@ -703,7 +741,8 @@ def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
         return None
     if set(own) & {"depth", "layers"} and (set(own) & _FAMILY or number in _DEPTHS):
         return None
-    return f"{{choices: {json.dumps(sorted({max(1, number // 2), number, number * 2}))}}}"
+    least = 2 if _contains(own, ("samples", "split")) else 1  # one row cannot be split
+    return f"{{choices: {json.dumps(sorted({max(least, number // 2), number, number * 2}))}}}"
 
 
 def _without_default(words: list[str], kind: str | None) -> str | None:
@@ -733,7 +772,9 @@ def _range(words: list[str], default: float) -> str | None:
     named = set(words)
     is_rate = bool(named & _RATE_WORDS) or _contains(words, ("step", "size"))
     is_part = 0 <= default < 1
-    if is_part and default >= _NEAR_ONE and named & _NEAR_ONE_WORDS:
+    is_near = default >= _NEAR_ONE and bool(named & _NEAR_ONE_WORDS)
+    is_near = is_near or (default >= _VERY_NEAR_ONE and not named & (_FREE | _SHARES))
+    if is_part and is_near:
         low = max(0.0, round(1 - 5 * (1 - default), 9))
         return f"{{low: {_number(low)}, high: {_number(1 - (1 - default) / 5)}}}"
     if default > 0 and named & _SCALES:
@@ -745,6 +786,8 @@ def _range(words: list[str], default: float) -> str | None:
         return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"
     if is_rate and default > 1 and _LEARNING_RATE.match("_".join(words)):
         return f"{{low: {_number(default / 10)}, high: {_number(default * 2)}, log: true}}"
+    if is_part and default > 0 and _contains(words, ("max", "features")):
+        return f"{{low: {_number(min(0.1, default))}, high: 1.0}}"
     if is_part and default > 0.5 and ("decay" in named or not is_rate):
         high = 1.0 if named & _OF_ALL else 1 - (1 - default) / 5
         return f"{{low: {_number(default / 2)}, high: {_number(high)}}}"
@@ -756,6 +799,8 @@ def _range(words: list[str], default: float) -> str | None:
 def _of_size(named: set[str], default: float, *, is_rate: bool) -> str | None:
     """Return a range of numbers that are neither clipped nor a share."""
     if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
+        return "{low: 0.5, high: 1.0}"
+    if default == 1 and named & _NEVER_ABOVE_ONE:
         return "{low: 0.5, high: 1.0}"
     if default == 1 and named & _SHARE_OF_ALL:
         return "{low: 0.1, high: 1.0}"

@@ -427,6 +427,23 @@ def _words_of_items(
     return [str(word) for word in words] if is_known else []
 
 
+def names_of_lists(tree: ast.Module) -> list[str]:
+    """Return the names of the lists that a script prints, such as the losses of all epochs.
+
+    Args:
+        tree: The script.
+
+    Example:
+        >>> import ast
+        >>> from workbench.runs.scripts.script_metrics import names_of_lists
+        >>> names_of_lists(ast.parse('losses.append(loss); print("val losses:", losses)'))
+        ['val_losses']
+    """
+    several = set(_names_of_several(tree))
+    lines = [text.replace(_SEVERAL, "0.5") for text in _texts(tree, several, {}, {})]
+    return list(dict.fromkeys(name for _, name, _ in _printed_names(iter(lines))))
+
+
 def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
     """Yield the texts, the names that a run reads in them, and whether each surely is a number.
 
@@ -523,12 +540,14 @@ def _mark_of(node: ast.expr, several: Container[str]) -> str:
             return _SEVERAL if node.id in several else _ANYTHING
         case ast.Call():
             called = called_name(node)
-            if called == "len":  # how many there are is no result
+            if called in ("len", "size", "numel"):  # how many there are is no result
                 return _SEVERAL
             if called in _MAKE_NUMBERS:
                 return _NUMBER
             return _SEVERAL if called in _MAKE_SEVERAL else _ANYTHING
-        case ast.Subscript(slice=ast.Slice()):
+        case ast.Subscript(slice=ast.Slice()) | ast.Attribute(attr="shape"):
+            return _SEVERAL
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
             return _SEVERAL
     return _SEVERAL if isinstance(node, _HOLD_SEVERAL) else _ANYTHING
 
@@ -614,6 +633,141 @@ def names_of_agents(tree: ast.Module, imported: Container[str]) -> list[str]:
         return []
     evaluates = any("EvalCallback" in name for name in called)
     return [*(["eval/mean_reward"] if evaluates else []), "rollout/ep_rew_mean"]
+
+
+def names_of_libraries(tree: ast.Module, imported: Container[str]) -> list[str]:
+    """Return what libraries print while a model is fitted with data for validation.
+
+    Args:
+        tree: The script.
+        imported: The packages that the program imports.
+
+    Example:
+        >>> import ast
+        >>> from workbench.runs.scripts.script_metrics import names_of_libraries
+        >>> tree = ast.parse("net = NeuralNetClassifier(Net); net.fit(x, y)")
+        >>> names_of_libraries(tree, {"skorch"})
+        ['valid_acc', 'valid_loss']
+    """
+    calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
+    called = {called_name(call) for call in calls}
+    names: list[str] = []
+    if "skorch" in imported and _validates_in_skorch(tree, called):
+        names += ["valid_acc"] if any(name.endswith("Classifier") for name in called) else []
+        names.append("valid_loss")
+    if "fastai" in imported and called & {"fit", "fit_one_cycle", "fine_tune", "fit_flat_cos"}:
+        names += [*_metrics_of_learner(calls), "valid_loss"]
+    if imported_boosters := [name for name in _BOOSTERS if name in imported]:
+        names += _of_boosters(tree, calls, imported_boosters[0])
+    return list(dict.fromkeys(names))
+
+
+def _validates_in_skorch(tree: ast.Module, called: set[str]) -> bool:
+    """Return whether a net of skorch has data for validation: not with `train_split=False`."""
+    given = [(word.arg, word.value) for word in walk(tree) if isinstance(word, ast.keyword)]
+    for node in walk(tree):
+        if isinstance(node, ast.Dict):
+            keys = [literal_of(key) for key in node.keys]
+            given += [(key, v) for key, v in zip(keys, node.values, strict=True) if key]
+    splits = [value for name, value in given if str(name).endswith("train_split")]
+    is_off = any(isinstance(v, ast.Constant) and v.value in (None, False) for v in splits)
+    return not is_off and any("Neural" in name for name in called)
+
+
+def measure_of_catboost(tree: ast.Module, imported: Container[str]) -> str | None:
+    """Return what CatBoost prints as `test` in a script, or None if the script has no CatBoost."""
+    return _measures(tree, "catboost")[0] if "catboost" in imported else None
+
+
+_BOOSTERS = ("xgboost", "lightgbm", "catboost")
+_DEFAULT_MEASURES = {
+    "xgboost": (("multi:", "mlogloss"), ("binary:", "logloss"), ("rank:", "ndcg"), ("", "rmse")),
+    "lightgbm": (("multi", "multi_logloss"), ("binary", "binary_logloss"), ("", "l2")),
+    "catboost": (("", "logloss"),),
+}
+"""What boosters measure for objectives that start with a word."""
+_MEASURE_KEYS = ("eval_metric", "metric", "metrics")
+_QUIET = (0, -1, False)
+
+
+def _metrics_of_learner(calls: list[ast.Call]) -> list[str]:
+    """Return the names of `metrics=[accuracy, error_rate]`, as fastai prints them."""
+    given = [word.value for call in calls for word in call.keywords if word.arg == "metrics"]
+    listed = [
+        item
+        for value in given
+        for item in (value.elts if isinstance(value, ast.List | ast.Tuple) else [value])
+    ]
+    names = [called_name(n) if isinstance(n, ast.Call) else dotted_name(n) for n in listed]
+    return ["_".join(name_words(name)) for name in names if name]
+
+
+def _of_boosters(tree: ast.Module, calls: list[ast.Call], library: str) -> list[str]:
+    """Return what a booster prints of its data for validation."""
+    fits = [
+        {word.arg: word.value for word in call.keywords if word.arg}
+        for call in calls
+        if called_name(call) in ("fit", "train", "cv")
+    ]
+    fit = next((g for g in fits if {"eval_set", "evals", "valid_sets"} & g.keys()), None)
+    if fit is None or literal_of(fit.get("verbose_eval", fit.get("verbose"))) in _QUIET[1:]:
+        return []
+    if library == "catboost":
+        return ["test"]
+    set_name = _name_of_validation(fit, library)
+    if set_name is None:
+        return []
+    measures = _measures(tree, library)
+    between = "-" if library == "xgboost" else "_"
+    return [f"{set_name}{between}{measure}" for measure in measures]
+
+
+def _measures(tree: ast.Module, library: str) -> list[str]:
+    """Return what the parameters of a booster name as its measures, or what is its default."""
+    given: dict[str, Any] = {}
+    for node in walk(tree):
+        match node:
+            case ast.Dict(keys=keys, values=values):
+                pairs = [(literal_of(k), literal_of(v)) for k, v in zip(keys, values, strict=True)]
+            case ast.keyword(arg=str() as name, value=value):
+                pairs = [(name, literal_of(value))]
+            case _:
+                continue
+        given |= {key: value for key, value in pairs if isinstance(key, str) and value is not None}
+    for key in _MEASURE_KEYS:
+        measures = given.get(key)
+        measures = [measures] if isinstance(measures, str) else measures
+        if isinstance(measures, list | tuple | set) and measures:
+            # Each stops by its last one.
+            return [str(measure) for measure in reversed(list(measures))]
+    objective = str(given.get("objective") or "")
+    if not objective and any(
+        isinstance(node, ast.Call) and called_name(node).endswith("Classifier")
+        for node in walk(tree)
+    ):
+        objective = "binary:"
+    return [next(m for start, m in _DEFAULT_MEASURES[library] if objective.startswith(start))]
+
+
+def _name_of_validation(fit: Mapping[str, ast.expr], library: str) -> str | None:
+    """Return the name of the last data that a booster evaluates, which is no training data."""
+    sets = fit.get("evals", fit.get("eval_set", fit.get("valid_sets")))
+    items = sets.elts if isinstance(sets, ast.List | ast.Tuple) else []
+    if library == "xgboost" and "evals" in fit:
+        named = [
+            literal_of(i.elts[1]) for i in items if isinstance(i, ast.Tuple) and len(i.elts) > 1
+        ]
+    elif library == "xgboost":
+        named = [f"validation_{place}" for place in range(len(items))]
+    else:
+        named = literal_of(fit.get("valid_names", fit.get("eval_names"))) or [
+            f"valid_{place}" for place in range(max(1, len(items)))
+        ]
+    names = [
+        name for name in ([named] if isinstance(named, str) else named) if isinstance(name, str)
+    ]
+    others = [name for name in names if "train" not in name.lower()]
+    return others[-1] if others else None
 
 
 def names_of_bars(part: ast.Module, words: Mapping[str, list[str]]) -> list[str]:
@@ -743,9 +897,17 @@ def _holds_data(node: ast.Dict) -> bool:
 
 
 def _is_writer(call: ast.Call) -> bool:
-    """Return whether a call writes to an object for files, such as a writer of TensorBoard."""
+    """Return whether a call writes to an object for files, such as a writer of TensorBoard.
+
+    A document is written to a file as well, except to the output of the program.
+    """
     owner = dotted_name(call.func).rpartition(".")[0].rpartition(".")[2]
-    return called_name(call) == "write" and "writer" in owner
+    if called_name(call) != "write":
+        return False
+    is_document = any(
+        isinstance(item, ast.Call) and called_name(item) == "dumps" for item in call.args
+    )
+    return "writer" in owner or (is_document and owner != "stdout")
 
 
 def _outer_expressions(root: ast.expr) -> Iterator[ast.expr]:

@@ -27,9 +27,12 @@ from workbench.runs.scripts.program_source import (
 from workbench.runs.scripts.script_metrics import (
     dicts_given,
     looped_words,
+    measure_of_catboost,
     names_in_headers,
     names_of_agents,
     names_of_bars,
+    names_of_libraries,
+    names_of_lists,
     names_of_trainer,
     printed_names,
     static_texts,
@@ -246,14 +249,19 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     ]
     reported += _in_written_lines(modules)
     reported += [
-        replace(_Reported(name, "", "print", 0), is_of_main=module is program.main)
+        replace(_Reported(name, "", "print", _LAST), is_of_main=module is program.main)
         for module in modules
-        for name in names_of_agents(module.tree, program.imported_names)
+        for name in (
+            *names_of_agents(module.tree, program.imported_names),
+            *names_of_libraries(module.tree, program.imported_names),
+        )
     ]
     reported += [
         _Reported(name, "", "print", 0) for name in _of_keras([module.tree for module in modules])
     ]
     criteria = [criterion for module in modules for criterion in _criteria(module)]
+    if (measure := measure_of_catboost(program.main.tree, program.imported_names)) is not None:
+        criteria.append(_Criterion(frozenset(("test",)), guessed_goal(measure)))
     monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules)]
     for metric, goal in dict(monitored).items():
         reported.append(
@@ -438,6 +446,9 @@ def _of_names(
         if (metric.is_monitored or _is_metric(metric, reported))
         and (validates or not metric.name.startswith("eval_"))
     ]
+    if all(metric.split == "train" for metric in known):
+        listed = [_Reported(name, "", "print", 0) for name in _names_listed(program)]
+        known += [metric for metric in listed if _is_metric(metric, listed)]
     in_modules = {
         metric.name: {other.module for other in known if other.name == metric.name}
         for metric in known
@@ -475,6 +486,11 @@ def _of_names(
             "are not stopped early by it."
         )
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
+
+
+def _names_listed(program: ProgramSource) -> list[str]:
+    """Return what a Python program prints as lists of numbers, of which a run reads the last."""
+    return names_of_lists(program.main.tree) if program.is_python else []
 
 
 def _printed_numbers_of(reported: list[_Reported]) -> list[_Reported]:
@@ -927,8 +943,14 @@ def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
         isinstance(node, ast.Constant) and str(node.value).endswith(".csv") for node in walk(tree)
     ):
         return
+    lists = {
+        last_name(node.targets[0]): node.value
+        for node in walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple)
+    }
+    tables = _names_of_tables(tree)
     for node in walk(tree):
-        columns = [name.strip() for name in _columns_in(node)]
+        columns = [name.strip() for name in _columns_in(node, lists, tables)]
         scores = [c for c in columns if any(_is_measure(word) for word in _words(c))]
         losses = [c for c in columns if any(kind_of_metric(word) == "loss" for word in _words(c))]
         # Scores in a table with losses of validation data are those of validation data as well,
@@ -939,13 +961,38 @@ def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
             yield _Reported(column, context, "csv", 0)
 
 
-def _columns_in(node: ast.AST) -> list[str]:
-    """Return the column names that a node writes or lists: a header, or strings in a list."""
+def _names_of_tables(tree: ast.Module) -> frozenset[str]:
+    """Return the lists that a module makes a table of, to write it as a file."""
+    if not any(isinstance(node, ast.Attribute) and node.attr == "to_csv" for node in walk(tree)):
+        return frozenset()
+    return frozenset(
+        last_name(node.args[0])
+        for node in walk(tree)
+        if isinstance(node, ast.Call) and called_name(node) == "DataFrame" and node.args
+    )
+
+
+def _columns_in(
+    node: ast.AST, lists: Mapping[str, ast.List | ast.Tuple], tables: frozenset[str]
+) -> list[str]:
+    """Return the column names that a node writes or lists: a header, or strings in a list.
+
+    Args:
+        node: The node.
+        lists: The lists of its module, by name.
+        tables: Those of which tables are made.
+    """
     match node:
-        case ast.Call(func=ast.Attribute(attr="writerow"), args=[ast.List() | ast.Tuple() as row]):
-            columns = [literal_of(item) for item in row.elts]
-        case ast.keyword(arg="fieldnames", value=ast.List() | ast.Tuple() as row):
-            columns = [literal_of(item) for item in row.elts]
+        case ast.Call(func=ast.Attribute(attr="writerow" | "append"), args=[given]) if _is_row(
+            node, given, tables
+        ):
+            columns = _keys_of_row(given)
+        case ast.Call(func=ast.Attribute(attr="writerow"), args=[row]):
+            columns = _names_listed_in(row, lists)
+        case ast.keyword(arg="fieldnames" | "columns", value=row):
+            columns = _names_listed_in(row, lists)
+        case ast.Call(func=ast.Attribute(attr="DictWriter"), args=[_, row, *_]):
+            columns = _names_listed_in(row, lists)
         case ast.Assign(targets=[target], value=ast.List() | ast.Tuple() as row):
             is_header = re.search(r"keys|header|columns|fields|fieldnames", last_name(target), re.I)
             columns = [literal_of(item) for item in row.elts] if is_header else []
@@ -955,6 +1002,26 @@ def _columns_in(node: ast.AST) -> list[str]:
         case _:
             return []
     return columns if all(isinstance(column, str) for column in columns) else []
+
+
+def _is_row(call: ast.Call, given: ast.expr, tables: frozenset[str]) -> bool:
+    """Return whether a call writes a dict as a row, or adds it to what becomes a table."""
+    is_dict = isinstance(given, ast.Dict) or (
+        isinstance(given, ast.Call) and dotted_name(given.func) == "dict"
+    )
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return is_dict and (called_name(call) == "writerow" or last_name(owner) in tables)
+
+
+def _keys_of_row(row: ast.expr) -> list[str]:
+    if isinstance(row, ast.Call):
+        return [word.arg for word in row.keywords if word.arg]
+    return [literal_of(key) for key in row.keys] if isinstance(row, ast.Dict) else []
+
+
+def _names_listed_in(row: ast.expr, lists: Mapping[str, ast.List | ast.Tuple]) -> list[str]:
+    row = lists.get(last_name(row), row)
+    return [literal_of(item) for item in getattr(row, "elts", [])]
 
 
 def _file_of_lines(node: ast.AST) -> str | None:
@@ -1099,9 +1166,24 @@ def _in_documents(part: ast.Module, dicts: Mapping[str, str]) -> Iterator[tuple[
     """Yield the keys of dicts that are written to files of JSON."""
     way: _Way = "json"
     for node in walk(part):
-        if isinstance(node, ast.Call) and dotted_name(node.func) == "json.dump" and node.args:
-            for named in _keys_in_text(node.args[0], dicts):
-                yield named, way
+        match node:
+            case ast.Call(func=ast.Attribute(attr="dump"), args=[document, *_]):
+                is_written = dotted_name(node.func) in ("json.dump", "ujson.dump")
+            case ast.Call(
+                func=ast.Attribute(attr="write" | "write_text"),
+                args=[ast.Call(func=ast.Attribute(attr="dumps"), args=[document, *_])],
+            ):
+                is_written = "stdout" not in ast.unparse(node.func)
+            case _:
+                continue
+        for named in _keys_in_document(document, dicts) if is_written else []:
+            yield named, way
+
+
+def _keys_in_document(document: ast.expr, dicts: Mapping[str, str]) -> list[str]:
+    if isinstance(document, ast.Dict):
+        return [name for name in map(literal_of, document.keys) if isinstance(name, str)]
+    return _keys_in_text(document, dicts)
 
 
 def _in_loggers(call: ast.Call) -> Iterator[str]:

@@ -86,6 +86,12 @@ _SAYS_WRITTEN = re.compile(
     re.IGNORECASE,
 )
 """What the help of a folder says if a program writes there: "folder where to save"."""
+_SAYS_READ = re.compile(
+    r"\b(?:resum\w+|restor\w+|load\w*)\b.*\b(?:from|training|checkpoint)|to resume"
+)
+"""What the help of a path says if a program reads it."""
+_NAMES_FILE = frozenset((*_FILE, "name", "suffix"))
+"""Words of a part of the name of a file, which is no folder."""
 _OF_LIGHTNING = frozenset(("default", "root", "dir"))
 _JOINED = re.compile(
     r"^(out|output|save|log|work|result|results|run|exp|checkpoint|ckpt)(dir|folder|path|file)$"
@@ -338,6 +344,8 @@ def _may_be_folder(option: ScriptOption) -> bool:
         return False
     words = words_of(option.name)
     if option.is_required and words & _CHECKPOINTS:
+        return False
+    if words & _NAMES_FILE or _SAYS_READ.search(option.text):
         return False
     return not words & _SHARED and not PurePosixPath(option.default or "").suffix
 

@@ -83,6 +83,11 @@ _OPTIMIZER = re.compile(
 )
 """What takes the learning rate as its first number."""
 _DROPOUT = re.compile(r"^(?:\w*Dropout\w*|dropout)$")
+_OF_DROPOUT = re.compile(r"^(?P<layer>\w*Dropout\w*)\.(?P<rest>dropout|p|rate)$")
+_RECURRENT = frozenset(("LSTM", "GRU", "SimpleRNN"))
+"""Layers of Keras whose first number is their width. Those of torch have that of their input."""
+_MAX_NUMBERED = 3
+"""With more layers of dropout, their author has one value for all of them."""
 _OF_ARRAYS = frozenset(("dim", "dims", "axis", "size", "num", "p", "k", "keepdim", "non_blocking"))
 """What functions on arrays take, rather than a training: `x.sum(dim=1)`."""
 _DECLARES = re.compile(
@@ -211,7 +216,10 @@ def _of_python(text: str) -> Iterator[Constant]:
         value = _value_of(node)
         if isinstance(value, bool | int | float | str) and name not in changed:
             yield Constant(name, value, *starts.of(node))
-    in_code = _CodeValues({id(node) for _, node in assigned}, changed)
+    is_keras = re.search(r"^\s*(?:from|import) +(?:tensorflow\.)?keras\b", text, re.MULTILINE)
+    in_code = _CodeValues(
+        {id(node) for _, node in assigned}, changed, is_keras=is_keras is not None
+    )
     in_code.visit(tree)
     for name, code in in_code.named({name for name, _ in assigned}):
         value = _value_of(code.node)
@@ -249,8 +257,8 @@ class _CodeValues(ast.NodeVisitor):
     `fit.batch_size`, and `def net(width=8)` has `net.width`.
     """
 
-    def __init__(self, others: set[int], changed: frozenset[str]) -> None:
-        self._others, self._changed = others, changed
+    def __init__(self, others: set[int], changed: frozenset[str], *, is_keras: bool) -> None:
+        self._others, self._changed, self._is_keras = others, changed, is_keras
         self._scope: list[str] = []
         self._values: list[_CodeValue] = []
         self._owners: dict[int, str] = {}
@@ -264,14 +272,23 @@ class _CodeValues(ast.NodeVisitor):
         """
         short = Counter(value.name for value in self._values)
         long = Counter(f"{value.scope}.{value.name}" for value in self._values)
+        given = Counter(value.name for value in self._values if not value.is_default)
+        num_used = Counter(value.name for value in self._values if not _is_zero(value))
         for value in self._values:
-            if self._times_assigned[value.name] > 1:
+            is_replaced = value.is_default and given[value.name] > 0
+            if self._times_assigned[value.name] > 1 or is_replaced:
                 continue
             with_scope = f"{value.scope}.{value.name}"
-            if short[value.name] == 1 and value.name not in taken:
+            # A call replaces a default. Of `decay: 0.1` and `decay: 0`, one is in use.
+            is_meant = given[value.name] == 1 and not value.is_default
+            is_meant = is_meant or (num_used[value.name] == 1 and not _is_zero(value))
+            if (short[value.name] == 1 or is_meant) and value.name not in taken:
                 yield value.name, value
             elif value.scope and long[with_scope] == 1 and with_scope not in taken:
                 yield with_scope, value
+            elif short[value.name] <= _MAX_NUMBERED and _OF_DROPOUT.search(value.name):
+                place = [other for other in self._values if other.name == value.name].index(value)
+                yield _OF_DROPOUT.sub(rf"\g<layer>_{place + 1}.\g<rest>", value.name), value
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._scope.append(node.name)
@@ -314,6 +331,8 @@ class _CodeValues(ast.NodeVisitor):
                 self._add(f"{owner}.lr", numbers[0])
             elif numbers and _DROPOUT.search(called):
                 self._add(f"{owner}.dropout", numbers[0])
+            elif node.args[:1] == numbers[:1] != [] and called in _RECURRENT and self._is_keras:
+                self._add(f"{called}.units", numbers[0])
         self.generic_visit(node)
 
     @property
@@ -325,6 +344,10 @@ class _CodeValues(ast.NodeVisitor):
             if id(inner) not in self._others and _value_of(inner) is not None:
                 self._others.add(id(inner))
                 self._values.append(_CodeValue(full, inner, self._place, is_default))
+
+
+def _is_zero(value: _CodeValue) -> bool:
+    return _number_of(value.node) == 0
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -407,6 +430,9 @@ def _values_in(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield from _values_in(f"{name}.{key.value}", item)
         return
+    if isinstance(value, ast.List) and any(isinstance(item, ast.Dict) for item in value.elts):
+        yield from _values_in_groups(name, value)
+        return
     called = _dotted(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
     if isinstance(value, ast.Call) and called in _MAPPINGS:
         yield from _values_in_call(name, value)
@@ -414,6 +440,18 @@ def _values_in(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         yield name, value.args[0]
     else:
         yield name, value
+
+
+def _values_in_groups(name: str, groups: ast.List) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the values in a list of dicts, such as the groups of parameters of an optimizer.
+
+    Groups without weight decay have it as 0, which is not what their author varies.
+    """
+    values = [pair for group in groups.elts for pair in _values_in(name, group) if group != pair[1]]
+    num_given = Counter(inner for inner, _ in values)
+    for inner, node in values:
+        if num_given[inner] == 1 or _number_of(node) != 0:
+            yield inner, node
 
 
 def _values_in_call(name: str, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:

@@ -292,6 +292,7 @@ class PrintedMetrics:
         self._metrics = frozenset(metrics)
         self._tables = Tables()
         self._section = Section()
+        self._lists = _Lists(self._metrics)
         self.sources: dict[str, Source] = {}
         """The lines that each of the given metrics was read from."""
 
@@ -302,15 +303,16 @@ class PrintedMetrics:
         value of a metric, or in a line with such a value. Elsewhere it is a list, as in
         `kernel=3,3`. If a library prints one number in its own form, such as
         `tensor(0.25, device='cuda:0')`, the number is read. If a metric has a word instead of a
-        number, the word is kept.
+        number, the word is kept. If one of the given metrics is only printed as a list, such as
+        the losses of all epochs, it is the last number of that list.
 
         Args:
             line: The next line.
         """
-        if not may_have_metrics(line):
+        if not (may_have_metrics(line) or self._lists.is_open):
             return Values()
         text = _text_of(line)
-        values = self._read(text)
+        values = self._lists.read(text, self._read(text))
         for name in self._metrics & values.keys():
             self.sources.setdefault(name, Source()).follow(text.strip(), values[name])
         return values
@@ -336,6 +338,63 @@ class PrintedMetrics:
         document = read_json(text.encode()) or _of_literal(text)
         kept = _without_booleans(document, self._metrics)
         return kept if document or kept.words else None
+
+
+class _Lists:
+    """Reads the last number of lists such as `val losses: [0.5, 0.25]`.
+
+    An array may be printed on several lines.
+    """
+
+    def __init__(self, metrics: Collection[str]) -> None:
+        self._starts = {
+            name: re.compile(
+                rf"(?<![\w.-])['\"]?{re.escape(name).replace('_', '[_ ]')}['\"]?\s*[=:]?\s*"
+                r"(?:array\()?(?P<list>\[.*)"
+            )
+            for name in metrics
+        }
+        self._numbers: set[str] = set()
+        self._name, self._text = "", ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a list goes on in the next line."""
+        return bool(self._name)
+
+    def read(self, text: str, values: Values) -> Values:
+        """Return the values of a line with the last numbers of lists that replace a metric.
+
+        Args:
+            text: The line.
+            values: What it has otherwise.
+        """
+        self._numbers |= self._starts.keys() & values.keys()
+        if self.is_open:
+            name, rest = self._name, f"{self._text} {text.strip()}"
+        else:
+            name = next((name for name in values.words if name in self._starts), "")
+            start = self._starts[name].search(text) if name else None
+            if start is None:
+                return values
+            rest = start["list"]
+        self._name, self._text = "", ""
+        inside, end, _ = rest[1:].partition("]")
+        numbers = [word for word in re.split(r"[,\s]+", inside) if word]
+        if not all(map(_IS_NUMBER.fullmatch, numbers)):
+            return values
+        last = float(numbers[-1]) if numbers else None
+        if end and last is not None and not math.isfinite(last):
+            return values
+        if not end and len(rest) < MAX_LINE_BYTES:
+            self._name, self._text = name, rest
+        values.words.pop(name, None)  # the history of a number is no value of it
+        if end and last is not None and name not in self._numbers:
+            values[name] = last
+        return values
+
+
+_IS_NUMBER = re.compile(NUMBER, re.IGNORECASE)
 
 
 def _of_literal(text: str) -> Values:
