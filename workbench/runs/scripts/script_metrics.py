@@ -738,8 +738,8 @@ def _measures(tree: ast.Module, library: str) -> list[str]:
         measures = given.get(key)
         measures = [measures] if isinstance(measures, str) else measures
         if isinstance(measures, list | tuple | set) and measures:
-            # Each stops by its last one.
-            return [str(measure) for measure in reversed(list(measures))]
+            names = [str(measure) for measure in measures]
+            return names[::-1] if library == "xgboost" else names  # it stops by its last one
     objective = str(given.get("objective") or "")
     if not objective and any(
         isinstance(node, ast.Call) and called_name(node).endswith("Classifier")
