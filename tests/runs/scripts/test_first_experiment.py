@@ -16,7 +16,7 @@ from workbench.foundation.errors import DataError
 from workbench.runs.scripts import script_help
 from workbench.runs.scripts.declared_options import declared_options
 from workbench.runs.scripts.first_experiment import experiment_for
-from workbench.runs.scripts.option_domains import domain_of
+from workbench.runs.scripts.option_domains import domain_of, searched_domains
 from workbench.runs.scripts.program_source import read_program
 from workbench.runs.scripts.script_help import options_in_help
 from workbench.runs.scripts.script_metrics import metrics_of
@@ -642,6 +642,12 @@ def test_a_share_near_one_is_searched_by_its_distance_from_one(name: str, distan
         ("load.flip_y", 0.05, False),
         ("KFold.shuffle_size", 5, False),
         ("cv", 5, False),
+        ("loaders.random_scale", 20, False),
+        ("transform.size", 512, False),
+        ("loaders.batch_size", 8, True),
+        ("loss_scale", 0.0, False),
+        ("policy_freq", 2, True),
+        ("policy_delay", 2, True),
         ("n_way", 5, False),
         ("data.batch_size", 32, True),
         ("data.mixup", 0.2, True),
@@ -712,3 +718,35 @@ def test_a_file_whose_name_has_a_default_is_the_configuration(
     environment = os.environ | {"WORKBENCH_FOLDER": str(tmp_path)}
     output = subprocess.check_output([sys.executable, *arguments[1:]], text=True, env=environment)
     assert output == "0.5 16\n"
+
+
+@pytest.mark.parametrize(
+    ("others", "num_steps", "is_searched"),
+    [({}, 10_000, False), ({}, 8, True), ({"gamma": 0.99}, 2048, True)],
+)
+def test_the_length_of_a_training_is_not_searched(
+    others: dict[str, float], num_steps: int, is_searched: bool
+) -> None:
+    values = {"lr": 0.1, "batch_size": 8, "num_steps": num_steps, **others}
+    options = [
+        ScriptOption(name, value, kind=type(value).__name__) for name, value in values.items()
+    ]
+    assert ("num_steps" in searched_domains(options)) is is_searched
+
+
+def test_a_configuration_far_away_has_the_name_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("nets", "resources/boundary"):
+        Path(folder).mkdir(parents=True)
+    Path("pyproject.toml").write_text("")
+    Path("resources/boundary/test_config.yml").write_text("lr: 0.5\nbatch_size: 4\n")
+    Path("resources/boundary/train_config.yml").write_text("lr: 0.1\nbatch_size: 8\n")
+    Path("nets/train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--config', required=True, help='YAML file')\n"
+    )
+    found = experiment_for(Path("nets/train.py"))
+    assert Experiment.from_yaml(found.text).search.root.keys() == {"lr", "batch_size"}
+    assert "--config resources/boundary/train_config.yml" in found.text

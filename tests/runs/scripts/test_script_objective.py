@@ -590,6 +590,7 @@ def names_when_run(source: str) -> set[str]:
             "BLEU-4",
         ),
         ("print(f'dev EM: {0.5:.3f} / dev F1: {0.4:.3f}')\n", "dev_EM"),
+        ("print('Ep_i \\t{}, the ep_r is \\t{:0.2f}'.format(1, 0.5))\n", "ep_r"),
         (
             "dev_f1, max_dev_f1 = 0.4, 0.3\nprint(f'dev EM: {0.5:.3f} / dev F1: {dev_f1:.3f}')\n"
             "if dev_f1 > max_dev_f1:\n    max_dev_f1 = dev_f1\n",
@@ -702,6 +703,27 @@ def test_a_list_is_the_objective_if_the_program_prints_nothing_else(tmp_path: Pa
     assert values[-1] == {"val_losses": 1.25}
     scalar = f"{source}print(f'test mae {{1.0:.2f}}')\n"
     assert objective(tmp_path, scalar)[0] == "test_mae"
+
+
+@pytest.mark.parametrize(
+    ("option", "goal"),
+    [
+        ("eval_score_higher_is_better: false", "minimize"),
+        ("eval_score_higher_is_better: true", "maximize"),
+        ("eval_score_lower_is_better: true", "minimize"),
+        ("price_higher_is_better: false", "maximize"),
+    ],
+)
+def test_a_configuration_says_which_score_is_better(
+    option: str, goal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conf.yaml").write_text(f"lr: 0.1\nbatch_size: 8\n{option}\n")
+    source = (
+        "import yaml\nconf = yaml.safe_load(open('conf.yaml'))\n"
+        "print(f'Evaluation score: {score:.3f}')\n"
+    )
+    assert objective(Path(), source)[:2] == ("Evaluation_score", goal)
 
 
 def test_the_shape_of_data_is_no_metric(tmp_path: Path) -> None:

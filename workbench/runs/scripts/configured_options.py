@@ -25,6 +25,7 @@ from workbench.runs.scripts.option_domains import (
 )
 from workbench.runs.scripts.program_source import (
     NOTEBOOK_CELLS,
+    PROJECT_FILES,
     Module,
     ProgramSource,
     files_below,
@@ -781,9 +782,11 @@ def _gin_below_root(path: Path) -> Path | None:
 
 
 def _root_of(path: Path) -> Path:
-    """Return the folder of a project with its README."""
-    parents = path.absolute().parents[:5]
-    return next((parent for parent in parents if any(parent.glob("README*"))), path.parent)
+    """Return the folder of a project with its README, or with the file that installs it."""
+    for parent in path.absolute().parents[:5]:
+        if any(parent.glob("README*")) or any((parent / name).is_file() for name in PROJECT_FILES):
+            return parent
+    return path.parent
 
 
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -1129,9 +1132,13 @@ def configurations_near(path: Path) -> list[Path]:
 
 
 def _is_about(file: Path, program: Path) -> bool:
-    """Return whether a configuration file bears the name of a program, or that of its folder."""
-    in_folder = words_of(program.absolute().parent.name)
-    is_named = len(in_folder) > 1 and in_folder <= words_of(file.stem)
+    """Return whether a configuration file bears the name of a program, or that of its folder.
+
+    `train_config.yml` is that of `train.py`.
+    """
+    in_folder, own = words_of(program.absolute().parent.name), words_of(file.stem)
+    is_named = len(in_folder) > 1 and in_folder <= own
+    is_named = is_named or bool(own & _CONFIG_WORDS and own & words_of(program.stem))
     return is_named or bool(words_of(program.stem) & set(file.parts))
 
 

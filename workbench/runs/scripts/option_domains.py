@@ -53,7 +53,10 @@ _OF_OTHER_GROUPS = _table(
 """Groups of a configuration that do not influence the training."""
 _SHAPES = _table("channels channel ch features dim dims")
 """What data and neighbouring layers decide, as `in_channels` and `data.channels`."""
-_DATA = _table("data dataset datasets synthetic toy fold folds kfold split splitter cross")
+_DATA = _table(
+    "data dataset datasets loader loaders synthetic toy fold folds kfold split splitter cross"
+    " transform transforms preprocess preprocessing"
+)
 _MAKES_DATA = re.compile(
     r"(?:^|\.)(?:load|generate|simulate"
     r"|make_(?:\w*(?:classification|regression|blobs|moons|circles|quantiles|friedman\d|curve"
@@ -103,6 +106,8 @@ _ALLOWED_DESPITE = (
     ("nb", "block"),
     ("time", "filter"),
     ("time", "dim"),
+    ("policy", "freq"),
+    ("policy", "delay"),
     ("update", "step"),
     ("update", "steps"),
     ("inner", "steps"),
@@ -164,6 +169,15 @@ _SIZE_WORDS = _table(
     " expansion bins degree"
     " components clusters hops samples nz l lin d_model"
     " warmup bag ksize blocks block nstep inner nh ni levels level stages"
+)
+_SIZE_PAIRS = (
+    ("max", "depth"),
+    ("min", "child"),
+    ("lora", "alpha"),
+    ("d", "model"),
+    ("grad", "acc"),
+    ("policy", "freq"),
+    ("policy", "delay"),
 )
 _COUNTED = _table("layer layers nlayers depth block blocks head heads nhead nheads")
 """Sizes that are small numbers."""
@@ -335,10 +349,11 @@ def searched_domains(
         domains.pop("temperature", None)
     if not any(set(words_in(option.name)) & _OF_POLICIES for option in options):
         # Passes over the same rollout are searched. Elsewhere it is the length of the training.
+        defaults = {option.name: option.default for option in options}
         domains = {
             name: domain
             for name, domain in domains.items()
-            if words_in(name.rpartition(".")[2]) not in (["n", "epochs"], ["k", "epochs"])
+            if not _is_length(words_in(name.rpartition(".")[2]), defaults[name])
         }
     for refusal in refusals:
         mentioned = {word.strip("-") for word in re.findall(r"[\w-]+", refusal)} & domains.keys()
@@ -361,6 +376,14 @@ def searched_domains(
     if len(chosen) < 2:
         return chosen
     return chosen | _filled_up(others, chosen)
+
+
+def _is_length(words: list[str], default: Any) -> bool:
+    """Return whether a number is that of the epochs or steps of a whole training."""
+    if words in (["n", "epochs"], ["k", "epochs"]):
+        return True
+    is_long = isinstance(default, int) and default > _LARGEST
+    return is_long and words in (["n", "steps"], ["num", "steps"])
 
 
 def _filled_up(options: list[ScriptOption], chosen: Mapping[str, str]) -> dict[str, str]:
@@ -615,6 +638,7 @@ def _is_of_data(name: str, own: set[str]) -> bool:
         return True
     is_rate = {"sample", "rate"} <= own or {"sampling", "rate"} <= own
     is_rate = is_rate or {"lr", "flip"} <= own  # from left to right
+    is_rate = is_rate or own == {"loss", "scale"}  # of small numbers with half precision
     return is_rate or bool(own & _SHAPES and (own & {"in", "out"} or "data" in group))
 
 
@@ -731,8 +755,7 @@ def _contains(words: list[str], part: tuple[str, ...]) -> bool:
 def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
     # `hidden1` is the first of several sizes, and `l1` a layer.
     is_size = bool({word.rstrip("0123456789") or word for word in own} & _SIZE_WORDS) or any(
-        _contains(own, named)
-        for named in (("max", "depth"), ("min", "child"), ("lora", "alpha"), ("d", "model"))
+        _contains(own, named) for named in _SIZE_PAIRS
     )
     if default < 1 or not is_size or (default == 1 and set(own) & _NOT_ONE):
         return None

@@ -233,6 +233,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         program: The program.
         options: Its options, of which one may name the metric that it keeps the best model by.
     """
+    options = list(options)
     if not program.is_python:
         return _of_names(_of_other_language(program), [], program)
     modules = [*_telling_modules(program), *_trained_modules(program)]
@@ -275,7 +276,25 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
             )
         )
         criteria.append(_Criterion(_normal(_words(metric)), goal))
-    return _of_names(reported, criteria, program)
+    objective = _of_names(reported, criteria, program)
+    for name, goal in _directions_in(options):
+        if not name or name & set(_words(objective.metric)):
+            return replace(objective, goal=goal, reason="an option of the script")
+    return objective
+
+
+_IS_BETTER = re.compile(r"_?(?P<way>higher|greater|larger|bigger|lower|smaller)_is_better$")
+
+
+def _directions_in(options: Iterable[ScriptOption]) -> Iterator[tuple[frozenset[str], Goal]]:
+    """Yield what options such as `eval_score_higher_is_better` say: of what, and in which way."""
+    for option in options:
+        last = option.name.rpartition(".")[2].replace("-", "_")
+        match = _IS_BETTER.search(last)
+        if match is None or not isinstance(option.default, bool):
+            continue
+        is_rising = (match["way"] not in ("lower", "smaller")) == option.default
+        yield frozenset(_words(last[: match.start()])), "maximize" if is_rising else "minimize"
 
 
 def _telling_modules(program: ProgramSource) -> list[Module]:
@@ -404,7 +423,7 @@ def guessed_goal(metric: str) -> Goal:
     words = _words(metric)
     is_loss = any(kind_of_metric(word) == "loss" or word in ("err", "error") for word in words)
     is_negative = bool({"neg", "negative"} & set(words))
-    if words[:1] in (("ep",), ("episode",)) and words[1:] in (("r",), ("reward",)):
+    if words[-2:] in (("ep", "r"), ("episode", "r"), ("ep", "reward"), ("episode", "reward")):
         return "maximize"
     if not is_loss and not is_negative and any(kind_of_metric(word) == "score" for word in words):
         return "maximize"
@@ -547,7 +566,7 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
         return False
     if any(word in _NO_METRIC for word in words if word != "rate"):
         return False
-    if any(kind_of_metric(word) for word in words):
+    if any(kind_of_metric(word) for word in words) or _is_of_episodes(words):
         return True
     if not set(words) <= _VALIDATION | _TEST:
         # What is measured on validation data is a result, whatever its name is: `valid rse 0.41`.
@@ -597,11 +616,12 @@ def _rank(
         split = 2
     if has_two_meanings:
         split = 3
-    if any(word in _OF_EPISODES for word in words):
+    if _is_of_episodes(words):
         # Episodes that only test the agent are its evaluation.
         split = {"": 1, "test": 0}.get(metric.split, split)
     in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
     is_known = bool(set(words) <= _SPLITS) or any(map(kind_of_metric, words))
+    is_known = is_known or _is_of_episodes(words)
     return (
         split,
         int(not is_known),
@@ -616,6 +636,11 @@ def _rank(
         in_parts,
         int(not set(words) & _AVERAGES),  # the loss of an epoch, before that of a batch
     )
+
+
+def _is_of_episodes(words: tuple[str, ...]) -> bool:
+    """Return whether a name is what an agent collects in an episode, such as `ep_r`."""
+    return not _OF_EPISODES.isdisjoint(words) or words[-2:] in (("ep", "r"), ("episode", "r"))
 
 
 def _is_named(word: str) -> bool:

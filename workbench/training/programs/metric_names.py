@@ -235,7 +235,7 @@ def is_metric(name: str) -> bool:
     return (
         name.endswith("mAP")
         or (bool(words) and words[-1] in _NAMES)
-        or words[-2:] == ["cross", "entropy"]
+        or words[-2:] in (["cross", "entropy"], ["ep", "r"], ["episode", "r"])
         or _AT_RANK.search(name) is not None
         or _RATE_OF.search(name) is not None
     )
