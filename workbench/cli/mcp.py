@@ -117,7 +117,7 @@ def mcp(
         session=guarded,
         launcher=launcher,
     )
-    server = make_server([*ReadingTools(store).tools(), *acting.tools()])
+    server = make_server(ReadingTools(store).tools(), acting.tools())
     if port is None:
         if token_file is not None:
             raise click.UsageError("--token-file needs --port")

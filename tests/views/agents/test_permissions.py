@@ -51,6 +51,9 @@ def test_what_has_no_limit_is_not_started_within_one() -> None:
         Gate(["control"], Limits(trials=10)).reserve(make_experiment(budget={"time": "1h"}))
     with pytest.raises(ArgumentError, match="has no price"):
         Gate(["control"], Limits(money=1.0)).reserve(make_experiment())
+    with pytest.raises(ArgumentError, match="money of this run is not"):
+        Gate(["control"], Limits(money=1.0)).check_money(make_experiment())
+    Gate(["control"]).check_money(make_experiment())
 
 
 def test_a_permission_that_is_missing_names_who_can_give_it() -> None:

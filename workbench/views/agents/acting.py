@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue, StrictInt
 
 from workbench.experiment import Experiment
-from workbench.foundation.errors import ArgumentError, LeaseError, WorkbenchError
-from workbench.foundation.events import VersionDecided
+from workbench.foundation.errors import ArgumentError, LeaseError
+from workbench.foundation.events import FINISHED_RUN_STATES, VersionDecided
+from workbench.foundation.formatting import format_count
 from workbench.runs.decisions import Judgement, Limits
 from workbench.runs.experiment_file import change_experiment
 from workbench.runs.guarded_sessions import GuardedSession
@@ -21,7 +23,7 @@ from workbench.runs.launch import create, start
 from workbench.runs.run import Run
 from workbench.runs.trial_decisions import decide_from_runs
 from workbench.store.database import Store, acting_as
-from workbench.views.agents.answers import Acted, Decided
+from workbench.views.agents.answers import Acted, Decided, RunName, TrialNumber
 from workbench.views.agents.permissions import Gate, check_agent
 from workbench.views.agents.reading import ReadingTools, decided
 
@@ -70,6 +72,9 @@ class ActingTools:
         self._session = session
         self._launcher = launcher
         self._reading = ReadingTools(store)
+        self._extending = threading.Lock()
+        self._started: set[str] = set()
+        """The runs whose trials were counted when they started."""
 
     def tools(self) -> list[Callable[..., Any]]:
         """Return the tools that the permissions allow."""
@@ -81,21 +86,31 @@ class ActingTools:
         allowed = self._gate.permissions
         return [tool for name, tools in by_permission.items() if name in allowed for tool in tools]
 
-    def enqueue(self, run: str, params: dict[str, JsonValue]) -> Acted:
+    def enqueue(self, run: RunName, params: dict[str, JsonValue]) -> Acted:
         """Let a running run try a configuration next. Values must be within its search space."""
         self._gate.need("propose")
-        opened = self._reading.find(run)
-        repeats = opened.experiment.repeats
-        with self._spending(repeats):
+        opened = self._open(run, "Call extend with these params: the run continues with them.")
+        with self._spending(opened.experiment.repeats, opened):
             done = opened.enqueue(params)
         return self._acted(opened, done or "the configuration is sent", "list_trials")
 
-    def clone(self, run: str, trial: int, params: dict[str, JsonValue]) -> Acted:
-        """Continue a trial from its weights, with some parameters changed."""
+    def clone(
+        self,
+        run: RunName,
+        trial: TrialNumber,
+        params: dict[str, JsonValue],
+        begins_from: Literal["weights", "start"] = "weights",
+    ) -> Acted:
+        """Try a trial again with some parameters changed, from its weights or from the start.
+
+        From the weights needs a checkpoint. A clone counts as one more configuration.
+        """
         self._gate.need("propose")
-        opened = self._reading.find(run)
+        opened = self._open(run, "Call extend with all params of the clone to train it anew.")
+        # If the run has no room, a clone raises its limit, so it is not a part of its budget.
         with self._spending(1):
-            done = opened.clone(trial, set=params)
+            self._gate.check_money(opened.experiment)
+            done = opened.clone(trial, set=params, from_=begins_from)
         return self._acted(opened, done or "the clone is sent", "list_trials")
 
     def start_run(self, experiment: str, settings: dict[str, JsonValue] | None = None) -> Acted:
@@ -127,25 +142,48 @@ class ActingTools:
         run = self._start(chosen, f"started {experiment}")
         return self._acted(run, f"the run {run.run_id} has started", "show_run")
 
-    def stop(self, run: str, trial: int | None = None) -> Acted:
+    def stop(self, run: RunName, trial: TrialNumber | None = None) -> Acted:
         """Stop a run, or one of its trials. Results are kept."""
         self._gate.need("control")
-        opened = self._reading.find(run)
+        opened = self._open(run, "Nothing is left to stop. Call show_run to see its results.")
         with acting_as(self._agent):
             done = opened.stop(trial)
         return self._acted(opened, done or "the request is sent", "show_run")
 
-    def extend(self, run: str, more_trials: StrictInt) -> Acted:
-        """Let a run try more configurations than its limit."""
+    def extend(
+        self,
+        run: RunName,
+        more_trials: StrictInt = 0,
+        confirm: StrictInt = 0,
+        params: dict[str, JsonValue] | None = None,
+    ) -> Acted:
+        """Let a run try more configurations than its limit, also if it has ended.
+
+        `params` is one of them, which is tried next. `confirm` trains so many of the best
+        configurations again with new seeds, to see if they were lucky.
+        """
         self._gate.need("control")
-        if more_trials < 1:
-            raise ArgumentError(
-                f"{more_trials} is not possible", field="more_trials", allowed="1 or more"
-            )
+        for name, value in (("more_trials", more_trials), ("confirm", confirm)):
+            if value < 0:
+                raise ArgumentError(f"{value} is not possible", field=name, allowed="0 or more")
         opened = self._reading.find(run)
-        with self._spending(more_trials * opened.experiment.repeats):
-            opened.extend(trials=more_trials, launcher=self._launcher)
-        return self._acted(opened, f"{more_trials} more trials are allowed", "show_run")
+        experiment = opened.experiment
+        more = max(more_trials, int(params is not None))
+        again = experiment.confirm.model_copy(update={"best": confirm or None})
+        confirming = experiment.model_copy(update={"confirm": again})
+        count = more * experiment.repeats + confirming.max_confirmations()
+        if not count:
+            raise ArgumentError("nothing to extend by", allowed="more_trials, confirm or params")
+        # Each extension adds to the limit that it finds, so two at once would add only one of both.
+        with self._extending, self._spending(count):
+            self._gate.check_money(experiment)
+            opened.extend(
+                trials=more or None,
+                confirm=confirm or None,
+                enqueue=params,
+                launcher=self._launcher,
+            )
+        return self._acted(opened, f"{format_count(count, 'more trial')} may start", "show_run")
 
     def propose_code(self, title: str, patch: str) -> Acted:
         """Train a change of the code: a unified diff of the code with which the session began.
@@ -211,9 +249,27 @@ class ActingTools:
             )
         return self._session
 
+    def _open(self, run: str, next_step: str) -> Run:
+        """Return a run that has not ended."""
+        opened = self._reading.find(run)
+        if opened.state in FINISHED_RUN_STATES:
+            raise ArgumentError(
+                f"run {opened.run_id} has ended ({opened.state})", field="run", next_step=next_step
+            )
+        return opened
+
     @contextlib.contextmanager
-    def _spending(self, count: int) -> Iterator[None]:
-        """Count trials, and give them back if the request fails. Events show who made it."""
+    def _spending(self, count: int, run: Run | None = None) -> Iterator[None]:
+        """Count trials, and give them back if the request fails. Events show who made it.
+
+        Args:
+            count: How many may start.
+            run: The run within whose budget they start, or None if they add to it. If this server
+                started the run, its whole budget has been counted.
+        """
+        if run is not None:
+            self._gate.check_money(run.experiment)
+            count = 0 if run.run_id in self._started else count
         self._gate.reserve_trials(count)
         try:
             with acting_as(self._agent):
@@ -226,12 +282,14 @@ class ActingTools:
         limited = self._gate.reserve(experiment)
         try:
             run = create(limited, store=self._store, launcher=self._launcher)
-        except WorkbenchError:
+            with acting_as(self._agent):
+                self._store.command(run.run_id, "start", {"why": why})
+            if limited.max_trainings() is not None:
+                self._started.add(run.run_id)
+            start(run, launcher=self._launcher)
+        except BaseException:
             self._gate.release(limited)
             raise
-        with acting_as(self._agent):
-            self._store.command(run.run_id, "start", {"why": why})
-        start(run, launcher=self._launcher)
         return run
 
     def _acted(self, run: Run, done: str, tool: str) -> Acted:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, JsonValue
 
 MAX_TEXT_CHARS = 4_000
+RunName = Annotated[str, Field(description="The id of a run or its beginning, a name, or last.")]
+TrialNumber = Annotated[int, Field(description="The number of a trial of the run, from 0.")]
+PageNumber = Annotated[int, Field(description="The number of a page, from 0.")]
 
 
 class Data(BaseModel):

@@ -144,6 +144,22 @@ class Gate:
             raise
         return changed
 
+    def check_money(self, experiment: Experiment) -> None:
+        """Check that trials that are added to a run cannot spend money without a limit.
+
+        Args:
+            experiment: The experiment of the run.
+
+        Raises:
+            ArgumentError: If the agent's money is limited, and that of the run is not.
+        """
+        if self.limits.money is not None and experiment.budget.money is None:
+            raise ArgumentError(
+                "the agent's money is limited, and the money of this run is not",
+                field="budget.money",
+                next_step="Start a run of your own, or ask the person to limit the run.",
+            )
+
     def release(self, experiment: Experiment) -> None:
         """Give back what was reserved for a run that could not start.
 

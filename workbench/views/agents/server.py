@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hmac
+import inspect
 import os
 import secrets
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import ArgumentError, WorkbenchError
+from workbench.foundation.refusals import refusal_of_all
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
@@ -27,23 +29,55 @@ _INSTRUCTIONS = (
 _Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-def make_server(tools: Iterable[Callable[..., Any]]) -> MCPServer[Any]:
+def make_server(
+    reading: Iterable[Callable[..., Any]], acting: Iterable[Callable[..., Any]] = ()
+) -> MCPServer[Any]:
     """Return an MCP server that offers tools.
 
     Args:
-        tools: Functions with types and a docstring.
+        reading: Functions with types and a docstring that change nothing.
+        acting: Functions that do.
 
     Raises:
         ModuleNotFoundError: If the package mcp is not installed.
     """
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import ToolAnnotations
+    from pydantic import ValidationError
 
-    server: MCPServer[Any] = MCPServer(
-        "workbench", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING"
-    )
-    for tool in tools:
-        server.add_tool(_translated(tool, ToolError), name=tool.__name__)
+    names: dict[str, list[str]] = {}
+
+    class Server(MCPServer[Any]):
+        """A server that rejects what its tools do not take, instead of ignoring it."""
+
+        async def call_tool(
+            self, name: str, arguments: dict[str, Any], *args: Any, **kwargs: Any
+        ) -> Any:
+            known = names.get(name, list(arguments))
+            unknown = [argument for argument in arguments if argument not in known]
+            if unknown:
+                error = ArgumentError(
+                    f"{name} has no argument {unknown[0]!r}", allowed=", ".join(known) or "none"
+                )
+                raise ToolError(str(error))
+            try:
+                return await super().call_tool(name, arguments, *args, **kwargs)
+            except ToolError as error:
+                if isinstance(error.__cause__, ValidationError):
+                    raise ToolError(str(refusal_of_all(error.__cause__))) from error
+                raise
+
+    server = Server("workbench", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
+    for tools, only_reads in ((reading, True), (acting, False)):
+        for tool in tools:
+            names[tool.__name__] = list(inspect.signature(tool).parameters)
+            server.add_tool(
+                _translated(tool, ToolError),
+                name=tool.__name__,
+                description=inspect.getdoc(tool),
+                annotations=ToolAnnotations(read_only_hint=only_reads),
+            )
     return server
 
 
