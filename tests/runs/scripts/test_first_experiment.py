@@ -750,3 +750,47 @@ def test_a_configuration_far_away_has_the_name_of_the_program(
     found = experiment_for(Path("nets/train.py"))
     assert Experiment.from_yaml(found.text).search.root.keys() == {"lr", "batch_size"}
     assert "--config resources/boundary/train_config.yml" in found.text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "NOISE = 0.2\nLR = 0.1\nx, y = make_moons(100, noise=NOISE)\nprint(LR)\n",
+        "class C:\n    NOISE = 0.2\n    LR = 0.1\nx, y = make_moons(noise=C.NOISE)\nprint(C.LR)\n",
+        "p = argparse.ArgumentParser()\np.add_argument('--LR', type=float, default=0.1)\n"
+        "p.add_argument('--NOISE', type=float, default=0.2)\na = p.parse_args()\n"
+        "x, y = datasets.make_moons(noise=a.NOISE)\nprint(a.LR)\n",
+    ],
+)
+def test_what_data_are_made_with_is_not_searched(source: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    text = experiment_for(script).text
+    names = Experiment.from_yaml(text).search.root.keys()
+    assert [name.rpartition(".")[2] for name in names] == ["LR"]
+    assert "NOISE: 0.2\n" in text  # as a comment
+
+
+def test_settings_of_a_module_that_an_option_chooses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    Path("models/cnn.py").write_text(
+        "class Config:\n    def __init__(self, data):\n        self.lr = 0.1\n"
+        "        self.batch_size = 8\n"
+        "class Net:\n    def __init__(self):\n        self.dropout = 0.5\n"
+    )
+    Path("train.py").write_text(
+        "import argparse\nfrom importlib import import_module\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--model', required=True)\nname = p.parse_args().model\n"
+        "config = import_module('models.' + name).Config('a')\n"
+        "print(config.lr, config.batch_size)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    values = {"Config.lr": 0.5, "Config.batch_size": 16}
+    assert experiment.search.root.keys() == values.keys()
+    words = expand(experiment.command or "", values, {})
+    environment = os.environ | {"WORKBENCH_FOLDER": str(tmp_path)}
+    output = subprocess.check_output([sys.executable, *words[1:]], text=True, env=environment)
+    assert output == "0.5 16\n"

@@ -431,3 +431,19 @@ def test_of_a_list_in_the_place_of_a_metric_the_last_number_counts(
     assert all(
         "val_loss" not in read_line(line.encode()) for line in text.splitlines() if ": [" in line
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("cfg {'lr': 0.05, 'l1': 0.001}", {}),
+        ("cfg {'optim': {'lr': 0.05, 'every': 5}, 'l1': 0.001}", {}),
+        ("settings {'optimizer': {'lr': 0.5, 'nesterov': True}, 'epochs': 8}", {}),
+        ("hp {'lr': 0.2, 'layers': [8, 8], 'decay': {'rate': 0.99}}", {}),
+        ("using {'alpha': 0.01, 'l1_ratio': 0.5, 'cv': 4}", {}),
+        ("best model with {'val_loss': 0.5, 'depth': 3}", {"val_loss": 0.5, "depth": 3.0}),
+        ("results {'test': {'loss': 0.5}, 'speed': 3}", {"test.loss": 0.5, "speed": 3.0}),
+    ],
+)
+def test_a_printed_mapping_of_options_has_no_metrics(line: str, values: dict[str, float]) -> None:
+    assert read_line(line.encode()) == values

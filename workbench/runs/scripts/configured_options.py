@@ -870,7 +870,14 @@ def _values_in_file(file: Path) -> list[ScriptOption]:
     if file.suffix != ".py":
         return _searched_in_file(file)
     module = read_module(file)
-    return [] if module is None else _constants(file, module.text, ".py", lambda c: not c.scope)
+    if module is None:
+        return []
+    return _constants(file, module.text, ".py", lambda c: not c.scope or _is_of_settings(c.scope))
+
+
+def _is_of_settings(scope: str) -> bool:
+    """Return whether values are in a class of settings: `self.dropout = 0.5` in `Config`."""
+    return "." not in scope and bool(words_of(scope) & (_SETTINGS | _CONFIG_WORDS))
 
 
 def _pattern_of(

@@ -30,6 +30,7 @@ from workbench.runs.scripts.declared_options import declared_options
 from workbench.runs.scripts.option_domains import (
     is_learning_rate,
     is_usual,
+    makes_data,
     searched_domains,
 )
 from workbench.runs.scripts.other_languages import options_of_language
@@ -38,6 +39,7 @@ from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
 from workbench.runs.scripts.script_objective import Objective, objective_of
 from workbench.runs.scripts.script_options import (
     ScriptOption,
+    called_name,
     name_words,
     place_for_trial,
     places_in_source,
@@ -105,6 +107,7 @@ def experiment_for(path: Path) -> FirstExperiment:
     """
     program = read_program(path)
     interface = _options_of(program)
+    interface = replace(interface, options=_without_data(program, interface.options))
     objective = objective_of(program, interface.options)
     evaluation = _evaluation_words(program, interface, objective)
     names = {word.lstrip("-").partition("=")[0] for word in evaluation}
@@ -143,6 +146,27 @@ def _options_of(program: ProgramSource) -> _Interface:
             [*own, *configured.options], interface.words, configured, is_by_types=True
         )
     return _with_others(program, interface)
+
+
+def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which none is searched that the program makes its data with.
+
+    In `make_moons(noise=args.noise)`, other noise is another problem.
+    """
+    of_data = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for module in program.modules
+        for call in walk(module.tree)
+        if isinstance(call, ast.Call) and makes_data(called_name(call))
+        for node in [*call.args, *(word.value for word in call.keywords)]
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    return [
+        replace(option, way="fixed")
+        if option.name.rpartition(".")[2].replace("-", "_") in of_data and not option.is_required
+        else option
+        for option in options
+    ]
 
 
 def _file_of_lightning(program: ProgramSource) -> tuple[str, ...]:

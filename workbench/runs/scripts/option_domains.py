@@ -626,6 +626,17 @@ def _of_number(
     return _range(own, float(default))
 
 
+def makes_data(name: str) -> bool:
+    """Return whether a function makes data, as those of scikit-learn do.
+
+    Example:
+        >>> from workbench.runs.scripts.option_domains import makes_data
+        >>> makes_data("make_moons"), makes_data("make_model")
+        (True, False)
+    """
+    return name.startswith("make_") and _MAKES_DATA.search(name) is not None
+
+
 def _is_of_data(name: str, own: set[str]) -> bool:
     """Return whether data, sampling or an evaluation decide a value, or neighbouring layers."""
     place = name.rpartition(".")[0]

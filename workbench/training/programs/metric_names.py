@@ -206,7 +206,7 @@ _IN_BRACKETS = re.compile(r"[_ ]?\([^()]*\)$")
 """A short name or a unit after a name, such as the `(LR)` of `learning rate (LR)`."""
 _ECHO = re.compile(
     r"\b(?:namespace|config\w*|configuration|arg\w*|params?|parameters?|hparams|hyper\W?param\w*|"
-    r"options?|settings?|flags)\b",
+    r"options?|settings?|flags|cfg|kwargs|hp|hps|hyp)\b",
     re.IGNORECASE,
 )
 

@@ -164,6 +164,8 @@ _NUM_RECENT, _NUM_KINDS, _MAX_HEAD = 20, 2, 60
 _ROUNDED = 5e-3
 """Values that are as close as this may be the same, printed with different precision."""
 _CLOSING = {"(": ")", "{": "}"}
+_USES = re.compile(r"\b(?:using|use|with|trying|running|loaded|got)\W*$", re.IGNORECASE)
+"""Words in front of options that a program has read."""
 _GIVEN = re.compile(r"([\w./-]+)['\"]?\s*[=:]")
 _MAX_CALL = 4000
 """How many characters of a call are looked at. A line may have very many brackets."""
@@ -802,6 +804,8 @@ def _is_call_of_options(title: str, call: str) -> bool:
     """Return whether a bracket holds options: those of a title, or of an object."""
     if _is_of_options(title):
         return True
+    if call.startswith("{") and _USES.search(title) is not None:
+        return not any(is_metric(match[1]) for match in _GIVEN.finditer(call))
     if not call.startswith("(") or not title.strip()[:1].isupper():
         return False
     return not any(is_metric(match[1]) for match in _GIVEN.finditer(call))
@@ -850,6 +854,9 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
             return text, Values()
     if not isinstance(document, dict):
         return text, Values()
+    title = _TITLE_OF_CALL.search(text, max(0, start - _MAX_TITLE), start)
+    if title is not None and _is_call_of_options(title[0], written[:_MAX_CALL]):
+        return text[:start], Values()
     return text[:start], _without_booleans(numbers_by_split(document), metrics)
 
 
