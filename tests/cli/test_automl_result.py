@@ -52,6 +52,20 @@ def test_a_run_within_its_time_shows_its_parts() -> None:
     ]
 
 
+def test_choosing_begins_when_trials_without_a_worker_are_given_up() -> None:
+    events: list[Event] = [
+        DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=1000.0),
+        RunStateChanged(state="running", time_unix_s=1000.0),
+        SettingsChanged(settings={}, waited_s=60.0, time_unix_s=1001.0),
+        TrialProposed(trial=0, params={"lr": 0.5}, configuration=0, seed=0, time_unix_s=1001.0),
+        RunStateChanged(state="stopping", reason="time", time_unix_s=1009.0),
+        RunStateChanged(state="complete", reason="time", time_unix_s=1050.0),
+    ]
+    time, over = time_lines(History.of(EXPERIMENT, events), 110.0)
+    assert time == "time    1 min 50 s: 1 min to start, 9 s to try, 41 s to choose and test"
+    assert "one model is chosen and tested in any case" in over
+
+
 @pytest.mark.parametrize(
     ("parts_s", "over", "why"),
     [

@@ -54,6 +54,8 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     """
     ends_s = [trial.last_event_unix_s for trial in history.trials.values() if trial.attempts]
     ended_s = history.ended_unix_s or history.now_unix_s()
+    if history.stopping_unix_s is not None:  # trials that had no worker yet just end then
+        ends_s.append(history.stopping_unix_s)
     choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
     unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)
     try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s - unserved_s)

@@ -64,25 +64,69 @@ def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
 def test_a_run_that_was_too_short_for_any_trial_answers_with_a_linear_model(
     tmp_path: Path,
 ) -> None:
-    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(table(), "y", time="10s", store=store)
-        run_id = found.run.run_id
-        append(store, run_id, [*begin(), *finish(10, "complete", "time")])
+    found = without_trials(table(), tmp_path)
+    run_id = found.run.run_id
+    assert found.has_result
+    assert found.score().keys() == found.baseline.keys()
+    assert found.predict([]).dtype.kind == "U"
+    assert found.leaderboard()["model"].tolist() == ["linear", "most frequent class"]
+    (used,) = found.to_json()["used"]
+    assert (used["trial"], used["family"], used["weight"]) == (None, "linear", 1.0)
+    told = "\n".join(found.summary())
+    assert "no trial was ready in time, so a linear model was fitted at once" in told
+    assert f'wb.attach("{run_id}").extend(time="1m")' in told
+    assert_equal_elsewhere(found, table().drop(columns="y"), tmp_path)
 
-        assert found.has_result
-        assert found.score().keys() == found.baseline.keys()
-        assert found.predict([]).dtype.kind == "U"
-        assert found.leaderboard()["model"].tolist() == ["linear", "most frequent class"]
-        (used,) = found.to_json()["used"]
-        assert (used["trial"], used["family"], used["weight"]) == (None, "linear", 1.0)
-        told = "\n".join(found.summary())
-        assert "no trial was ready in time, so a linear model was fitted" in told
-        assert f'wb.attach("{run_id}").extend(time="1m")' in told
-        again = wb.AutoML.attach(run_id, store=store)
-        rows = table().drop(columns="y")
-        assert again.predict_proba(rows).tolist() == found.predict_proba(rows).tolist()
-        answers = wb.load_bundle(found.export(tmp_path / "best")).predict(rows)
-        assert answers.probabilities == pytest.approx(found.predict_proba(rows), abs=1e-5)
+
+@pytest.mark.parametrize(
+    ("labels", "options", "family"),
+    [
+        (["a", "b"], {}, "lightgbm"),
+        (["a", "b", "c"], {}, "lightgbm"),
+        ((), {}, "lightgbm"),
+        ((), {"families": "-lightgbm"}, "linear"),
+        ((), {"limit": "latency=1ms"}, "linear"),
+    ],
+)
+def test_boosted_trees_are_fitted_at_once_where_they_are_better(
+    tmp_path: Path, labels: list[str], options: dict[str, Any], family: str
+) -> None:
+    pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(2, 600))
+    y = first * second  # nothing that a sum of the columns tells
+    rows = pd.DataFrame({"a": first, "b": second, "y": y})
+    if labels:
+        rows["y"] = pd.qcut(y, len(labels), labels=labels).astype(str)
+    found = without_trials(rows, tmp_path, **options)
+    assert [used["family"] for used in found.to_json()["used"]] == [family]
+    assert f"so a {family} model was fitted at once" in "\n".join(found.summary())
+    (metric, score), *_ = found.score().items()
+    assert (score - found.baseline[metric] > 0.25) == (family == "lightgbm")
+    if family == "lightgbm":
+        assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
+
+
+def without_trials(rows: pd.DataFrame, tmp_path: Path, **options: Any) -> wb.AutoML:
+    """Return an ended run that had no time for a trial."""
+    store = wb.Store.open(str(tmp_path / "store.sqlite"))
+    found = launch.create(rows, "y", time="10s", store=store, **options)
+    append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
+    return found
+
+
+def assert_equal_elsewhere(found: wb.AutoML, rows: pd.DataFrame, tmp_path: Path) -> None:
+    """Assert that another process and a bundle predict the same."""
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        again = wb.AutoML.attach(found.run.run_id, store=store)
+        bundle = wb.load_bundle(found.export(tmp_path / "best"))
+        answers = bundle.predict(rows)
+        if answers.probabilities is None:
+            assert again.predict(rows).tolist() == found.predict(rows).tolist()
+            assert answers.values == pytest.approx(found.predict(rows), rel=1e-5, abs=1e-6)
+        else:
+            assert again.predict_proba(rows).tolist() == found.predict_proba(rows).tolist()
+            assert answers.probabilities == pytest.approx(found.predict_proba(rows), abs=1e-5)
 
 
 def test_a_second_run_on_the_same_rows_learns_from_the_first(tmp_path: Path) -> None:

@@ -123,6 +123,9 @@ _TREE_TIMES: dict[Family, _TreeTime] = {
     "xgboost": _TreeTime(per_feature=1.5e-4, per_sample=4.0e-8, per_number=1.2e-9),
     "catboost": _TreeTime(per_feature=7.0e-5, per_sample=7.0e-8, per_number=0.9e-9),
 }
+# What is fitted at once where no trial was ready in time.
+_INSTANT_S, _INSTANT_SHRINKAGE = 1.0, 0.1
+_MAX_INSTANT_TREES, _MIN_INSTANT_TREES = 200, 40
 # A randomised tree compares each sample at each of its levels with some of the features.
 _FOREST_NUMBER_S = 8e-9
 _MAX_FOREST_TREES, _MIN_FOREST_TREES = 200, 30
@@ -662,6 +665,27 @@ def first_configurations(experiment: Experiment, num_train: int = 0) -> list[dic
         for configurations in listed
         if index < len(configurations)
     ]
+
+
+def instant_models(
+    experiment: Experiment, inputs: np.ndarray, num_outputs: int
+) -> dict[Family, dict[str, Any]]:
+    """Return the families that are fitted in about a second, with their options.
+
+    Args:
+        experiment: As `experiment_for` returns it.
+        inputs: The samples to learn from, as (samples, features).
+        num_outputs: Number of classes, or of numbers to predict.
+    """
+    models: dict[Family, dict[str, Any]] = {"linear": {"l2": 1.0}}
+    families: Any = experiment.search.root["family"].values()
+    is_limited = experiment.data is not None and LATENCY_LIMIT in experiment.data.options
+    if "lightgbm" in families and not is_limited:  # with a limit, the fastest model is wanted
+        num_scores = num_outputs if num_outputs > 2 else 1
+        tree_s = _TREE_TIMES["lightgbm"].of(inputs) * num_scores
+        num_trees = int(min(_MAX_INSTANT_TREES, max(_MIN_INSTANT_TREES, _INSTANT_S / tree_s)))
+        models["lightgbm"] = {"num_trees": num_trees, "shrinkage": _INSTANT_SHRINKAGE}
+    return models
 
 
 def _reported_metrics(task: Task, optimised: str) -> list[str]:

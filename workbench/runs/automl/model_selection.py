@@ -29,7 +29,7 @@ from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.second_layer import SecondLayer, learn_second_layer
 from workbench.models.zoo import MORE_ROUNDS
-from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
+from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED, instant_models
 from workbench.runs.automl.decisions import Decisions, above_0
 from workbench.runs.automl.latency import is_within, limit_of, within
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData, Reader
@@ -299,7 +299,7 @@ def choose(
         quantiles=quantiles,
     )
     if not whole:
-        instant = instant_model(learning, interpreter, loss)
+        instant = instant_model(run, learning, interpreter, loss)
         if instant is not None:
             return ChosenModel((instant,), (1.0,), targets, interpreter, guess)
     pairs: list[tuple[Candidate, dict[int, Trial]]] = []
@@ -639,47 +639,57 @@ def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_r
 
 
 def instant_model(
-    learning: LearningData, interpreter: Interpreter, loss: Callable[[np.ndarray], float]
+    run: Run, learning: LearningData, interpreter: Interpreter, loss: Callable[[np.ndarray], float]
 ) -> Candidate | None:
-    """Fit a linear model here and now, for a run that had no time for a trial.
+    """Fit the best of a few quick models here and now, for a run that had no time for a trial.
 
     A busy machine may take longer to start processes than the user allows. The same data gives the
     same model, so that it need not be stored.
 
     Args:
-        learning: The data of the run. The model learns from the first fold, or a part of many rows.
+        run: The run.
+        learning: Its data. Models learn from the first fold, or a part of many rows.
         interpreter: Reads its samples.
         loss: The loss of predictions for the validation samples of the first fold.
 
     Returns:
-        The model, or None if it cannot be fitted to such samples.
+        The model, or None if none can be fitted to such samples.
     """
-    from workbench.models.configurations import configure
-    from workbench.models.zoo import LinearConfiguration
+    from workbench.models.configurations import FittedConfiguration, configure
     from workbench.training.trained_model import outputs_of
 
     fold = learning.folds[0]
-    configuration = configure("linear", {})
-    assert isinstance(configuration, LinearConfiguration)
     num_features = math.prod(fold.input_shape)
     num_rows = min(len(fold.train_inputs), max(_FEWEST_INSTANT, _MAX_INSTANT // num_features))
     rows = np.random.default_rng(0).permutation(len(fold.train_inputs))[:num_rows]
-    classes = interpreter.task == "classification"
-    try:
-        *_, model = configuration.grow(
-            fold.train_inputs[rows].reshape(num_rows, num_features),
-            fold.train_targets[rows],
-            num_classes=len(learning.class_names) or None,
-            num_rounds=1,
-            seed=0,
+    inputs = fold.train_inputs[rows].reshape(num_rows, num_features)
+    fitted: list[Candidate] = []
+    for family, options in instant_models(run.experiment, inputs, learning.num_outputs).items():
+        configuration = configure(family, options)
+        assert isinstance(configuration, FittedConfiguration)
+        try:
+            *_, grown = configuration.grow(
+                inputs,
+                fold.train_targets[rows],
+                num_classes=len(learning.class_names) or None,
+                num_rounds=1,
+                seed=0,
+            )
+        except (ValueError, MemoryError):  # too large, or a single class among these rows
+            continue
+        # The model as a trial would store it: trees without their library.
+        model = configuration.build(
+            input_shape=fold.input_shape, num_outputs=learning.num_outputs, vocabulary_size=None
         )
-    except (ValueError, MemoryError):  # too large, or a single class among these rows
-        return None
-    inputs = fold.validation_inputs
-    outputs = outputs_of(model, inputs, classes=classes)
-    predicted = interpreter.readers[0].in_units(outputs, inputs)
-    params: dict[str, object] = {"linear_l2": configuration.l2}
-    return Candidate(None, "linear", params, {0: model}, predicted, loss(predicted))
+        model.load_state_dict(grown.state_dict())
+        model.eval()
+        outputs = outputs_of(
+            model, fold.validation_inputs, classes=interpreter.task == "classification"
+        )
+        predicted = interpreter.readers[0].in_units(outputs, fold.validation_inputs)
+        params = {f"{family}_{name}": value for name, value in options.items()}
+        fitted.append(Candidate(None, family, params, {0: model}, predicted, loss(predicted)))
+    return min(fitted, key=lambda candidate: candidate.loss, default=None)
 
 
 def can_choose(history: History) -> bool:

@@ -80,7 +80,10 @@ def summary_lines(
     elif result["used"][0]["trial"] is None and not result["used"][0].get("is_taught"):
         run_id = str(result["run_id"])
         more_time = write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
-        lines.append(f"no trial was ready in time, so a linear model was fitted. {more_time}")
+        family = result["used"][0]["family"]
+        lines.append(
+            f"no trial was ready in time, so a {family} model was fitted at once. {more_time}"
+        )
         lines += describe_analysis(result["analysis"])
     else:
         if result.get("refit"):

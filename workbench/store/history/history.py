@@ -203,6 +203,8 @@ class History:
         self.judged_versions: dict[str, VersionJudged] = {}
         """What a person decided last about a version of the code, by its name."""
         self.started_unix_s: float | None = None
+        self.stopping_unix_s: float | None = None
+        """When it began to end while trials were under way."""
         self.ended_unix_s: float | None = None
         self.advice_budget_s: float | None = None
         self.energy_wh: float | None = None
@@ -403,8 +405,10 @@ class History:
         self.state, self.reason, self.message = event.state, event.reason, event.message
         ended = event.state in FINISHED_RUN_STATES
         self.ended_unix_s = event.time_unix_s if ended else None
+        if event.state == "stopping":
+            self.stopping_unix_s = event.time_unix_s
         if event.state == "running":
-            self.result = None
+            self.result, self.stopping_unix_s = None, None
             if self.in_force.budget.gain is not None:
                 self.spent_before = self.spent_at(event.time_unix_s)
         for trial in self.trials.values():
