@@ -109,11 +109,37 @@ def test_rows_are_answered_as_offline(folder: Path) -> None:
 def test_what_training_never_saw_is_noted(folder: Path) -> None:
     reader = RowReader(read_card(folder))
     strange = reader.read([ROW | {"age": None, "animal": "bird", "born": None}])[0]
-    assert reader.notes(strange) == [
+    answer = {"values": {"years": 1.0}}
+    assert reader.notes(strange, answer) == [
         "column 'age' is missing, and was never missing in training",
         "column 'animal': 'bird' did not occur in training",
     ]
-    assert reader.notes(reader.read([ROW])[0]) == []
+    assert reader.notes(reader.read([ROW])[0], answer) == []
+
+
+@pytest.mark.parametrize("targets", [("years",), ()])
+def test_what_is_far_outside_of_what_was_learned_is_noted_where_predict_notes_it(
+    folder: Path, targets: tuple[str, ...]
+) -> None:
+    card = read_card(folder)
+    age, *others = card.inputs
+    age = age.model_copy(update={"learned": (0.0, 20.0)})
+    output = card.outputs[0].model_copy(update={"learned": (0.0, 120.0), "targets": targets})
+    card = card.model_copy(update={"inputs": (age, *others), "outputs": (output,)})
+    predictor = Predictor.open(folder)
+    predictor.card = card
+    reader = RowReader(card)
+    ages = [-20, -20.5, 40, 40.5, 139, 141, 1e300]  # a cat has 100 years more
+    rows = reader.read([ROW | {"age": age} for age in ages])
+    answers = answers_as_json(card, predictor.compute(feeds_of_rows(card, rows)))
+    notes = [reader.notes(row, answer) for row, answer in zip(rows, answers, strict=True)]
+    alone = [predictor.predict({n: [v] for n, v in (ROW | {"age": age}).items()}) for age in ages]
+    assert list(map(bool, notes)) == [bool(offline.notes) for offline in alone]
+    assert list(map(len, notes)) == [0, 1, 0, 1, 1, 2, 2]
+    assert notes[5] == [
+        "column 'age' is 141, far outside of what was learned, 0 to 20: do not rely on the answer",
+        "the answer is 241, far outside of what was learned, 0 to 120: do not rely on the answer",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ class Service:
             values = reader.read(rows)
         answers = await model.queue.answer(values)
         for row, answer in zip(values, answers, strict=True):
-            if notes := reader.notes(row):
+            if notes := reader.notes(row, answer):
                 answer["notes"] = notes
         if model.watch is not None:
             model.watch.add(rows, values, answers, time.perf_counter() - started_s)

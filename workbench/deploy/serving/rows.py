@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workbench.data.unusual_rows import far_outside
 from workbench.deploy.card import Card, Input
 from workbench.deploy.feeds import (
     category_reader,
@@ -30,6 +31,7 @@ from workbench.deploy.predict_script import value_at
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
 from workbench.foundation.errors import DataError
+from workbench.foundation.formatting import format_number
 
 _MAX_PROBLEMS = 20
 _SHOWN_CHARS = 60
@@ -138,6 +140,16 @@ class RowReader:
             for column in card.inputs
             if column.kind == "category"
         }
+        self._ranges = [
+            (place, column.name, column.learned)
+            for place, column in enumerate(card.inputs)
+            if column.learned is not None
+        ]
+        output = card.outputs[0]
+        self._answered = None
+        if output.kind == "values" and not output.shape:
+            self._answered = output.learned
+        """The range of the predicted number in training, or None if it is unknown."""
 
     def read(self, rows: Sequence[Any]) -> list[Row]:
         """Return rows with the values in the order of the inputs. Other columns are skipped.
@@ -157,9 +169,23 @@ class RowReader:
             isinstance(row, dict) and isinstance(row.get(self.image), str) for row in rows
         )
 
-    def notes(self, row: Row) -> list[str]:
-        """Return notes about a row that was accepted."""
-        notes = []
+    def notes(self, row: Row, answer: Answer) -> list[str]:
+        """Return notes about a row that was accepted.
+
+        Args:
+            row: The row.
+            answer: The answer to it.
+        """
+        notes = [
+            note
+            for place, name, ends in self._ranges
+            for note in _notes_of_far(f"column {name!r} is", row[place], ends)
+        ]
+        if self._answered is not None:
+            number = answer["values"]
+            if isinstance(number, dict):
+                (number,) = number.values()
+            notes += _notes_of_far("the answer is", number, self._answered)
         for column, value in zip(self._inputs, row, strict=True):
             if column.kind in ("number", "date") and math.isnan(value) and not column.has_missing:
                 notes.append(
@@ -200,6 +226,16 @@ class RowReader:
                     problem = f"{_shown(value_at(row, name))} {problem}"
                 refuse(name, problem, error.allowed)
         return tuple(values)
+
+
+def _notes_of_far(subject: str, number: float | None, ends: tuple[float, float]) -> list[str]:
+    """Return a note if a number is far outside of a learned range."""
+    low, high = map(format_number, ends)
+    return [
+        f"{subject} {format_number(far.value)}, far outside of what was learned, {low} to {high}:"
+        " do not rely on the answer"
+        for far in far_outside(subject, np.array([number], dtype=np.float64), ends)
+    ]
 
 
 class _WrongValueError(Exception):
