@@ -426,7 +426,7 @@ def compare_trainings(
     )
     if floor is not None:
         floor = replace(floor, deviation=_shifted(floor.deviation, exponent))
-    notes += _notes_on_spreads(*values)
+    notes += _notes_on_spreads(*values, has_floor=floor is not None)
     return Judgement(
         **asdict(decision),
         num_baseline=len(values[0]),
@@ -531,11 +531,18 @@ def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs
     return notes
 
 
-def _notes_on_spreads(baseline: Sequence[float], candidate: Sequence[float]) -> list[str]:
-    """Return a note if the runs of one side differ from each other much more than the others do.
+def _notes_on_spreads(
+    baseline: Sequence[float], candidate: Sequence[float], *, has_floor: bool
+) -> list[str]:
+    """Return a note if the spread of the baseline is not known, or differs from the candidate's.
 
     Source: the F test.
     """
+    if len(baseline) == 1 < len(candidate) and not has_floor:
+        return [
+            "the baseline has one run, so its spread is assumed to be that of the candidate. A"
+            " noise floor or a second run of the baseline would show it"
+        ]
     if min(len(baseline), len(candidate)) < 2:
         return []
     import numpy as np

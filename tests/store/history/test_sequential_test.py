@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -154,14 +155,16 @@ def test_an_impossible_limit_is_an_error(max_runs: int) -> None:
 class Sessions:
     """Sessions of one baseline and a candidate, looked at after each run."""
 
-    def __init__(self, seed: int, gain: float, *, num_baseline: int = 4) -> None:
+    def __init__(
+        self, seed: int, gain: float, *, num_baseline: int = 4, has_floor: bool = True
+    ) -> None:
         self.random = np.random.default_rng(seed)
         self.gain = gain
         self.num_baseline = num_baseline
         # The spreads of groups differ by a factor of about 1.3.
         spreads = np.exp(0.25 * self.random.normal(size=20))
         groups = [RepeatedTrainings(list(self.random.normal(0, spread, 9))) for spread in spreads]
-        self.floor = noise_floor_of(groups)
+        self.floor = noise_floor_of(groups) if has_floor else None
 
     def play(self) -> tuple[bool, int, bool]:
         """Return whether the candidate was accepted, its runs, and whether all bounds were true."""
@@ -171,8 +174,9 @@ class Sessions:
         is_true = True
         for num in itertools.count(1):
             answer = decide(baseline, runs[:num], self.floor)
-            assert answer.low is not None
-            assert answer.high is not None
+            if answer.low is None or answer.high is None:
+                assert self.floor is None
+                continue
             is_true &= answer.low <= self.gain * spread <= answer.high
             if answer.decision != "more":
                 return answer.decision == "better", num, is_true
@@ -200,6 +204,23 @@ def test_the_error_holds_over_all_looks(num_baseline: int) -> None:
     assert true >= 0.945
     _, _, true = Sessions(4, 1.0, num_baseline=num_baseline).rates(1000)
     assert true >= 0.945
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_baseline", [1, 2, 3])
+def test_the_error_also_holds_without_a_floor(num_baseline: int) -> None:
+    accepted, _, _ = Sessions(5, 0.0, num_baseline=num_baseline, has_floor=False).rates(1000)
+    assert accepted <= 0.06  # 5 % and one and a half standard errors
+
+
+def test_one_baseline_run_without_a_floor_shares_the_spread_of_the_candidate() -> None:
+    candidate = [0.97, 0.95, 0.96, 0.98]
+    answer = decide([0.94], candidate)
+    # Student's test with the variance of the candidate and its 3 degrees of freedom.
+    variance = statistics.variance(candidate) * (1 / 1 + 1 / 4)
+    value = (statistics.fmean(candidate) - 0.94) / math.sqrt(variance)
+    assert answer.probability == pytest.approx(float(stats.t.cdf(value, df=3)))
+    assert answer.decision != "better"
 
 
 def test_a_candidate_whose_results_scatter_counts_with_its_own_spread() -> None:

@@ -44,10 +44,16 @@ _HOPELESS = 0.05
 # differ so much more than the floor says. A larger share would miss more true gains.
 _UNLIKE = 0.02
 # The variance of a candidate is estimated from its results. The variance of the baseline is added
-# with the weight of `_PRIOR_DEGREES` degrees of freedom, and the estimate is at least `_LEAST_PART`
-# of it.
+# with the weight of a part of its degrees of freedom, at most `_PRIOR_DEGREES`, and the estimate is
+# at least `_LEAST_PART` of it.
 _PRIOR_DEGREES = 1.0
+_PRIOR_PART = 1 / 3
 _LEAST_PART = 0.8
+# The boundaries hold for a spread that is known. With an estimate of few degrees of freedom, more
+# statistics cross them. With up to `_FEW_DEGREES` of the baseline, only this part of the error is
+# spent, which keeps it in simulations.
+_FEW_DEGREES = 1
+_PART_OF_FEW = 0.7
 _NUM_FUTURES = 2000
 _NUM_DEGREES = 40
 _SEED = 54
@@ -132,24 +138,52 @@ class _Evidence:
     """Squared deviations of the candidate's results from their mean."""
     least_variance: float
     """Variance that rounding may hide if there is no floor."""
+    is_shared: bool
+    """Whether only the candidate shows the spread of both sides."""
 
     @property
     def candidate(self) -> _Spread:
-        variance = _variance_of_candidate(self.baseline.variance, self.squares, self.num_candidate)
-        return _Spread(
-            max(float(variance), self.least_variance), _PRIOR_DEGREES + self.num_candidate - 1
-        )
+        """The spread of the candidate."""
+        variance, degrees = self._candidate_after(self.squares, self.num_candidate)
+        return _Spread(float(variance), float(degrees))
 
     @property
     def of_effect(self) -> _Spread:
         """The variance of the effect."""
-        variance, degrees = _variance_of_effect(
+        variance, degrees = self.effect_after(self.squares, self.num_candidate)
+        return _Spread(float(variance), float(degrees))
+
+    def effect_after(self, squares: Array, num: Array) -> tuple[Array, Array]:
+        """Return the variance of the effect after some runs, and its degrees of freedom.
+
+        Args:
+            squares: Squared deviations of the candidate's results from their mean.
+            num: How many results these are.
+        """
+        variance, degrees = self._candidate_after(squares, num)
+        if self.is_shared:
+            return variance * (1 / self.num_baseline + 1 / num), degrees
+        return _variance_of_effect(
             self.baseline.variance / self.num_baseline,
             self.baseline.degrees,
-            self.candidate.variance / self.num_candidate,
-            self.candidate.degrees,
+            variance / num,
+            degrees,
         )
-        return _Spread(float(variance), float(degrees))
+
+    def _candidate_after(self, squares: Array, num: Array) -> tuple[Array, Array]:
+        """Return the variance of the candidate after some runs, and its degrees of freedom.
+
+        A change may have made it larger. The variance of the baseline is added with a small weight,
+        so that two results that agree by chance do not show that there is no noise. For the same
+        reason, the estimate is never far below the variance of the baseline.
+        """
+        if self.is_shared:
+            return np.maximum(squares / (num - 1), self.least_variance), num - 1
+        expected = self.baseline.variance
+        prior = min(_PRIOR_DEGREES, _PRIOR_PART * self.baseline.degrees)
+        variance = (prior * expected + squares) / (prior + num - 1)
+        variance = np.maximum(variance, _LEAST_PART * expected)
+        return np.maximum(variance, self.least_variance), prior + num - 1
 
 
 def check_limits(error: float, max_runs: int) -> None:
@@ -208,7 +242,8 @@ def decide(
     if evidence is None:
         effect = float(np.mean(candidate) - np.mean(baseline))
         return Decision("more", 0.5, effect, None, None, max(1, left))
-    looks = _looks_of(len(baseline), max_runs, error)
+    is_few = evidence.is_shared or evidence.baseline.degrees <= _FEW_DEGREES
+    looks = _looks_of(len(baseline), max_runs, _PART_OF_FEW * error if is_few else error)
     low, high = _bounds(evidence, looks)
     decision, more_runs = _conclude(evidence, looks, low)
     probability = _probability(evidence, curves)
@@ -221,12 +256,12 @@ def _evidence_of(
     """Return the evidence, or None if nothing says how much the results of the baseline differ."""
     first, second = np.asarray(baseline, dtype=float), np.asarray(candidate, dtype=float)
     squares = [float(np.sum((side - side.mean()) ** 2)) for side in (first, second)]
-    least_variance = 0.0
+    least_variance, is_shared = 0.0, False
     if floor is None:
         least_variance = _rounding_variance(np.concatenate([first, second]))
         known, degrees = squares[0], float(len(first) - 1)
         if not degrees:  # without repeats of the baseline, those of the candidate have to do
-            known, degrees = squares[1], float(len(second) - 1)
+            known, degrees, is_shared = squares[1], float(len(second) - 1), True
     else:
         known = squares[0] + floor.deviation**2 * floor.num_degrees
         degrees = floor.num_degrees + len(first) - 1
@@ -241,6 +276,7 @@ def _evidence_of(
         baseline=own if floor is not None and _is_unlike(own, floor) else common,
         squares=squares[1],
         least_variance=least_variance,
+        is_shared=is_shared,
     )
 
 
@@ -253,22 +289,6 @@ def _is_unlike(own: _Spread, floor: NoiseFloor) -> bool:
         return False
     ratio = own.variance / floor.deviation**2
     return float(fdtrc(own.degrees, floor.num_degrees, ratio)) < _UNLIKE
-
-
-def _variance_of_candidate(expected: float, squares: Array, num: Array) -> Array:
-    """Return the variance of a candidate: its own, which a change may have made larger.
-
-    The variance of the baseline is added with the weight of `_PRIOR_DEGREES` degrees of freedom, so
-    that two results that agree by chance do not show that there is no noise. For the same reason,
-    the estimate is never far below the variance of the baseline.
-
-    Args:
-        expected: The variance of the baseline.
-        squares: Squared deviations of the candidate's results from their mean.
-        num: How many results these are.
-    """
-    variance = (_PRIOR_DEGREES * expected + squares) / (_PRIOR_DEGREES + num - 1)
-    return np.maximum(variance, _LEAST_PART * expected)
 
 
 def _variance_of_effect(
@@ -365,15 +385,10 @@ def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
     counts = np.arange(now + 1, last + 1)
     means = np.cumsum(runs, axis=1) / counts
     squares = evidence.squares + np.cumsum(runs**2, axis=1) - counts * means**2
-    known = _variance_of_candidate(evidence.baseline.variance, squares, counts)
-    variances, degrees = _variance_of_effect(
-        evidence.baseline.variance / evidence.num_baseline,
-        evidence.baseline.degrees,
-        np.maximum(known, evidence.least_variance) / counts,
-        _PRIOR_DEGREES + counts - 1,
-    )
+    variances, degrees = evidence.effect_after(squares, counts)
     statistics = (evidence.effect + means) / np.sqrt(variances)
     # The quantiles of a few degrees of freedom, because those of each future would take long.
+    degrees = np.broadcast_to(degrees, variances.shape)
     grid = np.geomspace(degrees.min(), degrees.max(), _NUM_DEGREES)
     limits = [
         np.interp(look, grid, _of_student(quantile, grid))
