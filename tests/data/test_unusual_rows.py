@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ from workbench.data.unusual_rows import (
 )
 from workbench.deploy.card import Card, Input, Output
 from workbench.deploy.feeds import category_reader, feeds_of
+from workbench.deploy.predict_script import script
 from workbench.foundation.errors import DataError
 
 
@@ -134,20 +137,60 @@ def test_a_unit_of_few_new_numbers_is_not_left_out(cells: list[object], numbers:
     columns = columns_of(pd.DataFrame({"price": [10.0, 20.0, 31.0, 44.0]}))
     read, notes = as_learned(pd.DataFrame({"price": pd.Series(cells, dtype=object)}), columns)
     np.testing.assert_array_equal(columns[0].numbers(read["price"]), numbers)
-    card_input = Input(name="price", kind="number", dtype="float32")
-    card = Card(
+    card = card_of(Input(name="price", kind="number", dtype="float32"))
+    feeds, said = feeds_of(card, {"price": cells})
+    np.testing.assert_array_equal(feeds["price"].ravel(), numbers)
+    assert len(notes) == len(said) >= 1
+
+
+def card_of(taken: Input) -> Card:
+    return Card(
         name="shop",
         run_id="shop-1",
         trained_on="shop.csv",
         task="regression",
         model="linear",
-        inputs=(card_input,),
+        inputs=(taken,),
         outputs=(Output(name="value", kind="values"),),
         opset=17,
     )
-    feeds, said = feeds_of(card, {"price": cells})
-    np.testing.assert_array_equal(feeds["price"].ravel(), numbers)
-    assert len(notes) == len(said) >= 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "cells", "rows"),
+    [
+        ("%", ["58 %", "0.58", "60%", 0.5, None], "rows 1, 3 (from 0)"),
+        ("%", [58.0, np.nan, 60.0], "rows 0, 2 (from 0)"),
+        ("k", ["1.2k", "950"], "row 1 (from 0)"),
+        ("%", ["58 %", "n/a", "7%"], None),
+        ("kg", ["58 kg", "60"], None),
+        ("€", ["58", "60 €"], None),
+    ],
+)
+def test_numbers_without_a_sign_that_changes_them_are_noted(
+    unit: str, cells: list[object], rows: str | None
+):
+    columns = columns_of(pd.DataFrame({"part": [f"{number}{unit}" for number in (1.5, 20, 31)]}))
+    read, notes = as_learned(pd.DataFrame({"part": cells}), columns)
+    taken = Input(name="part", kind="number", dtype="float32", unit=unit)
+    feeds, said = feeds_of(card_of(taken), {"part": cells})
+    np.testing.assert_allclose(columns[0].numbers(read["part"]), feeds["part"].ravel())
+    (parsed, of_script) = script_cells(taken, ["" if x is None else str(x) for x in cells])
+    np.testing.assert_allclose(parsed, feeds["part"].ravel())
+    assert notes == said == of_script
+    assert [note.partition(", which")[0] for note in notes if "no " in note] == (
+        [f"column 'part' has no {unit} in {rows}"] if rows else []
+    )
+
+
+def script_cells(taken: Input, texts: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Return what the script of a bundle reads in the cells of a column, and its notes."""
+    text = script(taken, Output(name="value", kind="values"))
+    _, defined = text.split("\nCARD = ", 1)
+    imports = text.partition("import onnxruntime")[0]
+    names: dict[str, Any] = {"CARD": {"inputs": []}, "__name__": "predict"}
+    exec(imports + defined.partition("\n")[2], names)
+    return names["cells_of"](taken.model_dump(), texts)
 
 
 @pytest.mark.parametrize("cells", [["True", "maybe", "False"], [True, None, False]])

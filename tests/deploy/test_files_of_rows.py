@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -69,6 +73,12 @@ FILES: dict[str, Callable[[], bytes]] = {
     "tabs": lambda: joined("Offers", *lines_of(sep="\t")),
     "vertical bars": lambda: joined(*lines_of(sep="|")),
     "units": lambda: joined(lines_of()[0], "qm;;;kg;CHF", *lines_of()[1:]),
+    "units, and identifiers": lambda: joined(
+        lines_of()[0],
+        "How large?;Which town?;When, in 2024?;How heavy, in kg?;Price?",
+        ";".join(f'"{{""Id"": ""Q{number}""}}"' for number in range(5)),
+        *lines_of()[1:],
+    ),
     "a total": lambda: joined(*lines_of(), TOTAL),
     "units and a total": lambda: joined(lines_of()[0], "qm;;;kg;CHF", *lines_of()[1:], TOTAL),
     "other columns": lambda: joined(
@@ -99,7 +109,7 @@ def test_a_file_is_read_as_in_training(bundle: Path, tmp_path: Path, case: str) 
     answers = answers_for(predictor, path)
     assert values_of(answers).tolist() == expected.tolist()
     assert any("sums up the others" in note for note in answers.notes) == ("total" in case)
-    assert any("has units or words" in note for note in answers.notes) == ("units" in case)
+    assert any("units or words" in note for note in answers.notes) == ("units" in case)
     if case != "a repeated name that is not needed":
         table, _ = without_total(read_source(path).table)
         assert len(table) == len(NEW), "training uses the same rows"
@@ -110,6 +120,25 @@ def test_a_file_is_read_as_in_training(bundle: Path, tmp_path: Path, case: str) 
     assert done.returncode == 0, done.stderr
     printed = [float(line) for line in done.stdout.splitlines()[1:]]
     np.testing.assert_allclose(printed, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("ending", "module"), [("gz", gzip), ("bz2", bz2), ("xz", lzma)])
+def test_a_compressed_file_is_read_by_the_script_too(
+    bundle: Path, tmp_path: Path, ending: str, module: Any
+) -> None:
+    predictor = Predictor.open(bundle, threads=1)
+    path = tmp_path / f"rows.csv.{ending}"
+    path.write_bytes(module.compress(FILES["UTF-16"]()))
+    expected = values_of(answers_for(predictor, path))
+    command = [sys.executable, str(bundle / "predict.py"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    printed = [float(line) for line in done.stdout.splitlines()[1:]]
+    np.testing.assert_allclose(printed, expected, rtol=1e-6)
+    path.write_bytes(path.read_bytes()[:-30])
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "it is damaged" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def run_on(folder: Path, kind: str, rows: str | None) -> tuple[int, str, str]:
 def test_infinite_numbers_count_as_missing() -> None:
     tree = ast.parse(script(*OTHERS["table"]))
     wanted = {*FUNCTIONS_OF_CELLS, "cells_of", "columns_of", "say"}
-    wanted |= {"notes_of_numbers", "rows_named"}
+    wanted |= {"notes_of_bare", "notes_of_numbers", "rows_named"}
     functions: list[ast.stmt] = [
         node
         for node in tree.body

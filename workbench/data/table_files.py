@@ -59,8 +59,10 @@ _NUM_FIELDS = re.compile(
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas calls an index without a name in a parquet file."""
 _INDEX = "index"
-_FEWEST_BELOW_UNITS = 3
-"""A row of units needs more rows below it than this."""
+FEWEST_BELOW_UNITS, MOST_ROWS_OF_UNITS = 3, 2
+"""How many rows must be below those of units, and how many of these there may be."""
+WORDS_WITH_DIGITS = r"\{.*\}|.* .*\?"
+"""The pattern of an identifier or a question above a column, which may have digits."""
 _MAX_UNITS = 3
 _STEPS = {
     **dict.fromkeys((".xls", ".ods", ".xlsb", ".numbers"), "Save it as .xlsx or .csv."),
@@ -257,7 +259,9 @@ def _with_leading_zeros(
 def without_units_below_header(
     table: pd.DataFrame, name: str
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return a table without a first row of units, such as cm and kg, and a note on it.
+    """Return a table without first rows of units, such as cm and kg, or words, and a note on them.
+
+    Exports of surveys have the question in such a row, and some an identifier in another one.
 
     Args:
         table: The table, as it was read.
@@ -266,27 +270,12 @@ def without_units_below_header(
     Raises:
         DataError: If this row completes the header, which then has columns without a name.
     """
-    import pandas as pd
-    from pandas.api import types
-
-    if len(table) <= _FEWEST_BELOW_UNITS:
-        return table, ()
-    numbers, units = {}, {}
-    for column in map(str, table.columns):
-        values = table[column]
-        first, below = values.iloc[0], values.iloc[1:]
-        if types.is_numeric_dtype(values):
-            if pd.notna(first):
-                return table, ()
-        elif isinstance(first, str) and _is_word(first) and len(known := below.dropna()):
-            converted = np.asarray(pd.to_numeric(known, errors="coerce"), dtype=np.float64)
-            if not np.isnan(converted).any():
-                numbers[column] = pd.to_numeric(below)
-                units[column] = first.strip()
-            elif number_text_of(known, min_share=1.0) is not None:  # such as 12,5
-                units[column] = first.strip()
-    others = table.drop(columns=list(units)).head(1)
-    if not units or (len(units) == 1 and bool(others.notna().to_numpy().any())):
+    for num_rows in range(1, MOST_ROWS_OF_UNITS + 1):
+        units, numbers = _units_above_numbers(table, num_rows)
+        others = table.drop(columns=list(units)).head(num_rows)
+        if len(units) > 1 or (units and not bool(others.notna().to_numpy().any())):
+            break
+    else:
         return table, ()
     shown = ", ".join(list(units.values())[:_MAX_UNITS])
     if any(column.startswith("Unnamed: ") for column in units):
@@ -297,15 +286,56 @@ def without_units_below_header(
             allowed="one row with a name for each column",
             next_step="Write both names into one row.",
         )
-    rest = table.iloc[1:].assign(**numbers).reset_index(drop=True)
-    return rest, (f"the row below the header is skipped, because it has units or words: {shown}",)
+    rest = table.iloc[num_rows:].assign(**numbers).reset_index(drop=True)
+    skipped = "the row below the header is skipped, because it has"
+    if num_rows > 1:
+        skipped = f"the {num_rows} rows below the header are skipped, because they have"
+    return rest, (f"{skipped} units or words: {shown}",)
+
+
+def _units_above_numbers(
+    table: pd.DataFrame, num_rows: int
+) -> tuple[dict[str, str], dict[str, pd.Series]]:
+    """Return the first text of each column that has only texts in some rows, and then numbers.
+
+    Args:
+        table: The table, as it was read.
+        num_rows: How many rows have texts.
+
+    Returns:
+        These texts, and the numbers that are written plainly, both by column. Nothing if one of
+        these rows has a number.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    numbers: dict[str, pd.Series] = {}
+    units: dict[str, str] = {}
+    if len(table) < FEWEST_BELOW_UNITS + num_rows:
+        return units, numbers
+    for column in map(str, table.columns):
+        values = table[column]
+        firsts, below = values.iloc[:num_rows], values.iloc[num_rows:]
+        if types.is_numeric_dtype(values):
+            if firsts.notna().any():
+                return {}, {}
+        elif all(isinstance(first, str) and _is_word(first) for first in firsts) and len(
+            known := below.dropna()
+        ):
+            converted = np.asarray(pd.to_numeric(known, errors="coerce"), dtype=np.float64)
+            if not np.isnan(converted).any():
+                numbers[column] = pd.to_numeric(below)
+                units[column] = firsts.iloc[0].strip()
+            elif number_text_of(known, min_share=1.0) is not None:  # such as 12,5
+                units[column] = firsts.iloc[0].strip()
+    return units, numbers
 
 
 def _is_word(text: str) -> bool:
     bare = text.strip().lower()
     return (
         bool(bare)
-        and not re.search(r"\d", bare)
+        and (not re.search(r"\d", bare) or re.fullmatch(WORDS_WITH_DIGITS, bare) is not None)
         and not is_marker(bare)
         and (bare not in MISSING_WORDS)
     )

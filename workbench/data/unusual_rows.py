@@ -17,6 +17,7 @@ import numpy as np
 from workbench.data.dates import is_text, no_dates
 from workbench.data.number_texts import (
     MISSING_TEXTS,
+    NEW_FACTORS,
     category_in,
     known_texts,
     new_unit,
@@ -136,6 +137,23 @@ def note_of_unit(name: str, unit: str) -> str:
         f"column {name!r} has {unit} next to its numbers, which it had not in training: they are"
         " read without it"
     )
+
+
+def notes_of_bare(name: str, unit: str, values: Sequence[object], numbers: np.ndarray) -> list[str]:
+    """Return a note on numbers without the sign or word of training, if it changes what they mean.
+
+    In a column of shares such as 58%, 0.58 may mean the same.
+    """
+    if not unit or (unit not in NEW_FACTORS and unit not in "%\u2030"):
+        return []
+    rows = [row for row in np.flatnonzero(np.isfinite(numbers)) if unit not in str(values[row])]
+    if not rows:
+        return []
+    text = str(values[rows[0]]).strip()
+    return [
+        f"column {name!r} has no {unit} in {rows_named(rows)}, which all its numbers had in"
+        f" training: {text} is read as {text} {unit}"
+    ]
 
 
 def notes_of_short(rows: Sequence[int]) -> list[str]:
@@ -274,9 +292,10 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
     if column.kind == "number" and values.dtype.kind in "iufb":
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         infinite = np.isinf(numbers)
+        notes = notes_of_bare(name, column.number_text.unit, values.tolist(), numbers)
         if infinite.any():
             values = values.mask(infinite)
-        return values, notes_of_numbers(name, numbers.copy(), has_missing)
+        return values, [*notes, *notes_of_numbers(name, numbers.copy(), has_missing)]
     if column.kind == "number" and is_text(values):
         values = _with_truths(values)
     notes = []
@@ -296,6 +315,8 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
     if column.kind == "number" and is_text(values) and not column.number_text.unit:
         unit = new_unit(known_texts(values))
         notes += [note_of_unit(name, unit)] if unit else []
+    if column.kind == "number":
+        notes += notes_of_bare(name, column.number_text.unit, values.tolist(), numbers)
     notes += notes_of_numbers(name, numbers, has_missing)
     if column.kind == "time":
         numbers = (numbers / 1000.0).astype("datetime64[us]")

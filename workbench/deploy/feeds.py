@@ -28,6 +28,7 @@ from workbench.data.unusual_rows import (
     TRUTHS,
     describe_unusual,
     note_of_unit,
+    notes_of_bare,
     notes_of_numbers,
     notes_of_unknown,
     notes_of_unreadable,
@@ -118,6 +119,8 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     if problem is not None:
         num_read = int((~np.isnan(numbers)).sum())
         notes += notes_of_unreadable(column.name, column.kind, unreadable, num_read, problem)
+    if column.kind == "number":
+        notes += notes_of_bare(column.name, column.unit, values, numbers)
     return numbers, [*notes, *notes_of_numbers(column.name, numbers, column.has_missing)]
 
 

@@ -7,18 +7,22 @@ replaced by their values.
 
 from __future__ import annotations
 
+import bz2
 import csv
 import datetime
 import functools
+import gzip
 import inspect
 import io
 import itertools
 import json
+import lzma
 import math
 import pathlib
 import re
 import sys
 import unicodedata
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +44,9 @@ from workbench.data.number_texts import (
     spellings,
 )
 from workbench.data.pixels import eight_bits
+from workbench.data.table_files import FEWEST_BELOW_UNITS as BELOW_UNITS
+from workbench.data.table_files import MOST_ROWS_OF_UNITS as ROWS_OF_UNITS
+from workbench.data.table_files import WORDS_WITH_DIGITS as HAS_DIGITS
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.data.total_rows import END_ROWS, ROWS_ABOVE, TOTAL, sums_up, total_in, totals_below
 from workbench.data.unusual_rows import (
@@ -49,6 +56,7 @@ from workbench.data.unusual_rows import (
     describe_unusual,
     far_outside,
     note_of_unit,
+    notes_of_bare,
     notes_of_numbers,
     notes_of_short,
     notes_of_unknown,
@@ -77,8 +85,8 @@ COUNTS_NAME = COUNTS
 TRUTH = {"true": 1.0, "false": 0.0}
 FEWEST, MOST = NUM_CHARACTERS_OF_PART
 _MODULES = (
-    *("csv", "datetime", "functools", "hashlib", "io", "itertools", "json", "math", "os"),
-    *("pathlib", "re", "sys", "unicodedata"),
+    *("bz2", "csv", "datetime", "functools", "gzip", "hashlib", "io", "itertools", "json"),
+    *("lzma", "math", "os", "pathlib", "re", "sys", "unicodedata", "zlib"),
 )
 _VALUES = {
     "FEWEST": FEWEST,
@@ -89,6 +97,9 @@ _VALUES = {
     "TOTAL": f'r"{TOTAL}"',
     "ROWS_ABOVE": str(ROWS_ABOVE),
     "END_ROWS": str(END_ROWS),
+    "HAS_DIGITS": f'r"{HAS_DIGITS}"',
+    "BELOW_UNITS": str(BELOW_UNITS),
+    "ROWS_OF_UNITS": str(ROWS_OF_UNITS),
     "NEW_UNIT": f'r"{NEW_UNIT}"',
     "NEW_FACTORS": json.dumps(sorted(NEW_FACTORS)),
     "MAX_LISTED": str(MAX_LISTED),
@@ -283,6 +294,7 @@ def _reading(inputs: Sequence[Input]) -> str:
     functions = (read_points, cell, plain_signs, number, seconds)
     notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
     notes = (*notes, far_outside, unusual_values, describe_unusual, note_of_unit)
+    notes = (*notes, notes_of_bare)
     notes = (*notes, notes_of_unreadable, notes_of_numbers, notes_of_unknown, new_unit)
     notes = (*notes, notes_of_far)
     functions = (
@@ -359,9 +371,16 @@ def names_of(output: Output) -> list[str]:
 
 
 def opened(path):
-    """Return an opened text file: UTF-8, UTF-16 with a mark, or else Windows-1252."""
-    with open(path, "rb") as file:
-        data = file.read()
+    """Return an opened text file: UTF-8, UTF-16 with a mark, or else Windows-1252.
+
+    It may be compressed, such as rows.csv.gz.
+    """
+    unpacked = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    try:
+        with unpacked.get(pathlib.Path(path).suffix.lower(), open)(path, "rb") as file:
+            data = file.read()
+    except (EOFError, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"it is damaged: {error}") from None
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         return io.StringIO(data.decode(encoding), newline="")
@@ -607,19 +626,23 @@ def parsed(parse, text):
         return None
 
 
-def has_units(rows, parsers):
-    """Return whether the row below the header has units or words, such as kg, above numbers."""
-    firsts = {name: parsed(parsers.get(name, plainly), text) for name, text in rows[0].items()}
-    if any(first is not None and not math.isnan(first) for first in firsts.values()):
-        return False
-    words = []
-    for name in [name for name in firsts if firsts[name] is None]:
-        below = [parsed(parsers.get(name, plainly), row[name]) for row in rows[1:]]
-        known = [number for number in below if number is not None and not math.isnan(number)]
-        if known and None not in below and not re.search(r"\d", rows[0][name]):
-            words.append(name)
-    others = [text for name, text in rows[0].items() if name not in words and text.strip()]
-    return len(words) > 1 or (len(words) == 1 and not others)
+def has_units(firsts, below, parsers):
+    """Return whether some rows have units or words, such as kg, above numbers."""
+    num_words = num_others = 0
+    for name in below[0]:
+        parse = parsers.get(name, plainly)
+        texts = [row[name].strip() for row in firsts]
+        above = [parsed(parse, text) for text in texts]
+        if any(value is not None and not math.isnan(value) for value in above):
+            return False
+        numbers = [parsed(parse, row[name]) for row in below]
+        digits = [t for t in texts if re.search(r"\d", t) and not re.fullmatch(HAS_DIGITS, t)]
+        has_words = all(value is None for value in above) and not digits
+        if has_words and None not in numbers and not all(map(math.isnan, numbers)):
+            num_words += 1
+        else:
+            num_others += any(texts)
+    return num_words > 1 or (num_words == 1 and not num_others)
 
 
 def totals_in(rows, parsers):
@@ -639,9 +662,14 @@ def samples_in(rows, parsers):
     """Return rows without units below the header and without a total at the end, and notes."""
     num_totals, notes = totals_in(rows, parsers)
     rows = rows[: len(rows) - num_totals]
-    if len(rows) > 3 and has_units(rows, parsers):
-        rows = rows[1:]
-        notes.append("the row below the header is skipped, because it has units or words")
+    for number in range(1, ROWS_OF_UNITS + 1):
+        if len(rows) >= BELOW_UNITS + number and has_units(rows[:number], rows[number:], parsers):
+            rows = rows[number:]
+            skipped = "the row below the header is skipped, because it has"
+            if number > 1:
+                skipped = f"the {number} rows below the header are skipped, because they have"
+            notes.append(f"{skipped} units or words")
+            break
     return rows, notes
 
 
@@ -699,6 +727,7 @@ def cells_of(column, texts):
     if problem:
         num_read = int((~np.isnan(numbers)).sum())
         notes = notes_of_unreadable(name, column["kind"], unreadable, num_read, problem)
+    notes += notes_of_bare(name, column["unit"], texts, numbers)
     return numbers, notes + notes_of_numbers(name, numbers, has_missing)
 
 
