@@ -321,6 +321,45 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
     ).wait_for()
 
 
+def test_a_run_that_is_read_selects_nothing_and_blocks_no_other(page, jupyter) -> None:
+    url = jupyter.store_url
+    chosen = run_of_trials(url, "chosen", 3)
+    long = run_of_trials(url, "long", 3000)
+    open_page(page, jupyter, long)
+    page.get_by_role("button", name=re.compile("^chosen")).click()
+    page.get_by_text("3 of 3 trials drawn", exact=True).wait_for()
+    page.get_by_role("button", name=re.compile("^long.*3,000 trials")).wait_for()
+    assert page.url.endswith(f"#run={chosen}"), "it is read by now, and was not asked for"
+    assert page.locator(".workbench-run-title").inner_text() == "chosen"
+    page.get_by_role("button", name=re.compile("^long")).click()
+    page.get_by_text("60 of 3,000 trials drawn", exact=True).wait_for()
+
+
+def test_a_run_whose_trials_all_failed_says_why_once_and_leads_to_the_traceback(
+    page, jupyter
+) -> None:
+    ended = RunStateChanged(
+        state="failed",
+        reason="failures",
+        message="all 2 trials failed: ValueError: too wide",
+        time_unix_s=START_UNIX_S + 9,
+    )
+    failed = [trial_events(number, at_s=number, state="failed") for number in range(2)]
+    run_id = store_run(jupyter.store_url, "all-failed", *failed[0], *failed[1], ended)
+    for width in (320, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        open_page(page, jupyter, run_id)
+        head = page.locator(".workbench-head")
+        head.get_by_text(re.compile("Every trial failed with ValueError: too wide at")).wait_for()
+        assert "all 2 trials failed" not in head.inner_text()
+        assert head.get_by_role("button", name="Extend…").count() == 0
+        assert violations(page, ".workbench-head") == []
+        page.get_by_role("button", name="Show trial 0").first.click()
+        trial = page.get_by_role("complementary", name="Trial 0")
+        trial.get_by_text(re.compile("Traceback .most recent call last")).wait_for()
+        page.keyboard.press("Escape")
+
+
 LOOKS = """(table) => Object.fromEntries([...table.querySelectorAll("tbody tr")].flatMap((row) => {
   const look = (selector) => {
     const mark = row.querySelector(selector);

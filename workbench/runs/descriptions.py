@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cluster.workers.trial_log import log_name
 from workbench.experiment.actions import suggest
+from workbench.experiment.automl import is_automl
 from workbench.experiment.budget_units import describe_money, parse_price
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.populations import num_parts
@@ -55,6 +56,16 @@ def format_counts(history: History) -> str:
     """Write how many trials are in which state, or "" if there are none."""
     counts = {state: len(history.in_state(state)) for state in _STATES}
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
+
+def format_tried(history: History) -> str:
+    """Write how much was tried: trials by state, or how many candidates of AutoML.
+
+    The trials of a candidate are its folds, which nobody asked for. "" if there is nothing yet.
+    """
+    if not history.trials or not is_automl(history.experiment):
+        return format_counts(history)
+    return format_count(history.num_configurations(), "candidate")
 
 
 def format_numbers(numbers: Sequence[int], most: int = 8) -> str:

@@ -26,7 +26,7 @@ from workbench.foundation.formatting import (
     format_number,
     format_value,
 )
-from workbench.runs.descriptions import format_counts, leaders
+from workbench.runs.descriptions import format_tried, leaders
 from workbench.runs.progress import elapsed_s
 from workbench.runs.run_figures import data_of
 from workbench.runs.summary import summarize
@@ -112,8 +112,9 @@ def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
     stage = run.preparation
     if stage is not None:
         rows.append(("now", stage))
-    if not run.is_advice:
-        rows.append(("trials", format_counts(history) or "none yet"))
+    # The result of AutoML counts its candidates.
+    if not run.is_advice and history.result is None:
+        rows.append(("trials", format_tried(history) or "none yet"))
     rows.append(("time", format_duration(elapsed_s(row, history))))
     if row.state == "failed" and history.message:
         rows.append(("error", history.message))

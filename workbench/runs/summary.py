@@ -101,7 +101,7 @@ def _what_won(history: History) -> list[str]:
         return [_sentence(str(line)) for line in lines[:2]]
     best = history.best()
     if best is None:
-        return [_sentence(history.why_no_best() or "No trial has a result"), *_why_failed(history)]
+        return _no_best(history)
     if len(history.objectives) > 1:
         ends = ", ".join(
             f"the best {metric} is {format_number(trial.values[metric])} (trial {trial.number})"
@@ -123,21 +123,22 @@ def _what_won(history: History) -> list[str]:
     return [f"Trial {best.number} is the best: {metric} {format_number(value)}{written}."]
 
 
-def _why_failed(history: History) -> list[str]:
-    """Return the most frequent failure of a run without a result, and what helps against it."""
+def _no_best(history: History) -> list[str]:
+    """Return why a run has no result, its most frequent failure, and what helps against it."""
+    sentence = _sentence(history.why_no_best() or "No trial has a result")
     groups = failure_groups(history)
     if not groups:
-        return []
+        return [sentence]
     most = groups[0]
     reason = most.message or most.reason
     if most.place is not None:
         reason += f" at {Path(most.place).name}"
-    num_trials = format_count(len(most.trials), "trial")
-    sentence = f"{num_trials} failed with {reason}"
-    if len(groups) > 1:
-        sentence = f"Most often, in {num_trials}, with {reason}"
     remedy = _REMEDIES.get(most.reason)
-    return [_sentence(sentence), *([] if remedy is None else [remedy])]
+    remedies = [] if remedy is None else [remedy]
+    if len(most.trials) == len(history.trials):
+        return [_sentence(f"Every trial failed with {reason}"), *remedies]
+    num_trials = format_count(len(most.trials), "trial")
+    return [sentence, _sentence(f"Most often, in {num_trials}, with {reason}"), *remedies]
 
 
 def _luck(history: History) -> list[str]:

@@ -32,7 +32,7 @@ from workbench.foundation.formatting import format_count, format_duration, forma
 from workbench.runs import cell_outputs
 from workbench.runs.descriptions import (
     describe_mean,
-    format_counts,
+    format_tried,
     has_nothing_left,
     how_to_extend,
 )
@@ -258,7 +258,7 @@ def starting(run: StoredRun) -> Iterator[None]:
 
 def progress_line(history: History) -> str:
     """Return the progress of a run in one line."""
-    parts = [history.experiment.name, history.state, format_counts(history)]
+    parts = [history.experiment.name, history.state, format_tried(history)]
     best = history.best()
     metric = history.objectives[0].metric
     if len(history.objectives) > 1:

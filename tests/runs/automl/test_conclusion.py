@@ -24,6 +24,7 @@ from workbench.foundation.events import (
 from workbench.runs.automl import launch, model_selection
 from workbench.runs.automl.candidate_results import ranked_candidates
 from workbench.runs.notebook_output import RUN_MIME_TYPE
+from workbench.runs.waiting import progress_line
 from workbench.store.history.trial_columns import values_of_trial
 from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.views.live_feed.chosen_model import candidates, chosen_model
@@ -65,7 +66,7 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     ending = RunStateChanged(state="complete", reason="time")
 
     (event,) = result_of(store, run_id, found.run.experiment, ending)
-    assert found.run.state == "running", "choosing stores nothing"
+    assert found.run.history.state == "running", "choosing stores nothing"
     append(store, run_id, [from_json(to_json(event)), ending])
 
     history = found.run.history
@@ -139,6 +140,10 @@ def test_show_counts_candidates_where_folds_are_trials(
     assert "3 complete" not in told
     assert "candidate" in told
     assert "2 of 5" in told
+    forms = found.run._repr_mimebundle_()
+    for form in (forms["text/plain"], forms["text/html"], progress_line(found.run.history)):
+        assert "2 candidates" in form
+        assert "stopped" not in form
 
 
 def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_the_target(
