@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models import MODELS
+from workbench.models import MODELS, Aggregate
 from workbench.models.adapters import build_model
 from workbench.models.configurations import FittedConfiguration, configuration_type, configure
-from workbench.models.exits import EarlyExits, check_task, joint
+from workbench.models.exits import EarlyExits, SceneExits, check_task, joint
 
 IMAGE: dict[str, Any] = {"input_shape": (1, 8, 8)}
 TEXT: dict[str, Any] = {"input_shape": (7,), "vocabulary_size": 20}
@@ -159,3 +159,84 @@ def test_exits_are_refused_where_a_sample_has_not_one_class() -> None:
     for task, shape in (("regression", ()), ("classification", (8, 8))):
         with pytest.raises(ExperimentError, match="probability of a class"):
             check_task(found, task, shape)
+
+
+def scene_model(aggregate: str, **values: Any) -> SceneExits:
+    torch.manual_seed(0)
+    made = build_model(
+        "convnet",
+        {"num_blocks": 3, "width": 4, "exits": 2, "views": aggregate, **values},
+        input_shape=(3, 1, 8, 8),
+        num_outputs=10,
+    )
+    assert isinstance(made, SceneExits)
+    return made.eval()
+
+
+@pytest.mark.parametrize("aggregate", get_args(Aggregate))
+def test_views_of_a_scene_are_joined_without_the_missing_ones(aggregate: str) -> None:
+    model = scene_model(aggregate)
+    views = torch.randn(5, 3, 1, 8, 8)
+    mask = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 0]]).float()
+    exits = model.exits
+    with torch.no_grad():
+        first, second, last = model.exit_outputs(views, mask)
+        for scene in range(5):
+            there = [place for place in range(3) if mask[scene, place]]
+            features = torch.cat([exits.stage(0, views[scene, place, None]) for place in there])
+            if aggregate == "concatenation":
+                # A concatenation starts as the mean over all devices, with zeros for missing ones.
+                joined = features.sum(dim=0, keepdim=True) / 3
+            elif aggregate == "mean":
+                joined = features.mean(dim=0, keepdim=True)
+            else:
+                joined = features.max(dim=0, keepdim=True).values
+            after = exits.stage(1, joined)
+            assert torch.allclose(second[scene], exits.heads[1](after)[0], atol=1e-5)
+            assert torch.allclose(last[scene], exits.stage(2, after)[0], atol=1e-5)
+            assert torch.allclose(first[scene, there], exits.heads[0](features), atol=1e-5)
+        changed = torch.where(mask[:, :, None, None, None] == 1, views, torch.full((1,), 9.0))
+        assert torch.equal(model.exit_outputs(changed, mask)[2], last)
+        assert torch.allclose(model(views), model.exit_outputs(views)[2])
+
+
+def test_a_concatenation_learns_from_which_views_are_missing() -> None:
+    model = scene_model("concatenation")
+    assert model.joint is not None
+    num_channels = model.joint.layer.out_features
+    with torch.no_grad():
+        model.joint.layer.weight[:, -2] = 1.0  # the mask of the second view
+    mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
+    joined = model.joint(torch.zeros(2, 3 * num_channels, 4, 4), mask)
+    assert torch.equal(joined[0], torch.ones(num_channels, 4, 4))
+    assert torch.equal(joined[1], torch.zeros(num_channels, 4, 4))
+
+
+def test_views_are_missing_in_training_and_each_exit_learns() -> None:
+    model = scene_model("mean", missing_views=0.4, exit_weight=0.5).train()
+    drawn = model._drawn(torch.zeros(20_000, 3))
+    assert drawn.sum(dim=1).min() == 1
+    # All three are missing with probability 0.4 ** 3, and then one of them is there anyway.
+    assert float(1 - drawn.mean()) == pytest.approx(0.4 - 0.4**3 / 3, abs=0.01)
+    targets = torch.randint(10, (6,))
+    returned = model(torch.randn(6, 3, 1, 8, 8))
+    found = joint(functional.cross_entropy)(returned, targets)
+    *views, second = [functional.cross_entropy(one, targets) for one in returned["early_exits"]]
+    last = functional.cross_entropy(returned["logits"], targets)
+    assert len(views) == 3
+    assert float(found) == pytest.approx(float(last + 0.5 * sum(views) / 3 + 0.5 * second))
+    found.backward()
+    assert all(parameter.grad is not None for parameter in model.exits.heads.parameters())
+
+
+@pytest.mark.parametrize(
+    ("values", "input_shape"),
+    [({"views": "mean"}, (3, 1, 8, 8)), ({"views": "max", "exits": 1}, (1, 8, 8))],
+)
+def test_views_need_an_exit_and_several_views(
+    values: dict[str, Any], input_shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        build_model("convnet", values, input_shape=input_shape, num_outputs=10)
+    assert caught.value.field is not None
+    assert caught.value.field.endswith("views")

@@ -196,27 +196,36 @@ def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
     from workbench.tiers.processes.samples import bundle_samples
     from workbench.tiers.processes.sent_evidence import changes_answers, with_sent_evidence
 
-    labels = tiers.place.labels
-    if not changes_answers(tiers.privacy) and not labels:
+    labels, missing = tiers.place.labels, tiers.place.missing_views
+    if not changes_answers(tiers) and not labels:
         return system
     bundle = bundle_of(tiers, folder)
     try:
         inputs, targets = bundle_samples(bundle)
     except WorkbenchError as error:
-        if labels:
+        if labels or missing:
             raise
         print_note(
             f"privacy: the accuracy of schedulers does not include quantisation and noise: {error}"
         )
         return system
-    return with_sent_evidence(system, tiers.privacy, bundle, inputs, targets, labels=labels)
+    return with_sent_evidence(
+        system, tiers.privacy, bundle, inputs, targets, labels=labels, missing=missing
+    )
 
 
 def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
+    from workbench.foundation.errors import ExperimentError
     from workbench.tiers.placement.assembly import bundle_of, stages_of
     from workbench.tiers.processes.leak import Samples, measure_leak
     from workbench.tiers.processes.samples import bundle_samples
 
+    if tiers.place.scene is not None:
+        raise ExperimentError(
+            "it is measured for samples that one device sees",
+            field="privacy.report_leak",
+            next_step="Remove it, or remove place.scene and place a model of one view.",
+        )
     bundle = bundle_of(tiers, folder)
     known, held_out = (
         Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation")

@@ -130,7 +130,13 @@ def run(
             rate_per_s = len(moments_s) / moments_s[-1]
             here = system_here(tiers, folder, rate_per_s, cut_at=cut_at, on_progress=show)
         system = with_sent_evidence(
-            here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
+            here,
+            tiers.privacy,
+            bundle,
+            samples,
+            targets,
+            labels=tiers.place.labels,
+            missing=tiers.place.missing_views,
         )
         unfit = left_out(system)
         for name in schedulers:

@@ -7,7 +7,7 @@ graph of the whole model, and the card, are left to `exported_bundle`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,18 @@ from workbench.deploy.exported_model import Member, add_member, encode_inputs
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import TOLERANCE, add_trees, difference_of, write_onnx
 from workbench.deploy.predictor import open_session
-from workbench.deploy.stages import FEATURES, INPUTS, PROBABILITIES, Calibration, Stage, Stages
+from workbench.deploy.stages import (
+    FEATURES,
+    INPUTS,
+    MASK,
+    PROBABILITIES,
+    Calibration,
+    Scene,
+    Stage,
+    Stages,
+)
 from workbench.foundation.errors import RunError
-from workbench.models.exits import EarlyExits
+from workbench.models.exits import EarlyExits, SceneExits
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble, TreeExits
 from workbench.training.loaders import as_tensors
 
@@ -46,7 +55,22 @@ class _Part(nn.Module):
         return self.model.stage(self.number, values)
 
 
-def exits_of(model: nn.Module) -> EarlyExits | TreeExits | None:
+class _SecondPart(nn.Module):
+    """The second stage of a model that mixes several views."""
+
+    def __init__(self, model: SceneExits) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training
+
+    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        return self.model.second_stage(inputs, mask)
+
+
+Exits = EarlyExits | SceneExits | TreeExits
+
+
+def exits_of(model: nn.Module) -> Exits | None:
     """Return a model with early exits, or None if it has none.
 
     Args:
@@ -57,14 +81,14 @@ def exits_of(model: nn.Module) -> EarlyExits | TreeExits | None:
     """
     if isinstance(model, TreeEnsemble) and model.num_exits:
         return TreeExits(model, model.num_exits)
-    if isinstance(model, EarlyExits):
+    if isinstance(model, EarlyExits | SceneExits):
         return model
     return None
 
 
 def add_stages(
     folder: Path,
-    model: EarlyExits | TreeExits,
+    model: Exits,
     data: Datasets,
     *,
     member: Member,
@@ -92,7 +116,11 @@ def add_stages(
     make: Callable[..., onnx.ModelProto] = _graph
     if isinstance(model, TreeExits):
         make = _graph_of_trees
-    values, stages = example, []
+    values, stages, scene = example, [], None
+    if isinstance(model, SceneExits):
+        scene = _scene_of(model, data, targets)
+        inputs = [inputs[0].model_copy(update={"shape": inputs[0].shape[1:]})]
+        values = example.flatten(0, 1)
     for number in range(model.num_stages):
         temperature = calibration.temperatures[number]
         made = make(model, number, member, inputs=inputs, example=values, temperature=temperature)
@@ -108,30 +136,67 @@ def add_stages(
                 shape = inputs[0].shape
             if inputs[0].dtype != "string":
                 dtype = inputs[0].dtype
-        stages.append(calibration.stage(number, name, shape, dtype, num_tokens=num_tokens))
+        stage = calibration.stage(number, name, shape, dtype, num_tokens=num_tokens)
+        if number == 1 and isinstance(model, SceneExits) and model.joint is not None:
+            sent_shape = (shape[0] // model.num_views, *shape[1:])
+            stage = stage.model_copy(update={"sent_shape": sent_shape})
+        stages.append(stage)
         with torch.inference_mode():
-            values = model.stage(number, values)
+            values = _onward(model, number, values)
     _compare(folder, model, stages, feeds, example)
-    return calibration.write(folder, stages)
+    return calibration.write(folder, stages, scene)
 
 
-def _validation_outputs(
-    model: EarlyExits | TreeExits, data: Datasets
-) -> tuple[list[np.ndarray], np.ndarray]:
-    outputs: list[list[np.ndarray]] = [[] for _ in range(model.num_stages)]
-    targets = []
+def _onward(model: Exits, number: int, values: Tensor) -> Tensor:
+    """Return what the stage after one takes, where all views of a scene are there."""
+    if not isinstance(model, SceneExits):
+        return model.stage(number, values)
+    if number == 1:
+        return model.second_stage(values, torch.ones(len(values), model.num_views))
+    features = model.exits.stage(number, values)
+    if number:
+        return features
+    views = features.unflatten(0, (-1, model.num_views))
+    return model.gathered(views, torch.ones(views.shape[:2]))
+
+
+def _validation_batches(data: Datasets) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield the inputs of the validation split, and their classes."""
     for first in range(0, len(data.validation), _BATCH):
         numbers = np.arange(first, min(first + _BATCH, len(data.validation)))
         given, expected = data.validation.batch(numbers)
+        yield as_tensors(given), class_of_each(expected, data.num_outputs)
+
+
+def _validation_outputs(model: Exits, data: Datasets) -> tuple[list[np.ndarray], np.ndarray]:
+    outputs: list[list[np.ndarray]] = [[] for _ in range(model.num_stages)]
+    targets = []
+    for given, expected in _validation_batches(data):
         with torch.inference_mode():
-            for kept, scores in zip(outputs, model.exit_outputs(as_tensors(given)), strict=True):
+            for kept, scores in zip(outputs, model.exit_outputs(given), strict=True):
                 kept.append(scores.double().numpy())
-        targets.append(class_of_each(expected, data.num_outputs))
+        targets.append(expected)
     return [np.concatenate(scores) for scores in outputs], np.concatenate(targets)
 
 
+def _scene_of(model: SceneExits, data: Datasets, targets: np.ndarray) -> Scene:
+    """Return how views are joined, and what is right without each of them."""
+    num_right = np.zeros(model.num_views)
+    for given, expected in _validation_batches(data):
+        for missing in range(model.num_views):
+            mask = torch.ones(len(given), model.num_views)
+            mask[:, missing] = 0.0
+            with torch.inference_mode():
+                answers = model.exit_outputs(given, mask)[-1].argmax(dim=1).numpy()
+            num_right[missing] += (answers == expected).sum()
+    accuracy_without = tuple((num_right / len(targets)).tolist())
+    return Scene(
+        num_views=model.num_views, aggregate=model.aggregate, accuracy_without=accuracy_without
+    )
+
+
 def _graph(
-    model: EarlyExits,
+    model: EarlyExits | SceneExits,
     number: int,
     member: Member,
     *,
@@ -140,21 +205,27 @@ def _graph(
     temperature: float,
 ) -> onnx.ModelProto:
     graph = Graph()
-    part = _Part(model, number)
+    exits = model.exits if isinstance(model, SceneExits) else model
+    part: nn.Module = _Part(exits, number)
+    arguments: tuple[Tensor, ...] = (example,)
+    if number == 1 and isinstance(model, SceneExits) and model.joint is not None:
+        part, arguments = _SecondPart(model), (example, torch.ones(len(example), model.num_views))
     with torch.inference_mode():
-        after = part(example)
+        after = part(*arguments)
     if number == 0:
         values = add_member(graph, replace(member, model=part), _given(graph, inputs), example)
     else:
-        values = _inline(
-            graph, part, graph.input(INPUTS, _FLOAT, tuple(example.shape[1:])), example
-        )
+        names = [
+            graph.input(name, _FLOAT, tuple(argument.shape[1:]))
+            for name, argument in zip((INPUTS, MASK), arguments, strict=False)
+        ]
+        values = _inline(graph, part, names, arguments)
     if number == model.num_stages - 1:
         return _calibrated(graph, values, temperature, after.shape[1], ())
-    head = model.heads[number]
+    head = exits.heads[number]
     with torch.inference_mode():
         num_classes = head(after[:1]).shape[1]
-    outputs = _inline(graph, head, values, after)
+    outputs = _inline(graph, head, [values], (after,))
     features = ((values, FEATURES, tuple(after.shape[1:])),)
     return _calibrated(graph, outputs, temperature, num_classes, features)
 
@@ -219,16 +290,18 @@ def _calibrated(
     return graph.model(answer, PROBABILITIES, _FLOAT, (num_classes,), more=more)
 
 
-def _inline(graph: Graph, module: nn.Module, given: str, example: Tensor) -> str:
+def _inline(
+    graph: Graph, module: nn.Module, given: Sequence[str], example: tuple[Tensor, ...]
+) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.onnx"
         write_onnx(module, example, path)
-        return graph.inline(onnx.load(str(path)), (given,))
+        return graph.inline(onnx.load(str(path)), tuple(given))
 
 
 def _compare(
     folder: Path,
-    model: EarlyExits | TreeExits,
+    model: Exits,
     stages: Sequence[Stage],
     feeds: dict[str, Any],
     example: Tensor,
@@ -236,10 +309,13 @@ def _compare(
     """Compare the answers of the stages, one after another, with the exits of the model."""
     with torch.inference_mode():
         expected = model.exit_outputs(example)
-    given = feeds
+    given, views = feeds, 1
+    if isinstance(model, SceneExits):
+        views = model.num_views
+        given = {name: values.reshape(-1, *values.shape[2:]) for name, values in feeds.items()}
     for number, stage in enumerate(stages):
         answer, *features = open_session(folder / stage.file).run(None, given)
-        known = torch.softmax(expected[number] / stage.temperature, dim=-1)
+        known = torch.softmax(expected[number] / stage.temperature, dim=-1).reshape(answer.shape)
         difference = difference_of(torch.from_numpy(answer), known)
         if not difference <= TOLERANCE:
             raise RunError(
@@ -247,3 +323,9 @@ def _compare(
                 next_step="Export the model again. If the error remains, omit --format onnx.",
             )
         given = {INPUTS: features[0]} if features else {}
+        if number == 0 and isinstance(model, SceneExits):
+            mask = torch.ones(len(example), views)
+            seen = torch.from_numpy(features[0]).unflatten(0, mask.shape)
+            given = {INPUTS: model.gathered(seen, mask).numpy()}
+            if model.joint is not None:
+                given[MASK] = mask.numpy()

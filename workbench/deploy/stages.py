@@ -2,8 +2,9 @@
 
 Each stage is a separate graph. Its `inputs` are the features that the stage before it sent. Its
 outputs are the calibrated `probabilities` of its exit and, except for the last stage, the
-`features` for the next one. A sample leaves at the first stage at which the largest probability
-reaches the threshold.
+`features` for the next one. The second stage of a model that mixes the views of several devices
+also takes a `mask` of the views that are there. A sample leaves at the first stage at which the
+largest probability reaches the threshold.
 
 Results on the validation split are stored, so that thresholds can be chosen again. The test split
 is never read here. `workbench.models` trains exits, and `workbench.tiers` runs stages.
@@ -22,12 +23,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench.foundation.bundle_manifest import check_listed, complete_export
 from workbench.foundation.errors import RunError
 from workbench.foundation.files import sha256_of, write_atomically
+from workbench.models import Aggregate
 
 STAGES = "stages.json"
 EVIDENCE = "validation.npz"
 INPUTS = "inputs"
 FEATURES = "features"
 PROBABILITIES = "probabilities"
+MASK = "mask"
 _TOKEN_DTYPES = ("uint8", "uint16", "int32", "int64")
 _HIGHEST = 64
 _GOLDEN = (5**0.5 - 1) / 2
@@ -47,6 +50,8 @@ class Stage(_Part):
         input_dtype: The type of its input.
         sent_dtype: The smallest type that can represent the input, in which it is sent. None for
             `input_dtype`.
+        sent_shape: The shape of what one device sends, if the input joins those of several. None
+            for `input_shape`.
         temperature: The outputs of the exit are divided by it before softmax.
         accuracy: Share of correct answers on the validation split if all samples left here.
         threshold: The probability from which a sample leaves here, or 0 in the last stage.
@@ -57,6 +62,7 @@ class Stage(_Part):
     input_shape: tuple[int, ...]
     input_dtype: str = "float32"
     sent_dtype: str | None = None
+    sent_shape: tuple[int, ...] | None = None
     temperature: float = Field(gt=0)
     accuracy: float = Field(ge=0, le=1)
     threshold: float = Field(ge=0, le=1)
@@ -66,6 +72,25 @@ class Stage(_Part):
     def wire_dtype(self) -> str:
         """The type in which its input is sent, unless it is quantised."""
         return self.sent_dtype or self.input_dtype
+
+    @property
+    def wire_shape(self) -> tuple[int, ...]:
+        """The shape of what one device sends of its input."""
+        return self.input_shape if self.sent_shape is None else self.sent_shape
+
+
+class Scene(_Part):
+    """How the views of several devices that see one scene are joined, before the second stage.
+
+    Attributes:
+        num_views: Number of devices that see a scene. The first stage takes one view.
+        aggregate: How their features become one.
+        accuracy_without: Share of correct answers at the last exit without each view, in order.
+    """
+
+    num_views: int = Field(ge=2)
+    aggregate: Aggregate
+    accuracy_without: tuple[float, ...] = ()
 
 
 class Stages(_Part):
@@ -77,6 +102,7 @@ class Stages(_Part):
         accuracy: Share of correct answers at the thresholds, on the validation split.
         num_samples: Number of validation samples.
         files: SHA-256 of each file by name.
+        scene: How views are joined, or None if each sample is seen by one device.
     """
 
     version: int = 1
@@ -84,6 +110,7 @@ class Stages(_Part):
     accuracy: float = Field(ge=0, le=1)
     num_samples: int = Field(ge=0)
     files: dict[str, str] = {}
+    scene: Scene | None = None
 
     def write(self, folder: Path) -> Stages:
         """Write the stages atomically, with the SHA-256 of their files in the bundle.
@@ -208,13 +235,18 @@ class Calibration:
         """Calibrate exits.
 
         Args:
-            outputs: For each exit (samples, classes): the inputs of softmax.
+            outputs: For each exit (samples, classes): the inputs of softmax. If an exit sees each
+                view of a sample alone, (samples, views, classes), of which the most confident view
+                answers.
             targets: (samples,): the correct classes.
         """
-        temperatures = [temperature_of(scores, targets) for scores in outputs]
-        probabilities = [
-            softmax(scores / by) for scores, by in zip(outputs, temperatures, strict=True)
-        ]
+        temperatures, probabilities = [], []
+        for scores in outputs:
+            num_views = scores.shape[1] if scores.ndim == 3 else 1
+            flat = scores.reshape(-1, scores.shape[-1])
+            temperatures.append(temperature_of(flat, np.repeat(targets, num_views)))
+            shares = softmax(flat / temperatures[-1])
+            probabilities.append(surest_view(shares.reshape(len(targets), num_views, -1)))
         evidence = Evidence(
             np.stack([scores.max(axis=1) for scores in probabilities], axis=1),
             np.stack([scores.argmax(axis=1) == targets for scores in probabilities], axis=1),
@@ -252,15 +284,34 @@ class Calibration:
             share=float(self.shares[number]),
         )
 
-    def write(self, folder: Path, stages: Sequence[Stage]) -> Stages:
+    def write(self, folder: Path, stages: Sequence[Stage], scene: Scene | None = None) -> Stages:
         """Write stages and their results into the bundle with their graphs. Return the stages."""
         self.evidence.write(folder)
         listed = Stages(
             stages=tuple(stages),
             accuracy=accuracy_at(self.evidence, self.exits),
             num_samples=len(self.exits),
+            scene=scene,
         )
         return listed.write(folder)
+
+
+def surest_view(probabilities: np.ndarray) -> np.ndarray:
+    """Return the answers of the most confident view of each sample.
+
+    Args:
+        probabilities: (samples, views, classes).
+
+    Returns:
+        (samples, classes).
+
+    Example:
+        >>> import numpy as np
+        >>> surest_view(np.array([[[0.6, 0.4], [0.1, 0.9]]]))
+        array([[0.1, 0.9]])
+    """
+    surest = probabilities.max(axis=2).argmax(axis=1)
+    return probabilities[np.arange(len(probabilities)), surest]
 
 
 def choose_thresholds(evidence: Evidence, *, tolerated_loss: float = 0.005) -> tuple[float, ...]:

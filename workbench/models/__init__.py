@@ -9,10 +9,15 @@ reference. Their directions, units and tasks are declared in
 
 from __future__ import annotations
 
+from typing import Literal
+
 from workbench.experiment import metric_declarations
 from workbench.foundation.registry import Registry
 
-__all__ = ["LOSSES", "METRICS", "MODELS"]
+__all__ = ["LOSSES", "METRICS", "MODELS", "Aggregate"]
+
+Aggregate = Literal["mean", "max", "concatenation"]
+"""How the features of several views become one."""
 
 MODELS = Registry(
     "model",

@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import Self
 
 from workbench.experiment.refusals import findings, refusal
 from workbench.foundation.errors import ExperimentError
-from workbench.models import MODELS
+from workbench.models import MODELS, Aggregate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,8 +59,8 @@ class ModelConfiguration(BaseModel, ABC):
         return None
 
     def module_settings(self) -> dict[str, Any]:
-        """Return the arguments of the module, without the options for early exits."""
-        return self.model_dump(exclude={"exits", "exit_weight"})
+        """Return the arguments of the module, without the options for exits and views."""
+        return self.model_dump(exclude={"exits", "exit_weight", "views", "missing_views"})
 
     def rate_factors(self) -> dict[str, float]:
         """Return the factors of the learning rate, by patterns for names of parameters.
@@ -146,6 +147,46 @@ class SequenceConfiguration(ModelConfiguration):
 
     exits: NumExits = 0
     exit_weight: float = Field(0.3, ge=0.0, description="Factor of the loss of each early exit.")
+    views: Aggregate | None = Field(
+        None,
+        description=(
+            "Each sample has several views of one scene, the first dimension. They are joined like"
+            " this after the first stage. Needs exits."
+        ),
+    )
+    missing_views: float = Field(
+        0.2, ge=0.0, lt=1.0, description="Probability that a view is missing in training."
+    )
+
+    @model_validator(mode="after")
+    def _joins_after_a_stage(self) -> Self:
+        if self.views is not None and not self.exits:
+            raise ExperimentError(
+                "views are joined after the first stage, and a model without exits has only one",
+                field="views",
+                next_step="Set exits to 1 or more.",
+            )
+        return self
+
+    def shape_of_view(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of what the first stage takes.
+
+        Args:
+            input_shape: Shape of one sample: (views, ...) if it has several views.
+
+        Raises:
+            ExperimentError: If it should have several views, and has one.
+        """
+        if self.views is None:
+            return input_shape
+        if len(input_shape) < 2 or input_shape[0] < 2:
+            raise ExperimentError(
+                f"a sample of shape {tuple(input_shape)} does not have several views",
+                field="views",
+                allowed="samples of shape (views, ...), such as (3, 1, 8, 8) for three images",
+                next_step="Let the data stack the views of a scene, or remove views.",
+            )
+        return input_shape[1:]
 
     def refuse_exits(self) -> None:
         """Raise an error if the model has early exits, whose outputs do not scale with the width.
@@ -173,7 +214,7 @@ class SequenceConfiguration(ModelConfiguration):
 
         Args:
             model: The model.
-            input_shape: Shape of one sample, as for `build`.
+            input_shape: Shape of one sample, as for `build`, with all its views.
             num_outputs: Number of outputs of every exit.
             vocabulary_size: Number of token ids, if the inputs are token ids.
             at_every_position: Whether the model predicts at every position of its input.
@@ -191,14 +232,23 @@ class SequenceConfiguration(ModelConfiguration):
                 allowed="0",
                 next_step="Choose data with one class for each sample.",
             )
-        from workbench.models.exits import EarlyExits
+        from workbench.models.exits import EarlyExits, SceneExits
 
-        return EarlyExits(
+        exits = EarlyExits(
             model,
-            input_shape=input_shape,
+            input_shape=self.shape_of_view(input_shape),
             num_outputs=num_outputs,
             num_exits=self.exits,
             weight=self.exit_weight,
+            vocabulary_size=vocabulary_size,
+        )
+        if self.views is None:
+            return exits
+        return SceneExits(
+            exits,
+            input_shape=input_shape,
+            aggregate=self.views,
+            missing=self.missing_views,
             vocabulary_size=vocabulary_size,
         )
 

@@ -5,7 +5,11 @@ weighs their losses. Otherwise it behaves like the original model. Finding the p
 model is left to `block_sequence`, calibrating exits and their thresholds to
 `workbench.tiers.placement`, and exits of trees to `trees`.
 
-Source: Teerapittayanon et al., BranchyNet (2016).
+Where several devices see one scene, the first stage computes each view alone, and the later stages
+compute what the views have become together.
+
+Sources: Teerapittayanon et al., BranchyNet (2016), and Distributed Deep Neural Networks over the
+Cloud, the Edge and End Devices (2017).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from torch import Tensor, nn
 
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import ExperimentError
+from workbench.models import Aggregate
 from workbench.models.block_sequence import BlockSequence
 
 _EXITS = "early_exits"
@@ -122,6 +127,154 @@ class EarlyExits(nn.Module):
         return {"logits": last, _EXITS: early, _WEIGHT: self.weight}
 
 
+class SceneExits(nn.Module):
+    """A model that sees several views of each sample, as several devices do.
+
+    The first stage computes each view alone, with the same weights. Its features are joined, and
+    the later stages compute the joined ones. In training, views are missing at random.
+
+    Attributes:
+        exits: The model with early exits that computes one view.
+        num_views: Number of views of a sample.
+        aggregate: How their features become one.
+        missing: Probability that a view is missing in training.
+        joint: The layer that mixes the features of a concatenation. None for a mean or a maximum.
+    """
+
+    def __init__(
+        self,
+        exits: EarlyExits,
+        *,
+        input_shape: tuple[int, ...],
+        aggregate: Aggregate,
+        missing: float,
+        vocabulary_size: int | None = None,
+    ) -> None:
+        """Join views after the first stage.
+
+        Args:
+            exits: A model with at least one early exit, for one view.
+            input_shape: Shape of one sample: (views, ...).
+            aggregate: `mean` or `max` over the views that are there, or `concatenation`, which a
+                linear layer turns into features of the size of one view.
+            missing: Probability that a view is missing in training. At least one is always there.
+            vocabulary_size: Number of token ids, if the inputs are token ids.
+
+        Raises:
+            ExperimentError: If the first stage does not return a tensor.
+        """
+        super().__init__()
+        self.exits, self.num_views = exits, input_shape[0]
+        self.aggregate: Aggregate = aggregate
+        self.missing = missing
+        was_training = exits.training
+        exits.eval()
+        with torch.no_grad():
+            features = exits.stage(0, _example(input_shape[1:], vocabulary_size))
+        exits.train(was_training)
+        if not isinstance(features, Tensor) or features.ndim < 2:
+            raise ExperimentError(
+                "the first stage does not return features that can be joined",
+                field="views",
+                next_step="Remove views, or let the first blocks of the model return a tensor.",
+            )
+        self.joint = None
+        if aggregate == "concatenation":
+            self.joint = _Joint(self.num_views, features.shape[1])
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages: one more than early exits."""
+        return self.exits.num_stages
+
+    def gathered(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Return the features of the views as the second stage takes them.
+
+        Args:
+            features: (samples, views, channels, ...).
+            mask: (samples, views): 1 for views that are there, otherwise 0.
+
+        Returns:
+            (samples, channels, ...), of which features of missing views are no part. For a
+            concatenation (samples, views * channels, ...), with zeros for them.
+        """
+        there = mask.reshape(*mask.shape, *[1] * (features.ndim - 2)).to(features.dtype)
+        if self.aggregate == "max":
+            return features.masked_fill(there == 0, -math.inf).amax(dim=1)
+        present = features * there
+        if self.joint is not None:
+            return present.flatten(1, 2)
+        return present.sum(dim=1) / there.sum(dim=1)
+
+    def second_stage(self, gathered: Tensor, mask: Tensor) -> Tensor:
+        """Compute the second stage from what `gathered` returns, and the mask of views."""
+        if self.joint is not None:
+            gathered = self.joint(gathered, mask.to(gathered.dtype))
+        return self.exits.stage(1, gathered)
+
+    def exit_outputs(self, inputs: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        """Return the outputs of each exit.
+
+        Args:
+            inputs: (samples, views, ...).
+            mask: (samples, views): 1 for views that are there, otherwise 0. None if all are.
+
+        Returns:
+            (samples, views, outputs) for the first exit, which sees each view alone, and
+            (samples, outputs) for each later one.
+        """
+        if mask is None:
+            mask = torch.ones(inputs.shape[:2], device=inputs.device)
+        features = self.exits.stage(0, inputs.flatten(0, 1))
+        outputs = [self.exits.heads[0](features).unflatten(0, inputs.shape[:2])]
+        gathered = self.gathered(features.unflatten(0, inputs.shape[:2]), mask)
+        values = self.second_stage(gathered, mask)
+        for number in range(2, self.num_stages):
+            outputs.append(self.exits.heads[number - 1](values))
+            values = self.exits.stage(number, values)
+        return [*outputs, values]
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Return the outputs of the last exit, or of all exits in training."""
+        if not self.training:
+            return self.exit_outputs(inputs)[-1]
+        first, *later, last = self.exit_outputs(inputs, self._drawn(inputs))
+        # Together, the views weigh as much as one exit.
+        weight, each = self.exits.weight, self.exits.weight / self.num_views
+        return {
+            "logits": last,
+            _EXITS: [*first.unbind(dim=1), *later],
+            _WEIGHT: [each] * self.num_views + [weight] * len(later),
+        }
+
+    def _drawn(self, inputs: Tensor) -> Tensor:
+        """Return which views are there in training."""
+        drawn = torch.rand(inputs.shape[:2], device=inputs.device)
+        kept = drawn.argmax(dim=1, keepdim=True) == torch.arange(
+            self.num_views, device=inputs.device
+        )
+        return ((drawn >= self.missing) | kept).float()
+
+
+class _Joint(nn.Module):
+    """Mixes the channels of concatenated views, at each position. It starts as their mean."""
+
+    def __init__(self, num_views: int, num_channels: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(num_views * num_channels + num_views, num_channels)
+        mean = torch.eye(num_channels).repeat(1, num_views) / num_views
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.cat([mean, torch.zeros(num_channels, num_views)], dim=1))
+            self.layer.bias.zero_()
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Map (samples, views * channels, ...) and (samples, views) to (samples, channels, ...)."""
+        last = values.movedim(1, -1)
+        there = mask.reshape(mask.shape[0], *[1] * (last.ndim - 2), mask.shape[1])
+        there = there.expand(*last.shape[:-1], mask.shape[1])
+        return self.layer(torch.cat([last, there], dim=-1)).movedim(-1, 1)
+
+
 class LastPosition(nn.Module):
     """Takes the state at the last position, from which an exit of a sequence model predicts."""
 
@@ -141,7 +294,7 @@ def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> N
     Raises:
         ExperimentError: If the model has exits, and the samples do not have one class each.
     """
-    has_exits = isinstance(model, EarlyExits) or getattr(model, "num_exits", 0) > 0
+    has_exits = isinstance(model, EarlyExits | SceneExits) or getattr(model, "num_exits", 0) > 0
     if has_exits and (task != "classification" or target_shape):
         raise ExperimentError(
             "early exits depend on the probability of a class, but the samples of this data do not"
@@ -165,16 +318,19 @@ def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return loss(outputs, targets)
         last = loss(outputs["logits"], targets)
         early = [loss(output, targets) for output in outputs[_EXITS]]
-        weight = outputs[_WEIGHT]
+        weights = outputs[_WEIGHT]
+        if not isinstance(weights, list):
+            weights = [weights] * len(early)
         if isinstance(last, tuple):  # a total and a count. All exits have the same count.
-            return last[0] + weight * _sum(part for part, _ in early), last[1]
-        return last + weight * _sum(early)
+            return last[0] + _sum(weights, (part for part, _ in early)), last[1]
+        return last + _sum(weights, early)
 
     return total
 
 
-def _sum(losses: Iterable[Tensor]) -> Tensor:
-    return sum(losses, start=torch.zeros(()))
+def _sum(weights: Sequence[float], losses: Iterable[Tensor]) -> Tensor:
+    parts = (weight * part for weight, part in zip(weights, losses, strict=True))
+    return sum(parts, start=torch.zeros(()))
 
 
 def _example(input_shape: tuple[int, ...], vocabulary_size: int | None) -> Tensor:

@@ -88,11 +88,12 @@ class MLPConfiguration(SequenceConfiguration):
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
         """Build the perceptron. See ModelConfiguration.build."""
-        if vocabulary_size is not None or not input_shape:
+        shape = self.shape_of_view(input_shape)
+        if vocabulary_size is not None or not shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.mlp import MLP
 
-        model = MLP(input_shape=input_shape, num_outputs=num_outputs, **self.module_settings())
+        model = MLP(input_shape=shape, num_outputs=num_outputs, **self.module_settings())
         return self.with_exits(model, input_shape, num_outputs)
 
 
@@ -122,11 +123,12 @@ class ConvNetConfiguration(SequenceConfiguration):
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
         """Build the network. See ModelConfiguration.build."""
-        if vocabulary_size is not None or len(input_shape) != 3:
+        shape = self.shape_of_view(input_shape)
+        if vocabulary_size is not None or len(shape) != 3:
             self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
         from workbench.models.convolutional import ConvNet
 
-        model = ConvNet(input_shape=input_shape, num_outputs=num_outputs, **self.module_settings())
+        model = ConvNet(input_shape=shape, num_outputs=num_outputs, **self.module_settings())
         return self.with_exits(model, input_shape, num_outputs)
 
 
@@ -166,13 +168,12 @@ class ResNetConfiguration(SequenceConfiguration):
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
         """Build the network. See ModelConfiguration.build."""
-        if vocabulary_size is not None or len(input_shape) != 3:
+        shape = self.shape_of_view(input_shape)
+        if vocabulary_size is not None or len(shape) != 3:
             self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
         from workbench.models.convolutional import ResNet
 
-        model = ResNet(
-            num_channels=input_shape[0], num_outputs=num_outputs, **self.module_settings()
-        )
+        model = ResNet(num_channels=shape[0], num_outputs=num_outputs, **self.module_settings())
         return self.with_exits(model, input_shape, num_outputs)
 
 
@@ -311,14 +312,15 @@ class LSTMConfiguration(SequenceConfiguration):
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
         """Build the network. See ModelConfiguration.build."""
+        shape = self.shape_of_view(input_shape)
         num_dimensions = 2 if vocabulary_size is None else 1
-        if len(input_shape) != num_dimensions:
+        if len(shape) != num_dimensions:
             allowed = "token ids of shape (context,) or numbers of shape (time, features)"
             self.refuse(input_shape, vocabulary_size, allowed)
         from workbench.models.lstm import LSTM
 
         model = LSTM(
-            input_shape=input_shape,
+            input_shape=shape,
             num_outputs=num_outputs,
             vocabulary_size=vocabulary_size,
             has_exits=self.exits > 0,
@@ -389,12 +391,13 @@ class TransformerConfiguration(SequenceConfiguration):
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
         """Build the transformer. See ModelConfiguration.build."""
-        if vocabulary_size is None or len(input_shape) != 1:
+        shape = self.shape_of_view(input_shape)
+        if vocabulary_size is None or len(shape) != 1:
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.transformer import Transformer
 
         model = Transformer(
-            context=input_shape[0],
+            context=shape[0],
             num_outputs=num_outputs,
             vocabulary_size=vocabulary_size,
             **self.module_settings(),
@@ -453,15 +456,16 @@ class TextEncoderConfiguration(TransformerConfiguration):
         target_shape: tuple[int, ...],
     ) -> nn.Module:
         """Build it. See ModelConfiguration.build_for_targets."""
-        if vocabulary_size is None or len(input_shape) != 1:
+        shape = self.shape_of_view(input_shape)
+        if vocabulary_size is None or len(shape) != 1:
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.transformer import TextEncoder
 
         model = TextEncoder(
-            context=input_shape[0],
+            context=shape[0],
             num_outputs=num_outputs,
             vocabulary_size=vocabulary_size,
-            at_every_position=target_shape == input_shape,
+            at_every_position=target_shape == shape,
             **self.module_settings(),
         )
         return self.with_exits(

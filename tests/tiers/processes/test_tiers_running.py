@@ -178,7 +178,7 @@ def test_devices_that_see_the_same_scene_answer_without_one_that_is_lost(tmp_pat
             "cloud",
             1,
             [StageSettings(1, last)],
-            devices=(0, 1, 2),
+            num_views=3,
             aggregate="mean",
             heartbeat_s=0.5,
         )
@@ -231,7 +231,7 @@ def test_a_device_that_reaches_nobody_does_not_answer_scenes_before_those_that_d
     with running_tiers(tmp_path) as tiers:
         first, last = tiers.stages
         cloud = tiers.start(
-            "cloud", 1, [StageSettings(1, last)], devices=(0, 1, 2), heartbeat_s=PATIENT_S
+            "cloud", 1, [StageSettings(1, last)], num_views=3, heartbeat_s=PATIENT_S
         )
         gone = tiers.start("edge", 1, [])
         tiers.processes["edge-0"].kill()

@@ -61,10 +61,47 @@ def stages_of(file: TiersFile, bundle: Path) -> Stages:
         RunError: If they cannot be read.
     """
     stages = read_stages(bundle)
+    _check_scene(file, stages)
     if file.place.threshold is None or len(stages.stages) == 1:
         return stages
     first = stages.stages[0].model_copy(update={"threshold": file.place.threshold})
     return stages.model_copy(update={"stages": (first, *stages.stages[1:])})
+
+
+def _check_scene(file: TiersFile, stages: Stages) -> None:
+    """Raise an error if the file and the model do not agree on who sees a scene."""
+    scene, first = stages.scene, next(iter(file.tiers))
+    if file.place.scene is None:
+        if scene is not None:
+            raise ExperimentError(
+                f"the model joins the views of {scene.num_views} devices that see one scene",
+                field="place.scene",
+                next_step="Add scene: {} to place.",
+            )
+        return
+    if scene is None:
+        raise ExperimentError(
+            "the model does not join the views of several devices",
+            field="place.scene",
+            next_step=(
+                "Train a model with exits and views, such as convnet with exits: 1 and views: mean,"
+                " or remove scene."
+            ),
+        )
+    num_views, missing = scene.num_views, set(file.place.scene.missing)
+    if file.tiers[first].count % num_views:
+        raise ExperimentError(
+            f"{num_views} devices see each scene, and {file.tiers[first].count} is not a multiple"
+            " of it",
+            field=f"tiers.{first}.count",
+            allowed=f"a multiple of {num_views}",
+        )
+    if missing and (max(missing) >= num_views or len(missing) == num_views):
+        raise ExperimentError(
+            f"a scene has the views 0 to {num_views - 1}, and at least one is there",
+            field="place.scene.missing",
+            allowed=f"at most {num_views - 1} numbers from 0 to {num_views - 1}",
+        )
 
 
 def assemble(
@@ -127,7 +164,7 @@ def assemble(
         evidence=read_evidence(bundle),
         thresholds=tuple(stage.threshold for stage in stages.stages),
         busy=file.place.busy,
-        cut=None if file.place.models else best_cut(bundle, sending, at=cut_at),
+        cut=None if file.place.models or stages.scene else best_cut(bundle, sending, at=cut_at),
         has_own_models=bool(file.place.models),
         links_s=features.links_s,
         links_raw_s=raw.links_s,
@@ -136,6 +173,8 @@ def assemble(
     )
     if len(tiers) > 2:
         system = replace(system, hops=_hops(system, sending))
+    if stages.scene is not None:
+        system = system.of_scenes(stages.scene, missing=len(set(file.place.missing_views)))
     return system, max(spread for _, _, spread in times)
 
 

@@ -245,6 +245,8 @@ class NextTier:
             return "with fewer than three tiers, it does what end-cloud does"
         if sum(map(len, system.parts)) < system.stage_s.shape[1]:
             return "the tiers do not have the memory for their parts of the model"
+        if system.num_views > 1 and not system.parts[1]:
+            return f"tiers.{system.names[1]}.memory is too small for the stage that joins views"
         return None
 
     def expect(self, system: System) -> Outcome:

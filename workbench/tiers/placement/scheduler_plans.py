@@ -185,8 +185,12 @@ def exit_curve(system: System) -> list[ExitPoint]:
     them.
 
     Args:
-        system: The system. The thresholds of its other exits are kept.
+        system: The system. The thresholds of its other exits are kept. Where devices see one scene,
+            nothing leaves at the first exit, which is the point with the threshold 1.
     """
+    if system.num_views > 1:
+        expected = {name: policy.expect(system) for name, policy in policies_for(system).items()}
+        return [ExitPoint(1.0, 0.0, expected, {})]
     first, *others = system.thresholds
     levels = np.quantile(system.evidence.confidence[:, 0], np.linspace(0, 1, _NUM_THRESHOLDS))
     schedulers = policies_for(system)
@@ -219,9 +223,10 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
     lines = [_about_choice(system, plans, recommended)]
     lines += [f"{scheduler}: {why}" for scheduler, why in full.items() if why is not None]
     lines += about_limits(system, plans)
-    lines += _about_left_out(system)
+    lines += [*_about_left_out(system), *_about_views(system)]
     if len(system.names) > 1:
-        lines += [] if system.has_own_models else [_about_cut(system)]
+        has_parts = system.has_own_models or system.num_views > 1
+        lines += [] if has_parts else [_about_cut(system)]
         lines += [*_about_groups(system), *_about_changes(system)]
     return lines
 
@@ -244,6 +249,18 @@ def about_limits(system: System, plans: Sequence[Plan], *, is_measured: bool = F
                 f" max_power allows {format_percent(limit)}."
             )
     return lines
+
+
+def _about_views(system: System) -> list[str]:
+    """Describe what is left when a device that sees a scene is lost."""
+    if not system.accuracy_without:
+        return []
+    least, most = min(system.accuracy_without), max(system.accuracy_without)
+    accuracy = f"{least:.4f}" if least == most else f"{least:.4f} to {most:.4f}"
+    return [
+        f"If one of the {system.num_views} devices that see a scene is lost, the accuracy of the"
+        f" joined views is {accuracy}, depending on the device."
+    ]
 
 
 def _about_left_out(system: System) -> list[str]:

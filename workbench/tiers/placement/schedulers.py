@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from workbench.tiers.placement.system import System
 
 _NUM_DRAWN = 20_000
+_FOR_SCENES = {False: ("end", "end-cloud"), True: ("end", "next-tier")}
+"""The schedulers that join the views of a scene, or use one view: by whether tiers are between."""
 _QUIET, _HEAVY = 0.02, 0.95
 """Loads between which closed forms do not say how waits are distributed."""
 NUM_EXPECTED = 20_000
@@ -72,6 +74,9 @@ def left_out(system: System) -> dict[str, str]:
     """
     reasons = {}
     for name in SCHEDULERS.names():
+        if system.num_views > 1 and name not in _FOR_SCENES[len(system.names) > 2]:
+            reasons[name] = "it does not join the views of a scene at the second tier"
+            continue
         fits = getattr(SCHEDULERS.load(name)(), "fits", None)
         reason = None if fits is None else fits(system)
         if reason is not None:

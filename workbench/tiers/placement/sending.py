@@ -143,7 +143,7 @@ class Sending:
 
     def input_bytes(self, stage: Stage) -> int:
         """Return the bytes of a frame with what a stage takes."""
-        return self.bytes_of(int(np.prod(stage.input_shape, dtype=np.int64)), stage.wire_dtype)
+        return self.bytes_of(int(np.prod(stage.wire_shape, dtype=np.int64)), stage.wire_dtype)
 
     def _processes(self, num_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return, for each tier, the times of sending, receiving, and waking up processes."""

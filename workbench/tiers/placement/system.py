@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from workbench.deploy.stages import Evidence, exits_at
+from workbench.deploy.stages import Evidence, Scene, exits_at
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,9 @@ class System:
         heartbeat_s: How often each machine of the first tier sends a heartbeat to every further
             tier.
         heartbeat_load: For each link, the share of the time that it carries heartbeats.
+        num_views: Number of machines of the first tier that see each scene. Together they count as
+            one machine of it: they compute at the same time, and each has its own link.
+        accuracy_without: The accuracy of the last exit without each of the views.
     """
 
     names: tuple[str, ...]
@@ -164,6 +167,46 @@ class System:
     limits: tuple[float, ...] = ()
     heartbeat_s: float = np.inf
     heartbeat_load: np.ndarray | float = 0.0
+    num_views: int = 1
+    accuracy_without: tuple[float, ...] = ()
+
+    def of_scenes(self, scene: Scene, *, missing: int = 0) -> Self:
+        """Return it where several machines of the first tier see each scene.
+
+        All of them send their features to the next tier, which joins them.
+
+        Args:
+            scene: How many see it, of which the number of machines is a multiple.
+            missing: How many of them are missing.
+        """
+        num_views, num_there = scene.num_views, scene.num_views - missing
+        is_joined = np.arange(self.stage_s.shape[1]) > 0
+        stage_s, row_s = self.stage_s.copy(), self.added_s.copy()
+        stage_s[0, is_joined] = row_s[0, is_joined] = np.inf  # a device has only its own view
+        hops = self.hops
+        if hops is not None:
+            times = np.where(np.arange(len(hops.num_bytes)) == 0, num_there, 1)
+            hops = replace(
+                hops,
+                received_s=hops.received_s * times,
+                num_bytes=hops.num_bytes * times,
+                energy_j=hops.energy_j * times,
+            )
+        return replace(
+            self,
+            counts=(self.counts[0] // num_views, *self.counts[1:]),
+            stage_s=stage_s,
+            row_s=row_s,
+            received_s=self.received_s * num_there,
+            sent_bytes=self.sent_bytes * num_there,
+            send_j=self.send_j * num_there,
+            power=self.power * np.where(np.arange(len(self.power)) == 0, num_there, 1),
+            thresholds=(2.0, *self.thresholds[1:]),  # no probability reaches 2
+            cut=None,
+            hops=hops,
+            num_views=num_views,
+            accuracy_without=scene.accuracy_without,
+        )
 
     def as_cut(self) -> tuple[Self, str]:
         """Return it without early exits, and the scheduler that places the model as it is cut."""

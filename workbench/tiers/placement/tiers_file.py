@@ -18,7 +18,12 @@ from typing_extensions import Self
 from workbench.experiment.setting_types import OptionalBytes, PositiveInt, Section, unit
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.formatting import parse_duration_s, parse_quantity, parse_rate_per_s
+from workbench.foundation.formatting import (
+    format_duration,
+    parse_duration_s,
+    parse_quantity,
+    parse_rate_per_s,
+)
 from workbench.foundation.refusals import findings
 from workbench.tiers.placement.schedulers import SCHEDULERS
 
@@ -168,6 +173,21 @@ class Objective(Section):
     )
 
 
+class Scene(Section):
+    """How the views of several devices that see one scene are gathered."""
+
+    patience: Seconds = Field(
+        default=0.5, description="How long the view of a device that is alive is waited for."
+    )
+    missing: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(),
+        description=(
+            "The views that are missing in every scene, by their numbers from 0. Shows what is left"
+            " when these devices are lost."
+        ),
+    )
+
+
 class Place(Section):
     """What is placed, and how."""
 
@@ -204,6 +224,12 @@ class Place(Section):
             " exported one."
         ),
     )
+    scene: Scene | None = Field(
+        default=None,
+        description=(
+            "Several devices see each scene. The model says how many, and joins their views."
+        ),
+    )
     busy: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
     )
@@ -236,6 +262,35 @@ class Place(Section):
                 field="scheduler",
                 allowed=SCHEDULERS.names(),
             )
+        return self
+
+    @property
+    def missing_views(self) -> tuple[int, ...]:
+        """The views that are missing in every scene."""
+        return () if self.scene is None else self.scene.missing
+
+    @model_validator(mode="after")
+    def _fits_a_scene(self) -> Self:
+        if self.scene is None:
+            return self
+        if self.scene.patience >= self.timeout:
+            raise ExperimentError(
+                "devices would give up before the views are gathered",
+                field="scene.patience",
+                allowed=f"less than place.timeout, {format_duration(self.timeout)}",
+            )
+        for name, is_given in {
+            "models": bool(self.models),
+            "labels": bool(self.labels),
+            "threshold": self.threshold is not None,
+        }.items():
+            if is_given:
+                raise ExperimentError(
+                    "devices that see one scene always send their features, and one model joins"
+                    " them",
+                    field=name,
+                    next_step=f"Remove {name}, or remove scene.",
+                )
         return self
 
 
@@ -317,6 +372,12 @@ class TiersFile(Section):
 
     @model_validator(mode="after")
     def _has_tiers_between(self) -> Self:
+        if self.place.scene is not None and len(self.tiers) < 2:
+            raise ExperimentError(
+                "there is no tier that joins the views",
+                field="place.scene",
+                next_step="Add a second tier, or remove scene.",
+            )
         if self.place.scheduler == "next-tier" and len(self.tiers) < 3:
             raise ExperimentError(
                 f"next-tier needs three tiers or more, and there are {len(self.tiers)}",

@@ -176,9 +176,20 @@ class _Running:
     processes: list[StartedProcess] = field(default_factory=list)
 
     @property
+    def num_views(self) -> int:
+        """Number of devices that see each scene."""
+        return 1 if self.system is None else self.system.num_views
+
+    @property
     def ended(self) -> tuple[str, ...]:
         """The processes that are gone."""
         return tuple(process.what for process in self.processes if process.has_ended)
+
+    def joined_views(self) -> np.ndarray:
+        """Return what the tier that joins views computes with, (1, ...)."""
+        stage = stages_of(self.file, self.bundle).stages[1]
+        shape = (1, *stage.input_shape)
+        return np.random.default_rng(0).normal(size=shape).astype(stage.input_dtype)
 
     @contextlib.contextmanager
     def started(self, temporary: Path, *, groups: Groups | None) -> Iterator[None]:
@@ -220,7 +231,7 @@ class _Running:
         """
         file, folder = self.file, self.folder
         links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
-        to = destinations(number, len(file.tiers), self.scheduler)
+        to = destinations(number, len(file.tiers), self.scheduler, num_views=self.num_views)
         num_sources = num_lanes(self.system, number) if to else 0
         if to and self.link_s is None:
             self.link_s = self._link_s()
@@ -369,23 +380,41 @@ async def _measure(
     warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
     await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile
 
+    num_views = running.num_views
+
     async def send(
-        tier: Route, sent_s: Sequence[float], senders: Sequence[int] = (NOBODY,)
+        sent_s: Sequence[float], senders: Sequence[int] = (NOBODY,), *, first_number: int = 0
     ) -> list[Reply]:
         return await send_requests(
-            [tier],
+            [tiers[0]] * num_views,
             samples,
             sent_s,
             identity=running.identity,
             timeout_s=_REQUEST_TIMEOUT_S,
             senders=senders,
+            is_scene=num_views > 1,
+            patience_s=running.file.place.timeout,
+            missing=running.file.place.missing_views,
+            first_number=first_number,
+        )
+
+    async def send_to_last(sent_s: Sequence[float]) -> list[Reply]:
+        return await send_requests(
+            [tiers[-1]],
+            samples if num_views == 1 else running.joined_views(),
+            sent_s,
+            identity=running.identity,
+            timeout_s=_REQUEST_TIMEOUT_S,
+            senders=(NOBODY,),
+            stage=0 if num_views == 1 else 1,
         )
 
     devices = [0]
     if running.system is not None:
         drawn = np.random.default_rng(0).integers(running.system.counts[0], size=len(moments_s))
-        devices = (drawn % NOBODY).tolist()
-    await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
+        devices = (num_views * (drawn % (NOBODY // num_views))).tolist()
+    first_devices = (NOBODY,) if num_views == 1 else devices
+    await asyncio.gather(send(warm_up, first_devices), send_to_last(warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
     num_alone = max(num_probes, min(len(moments_s), int(moments_s[-1] / _MIN_ALONE_GAP_S)))
@@ -398,8 +427,8 @@ async def _measure(
     )
     waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
-        send(tiers[0], moments_s, devices),
-        send(tiers[-1], alone_s),
+        send(moments_s, devices, first_number=len(warm_up)),
+        send_to_last(alone_s),
         measure_hops_s(tiers[0], near_s, identity=running.identity),
         measure_hops_s(running.far, far_s, identity=running.identity),
     )

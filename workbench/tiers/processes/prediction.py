@@ -122,7 +122,7 @@ def _as_planned(system: System, probes: Probes) -> Probes:
     What was sent straight to its process was computed on this machine, and waited for no other.
     """
     alone = tuple(
-        (stage, took_s + float(system.until_s[-1][stage])) for stage, took_s in probes.alone
+        (stage, took_s + float(_alone_s(system)[stage])) for stage, took_s in probes.alone
     )
     return replace(probes, alone=alone)
 
@@ -166,7 +166,15 @@ def beyond_stages_s(system: System, alone: Sequence[tuple[int, float]]) -> np.nd
         (requests,): at least 0.
     """
     stages, took_s = np.array(alone, dtype=float).reshape(-1, 2).T
-    return np.maximum(0.0, took_s - system.until_s[-1][stages.astype(int)])
+    return np.maximum(0.0, took_s - _alone_s(system)[stages.astype(int)])
+
+
+def _alone_s(system: System) -> np.ndarray:
+    """Return the time of the last tier until each exit for what was sent straight to it."""
+    if system.num_views == 1:
+        return system.until_s[-1]
+    # It was sent what the first tier computes, as one device has only one view.
+    return system.until_s[-1] - system.stage_s[-1, 0]
 
 
 def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
@@ -179,7 +187,7 @@ def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
     random = np.random.default_rng(0)
     framings_s = []
     for stage in (stages.stages[0], stages.stages[min(1, len(stages.stages) - 1)]):
-        values = random.normal(size=(1, *stage.input_shape)).astype(stage.input_dtype)
+        values = random.normal(size=(1, *stage.wire_shape)).astype(stage.input_dtype)
         outgoing = Outgoing(privacy.features, privacy.noise, random)
         times_s = timeit.repeat(
             partial(received, values, outgoing, stage=1), number=1, repeat=_NUM_FRAMES

@@ -62,10 +62,12 @@ def main(folder: Path) -> None:
     if request["nodes"]:
         _note(request, "measuring the nodes of the model")
         measured["graphs"] = _time_graph(folder, request, inputs[0])
+    # Of what joins several devices, one sends a part.
+    sent = list(zip(inputs, request["sent_sizes"], strict=False))
     for transport in ("mtls", "plain"):
         _note(request, f"measuring frames, {transport}")
         measured["frames"] += asyncio.run(
-            _time_frames(folder, transport, inputs[: 2 if len(inputs) > 1 else 1])
+            _time_frames(folder, transport, [values[:size] for values, size in sent])
         )
     print(json.dumps(measured))
 

@@ -84,7 +84,9 @@ def profile_stages(
             "stages": [
                 {"file": timing.file, "threshold": timing.threshold} for timing in stages.stages
             ],
-            "nodes": _pack_graph(parcel, folder),
+            # What joins views is no part of a graph that is cut.
+            "nodes": [] if stages.scene else _pack_graph(parcel, folder),
+            "sent_sizes": [stage.wire_shape[0] for stage in stages.stages[:2]],
             "input": read_card(folder).inputs[0].name,
             "progress": PROGRESS,
         }
@@ -142,6 +144,8 @@ def _pack(parcel: Path, folder: Path, stages: Stages) -> None:
         (parcel / stage.file).write_bytes((folder / stage.file).read_bytes())
     random = np.random.default_rng(0)
     first = next(iter(example_feeds(read_card(folder), folder, 1).values()))[0]
+    if stages.scene is not None:
+        first = first[0]  # one view
     others = [
         random.normal(size=stage.input_shape).astype(stage.input_dtype)
         for stage in stages.stages[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,9 @@ async def send_requests(
     is_scene: bool = False,
     patience_s: float = 1.0,
     senders: Sequence[int] = (0,),
+    missing: Collection[int] = (),
+    first_number: int = 0,
+    stage: int = 0,
 ) -> list[Reply]:
     """Send requests without waiting for earlier answers, and return their outcomes in order.
 
@@ -68,12 +71,16 @@ async def send_requests(
         moments_s: When to send each request, in seconds from the start.
         identity: Who sends, or None for unencrypted connections.
         timeout_s: How long an answer is waited for.
-        is_scene: Whether all devices see each sample: the first of their answers counts, and one
-            that a device gave only because it reached no further tier, if no other comes.
+        is_scene: Whether all devices see each sample. The answer of a further tier counts, which
+            has joined their views. Without one, the most confident device answers.
         senders: The number of the device that has each request, which take turns. Machines that a
-            process acts as do not compute what `NOBODY` sends.
-        patience_s: How long to wait then for another answer, as long as a tier waits for the next
-            one.
+            process acts as do not compute what `NOBODY` sends. For a scene, it is the number of the
+            first device that sees it.
+        patience_s: How long to wait for another answer after that of a device, as long as a tier
+            waits for the next one.
+        missing: The devices that do not see the scenes, by their places.
+        first_number: The number of the first request. A tier that joins views knows scenes by it.
+        stage: The stage that takes the samples.
 
     Raises:
         OSError: If a device cannot be reached at the start.
@@ -99,19 +106,24 @@ async def send_requests(
             # Not the planned moment: a late timer of this process is no delay of the tiers.
             sent_s = loop.time()
             if is_scene:
+                first = senders[number % len(senders)]
                 requests = [
-                    link.request(Frame(Kind.REQUEST, number, view), timeout_s=timeout_s)
-                    for link, view in zip(links, samples[sample], strict=True)
+                    link.request(
+                        Frame(Kind.REQUEST, first_number + number, view, first + place, stage),
+                        timeout_s=timeout_s,
+                    )
+                    for place, (link, view) in enumerate(zip(links, samples[sample], strict=True))
+                    if place not in missing
                 ]
                 answer = await _first(requests, patience_s)
             else:
                 sender = senders[number % len(senders)]
-                request = Frame(Kind.REQUEST, number, samples[sample], sender)
+                request = Frame(Kind.REQUEST, first_number + number, samples[sample], sender, stage)
                 answer = await _answer_of(links[number % len(links)], request, timeout_s)
             took_s = loop.time() - sent_s
             if answer is None:
                 return Reply(sample, sent_s - began_s, took_s, None)
-            at_s, groups = early.get(number, (sent_s, None))
+            at_s, groups = early.get(first_number + number, (sent_s, None))
             return Reply(
                 sample,
                 sent_s - began_s,
@@ -140,31 +152,34 @@ async def _answer_of(link: NextTier, request: Frame, timeout_s: float) -> Frame 
 
 
 async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: float) -> Frame | None:
+    """Return the answer to a scene of several requests, or None if there is none."""
     tasks = {asyncio.ensure_future(task) for task in requests}
-    running, fallback = tasks, None
+    running, alone = tasks, None
     until_s = math.inf
     loop = asyncio.get_running_loop()
     try:
         while running and (left_s := until_s - loop.time()) > 0:
             done, running = await asyncio.wait(
                 running,
-                timeout=None if fallback is None else left_s,
+                timeout=None if alone is None else left_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             answers = [
                 task.result() for task in done if not isinstance(task.exception(), NotAnsweredError)
             ]
             for answer in answers:
-                if answer.kind is Kind.ANSWER:
+                if answer.kind is Kind.ANSWER and answer.sender:
                     return answer
             # Another device may still reach the next tier, whose answer is better.
-            if fallback is None and answers:
-                fallback, until_s = answers[0], loop.time() + patience_s
+            if alone is None and answers:
+                until_s = loop.time() + patience_s
+            given = answers if alone is None else [alone, *answers]
+            alone = max(given, key=lambda answer: float(answer.tensor.max()), default=None)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return fallback
+    return alone
 
 
 async def _connected(links: Sequence[NextTier]) -> None:

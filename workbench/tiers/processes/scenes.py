@@ -30,7 +30,7 @@ class Scenes:
 
     def __init__(
         self,
-        devices: Sequence[int],
+        num_views: int,
         how: How,
         *,
         patience_s: float,
@@ -40,13 +40,13 @@ class Scenes:
         """Gather the views of devices.
 
         Args:
-            devices: The numbers of all devices.
+            num_views: How many devices see a scene. The view of a device is its number modulo this.
             how: How their views become one.
             patience_s: How long views are waited for.
-            alive: Returns the devices that are waited for.
+            alive: Returns the views that are waited for.
             answer: Answers an aggregate with its mask. The frame is one of those that arrived.
         """
-        self._devices, self._patience_s = tuple(devices), patience_s
+        self._num_views, self._patience_s = num_views, patience_s
         self._how: How = how
         self._alive, self._answer = alive, answer
         self._scenes: OrderedDict[tuple[int, int], _Scene] = OrderedDict()
@@ -62,10 +62,8 @@ class Scenes:
             values: What it holds.
 
         Raises:
-            ValueError: If the device is not one of these, or the views do not fit together.
+            ValueError: If the views do not fit together.
         """
-        if frame.sender not in self._devices:
-            raise ValueError(f"device {frame.sender} does not see this scene")
         key = (frame.request, frame.stage)
         scene = self._scenes.get(key)
         if scene is None:
@@ -77,7 +75,7 @@ class Scenes:
             while len(self._scenes) > _NUM_KEPT:
                 self._scenes.popitem(last=False)
         if not scene.answered.done():
-            scene.views[frame.sender] = values
+            scene.views[frame.sender % self._num_views] = values
             self._recount(scene, set(self._alive()))
         return await asyncio.shield(scene.answered)
 
@@ -95,7 +93,7 @@ class Scenes:
         with contextlib.suppress(asyncio.TimeoutError):  # then without those that are missing
             await asyncio.wait_for(scene.is_complete.wait(), self._patience_s)
         try:
-            values, mask = aggregate(scene.views, self._devices, self._how)
+            values, mask = aggregate(scene.views, range(self._num_views), self._how)
             self.num_masked += not mask.all()
             scene.answered.set_result(await self._answer(frame, values, mask))
         except Exception as error:  # every view of the scene gets it

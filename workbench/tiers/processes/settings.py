@@ -96,8 +96,11 @@ class TierSettings:
         noise: Standard deviation of added noise, relative to the standard deviation of the values.
         identity: The folder of its certificate, or None for unencrypted connections.
         accepts: The names of those that may connect.
-        devices: The devices that see the same scene, or empty if each has its own.
+        num_views: Number of devices that see the same scene, if their views become one here, or 0.
+            Of the devices 0, 1, 2, ..., so many successive ones see the same scene.
         aggregate: How their views become one.
+        patience_s: How long the views of a scene are waited for.
+        silent_lanes: The links on which no device sends heartbeats, because it is missing.
         max_bytes: How large a tensor may be.
         ends_with_input: Whether it ends when its standard input does, which is when its parent
             ends.
@@ -127,8 +130,10 @@ class TierSettings:
     sent_dtypes: tuple[str, ...] = ()
     identity: str | None = None
     accepts: tuple[str, ...] = ()
-    devices: tuple[int, ...] = ()
+    num_views: int = 0
     aggregate: How = "mean"
+    patience_s: float = 0.5
+    silent_lanes: tuple[int, ...] = ()
     max_bytes: int = 16 * 2**20
     ends_with_input: bool = False
 
@@ -170,7 +175,10 @@ def read_settings(path: Path) -> TierSettings:
                 ),
                 "known": _known(document["known"]),
                 "machines": _machines(document["machines"]),
-                **{name: tuple(document[name]) for name in ("accepts", "devices", "sent_dtypes")},
+                **{
+                    name: tuple(document[name])
+                    for name in ("accepts", "silent_lanes", "sent_dtypes")
+                },
             }
         )
     except (KeyError, TypeError) as error:

@@ -26,7 +26,7 @@ from workbench.tiers.placement.links import (
 )
 from workbench.tiers.placement.mapping import Mapping, known_of
 from workbench.tiers.placement.system import System
-from workbench.tiers.placement.tiers_file import HERE, Link, TiersFile
+from workbench.tiers.placement.tiers_file import HERE, Link, Scene, TiersFile
 from workbench.tiers.processes.machines import MachineSettings
 from workbench.tiers.processes.relay import Link as ShapedLink
 from workbench.tiers.processes.requesting import SOURCE
@@ -71,19 +71,30 @@ def num_lanes(system: System | None, number: int) -> int:
         system: What runs, or None for one machine in each tier.
         number: The tier.
     """
-    return 1 if system is None else min(MAX_LANES, num_links(system)[number])
+    if system is None:
+        return 1
+    if number or system.num_views == 1:
+        return min(MAX_LANES, num_links(system)[number])
+    # Views of one scene go over different links.
+    num_scenes = max(1, min(MAX_LANES // system.num_views, system.counts[0]))
+    return num_scenes * system.num_views
 
 
-def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]:
+def destinations(
+    number: int, num_tiers: int, scheduler: str, *, num_views: int = 1
+) -> tuple[int, ...]:
     """Return where a tier sends requests, the preferred tier first.
 
-    The others take over if it is lost.
+    The others take over if it is lost. Views of a scene are joined by the second tier only.
 
     Args:
         number: The tier.
         num_tiers: Number of tiers.
         scheduler: The scheduler.
+        num_views: Number of devices that see each scene.
     """
+    if num_views > 1 and number == 0 and scheduler != "end":
+        return (1,)
     if scheduler == "next-tier":
         return tuple(range(number + 1, num_tiers))
     if number > 0 or scheduler == "end":
@@ -137,13 +148,16 @@ def settings_of(
         early = replace(parts[0], groups=groups.classes, group_threshold=groups.threshold)
         parts = (early, *parts[1:])
     names = tuple(map(name_of, range(len(file.tiers))))
-    counts = [1] * len(names) if system is None else system.counts
+    counts = [1] * len(names) if system is None else _num_machines(system)
     period_s = heartbeat_s(file, folder, counts, [0.0] * len(names))
     known = None
     if scheduler == "mapping" and system is not None:
         placing = Mapping().settled(system).placing
         assert placing is not None
         known = known_of(system, placing)
+    scene = None if system is None else stages.scene
+    if scene is not None:
+        parts = (replace(parts[0], threshold=None), *parts[1:])
     return [
         TierSettings(
             name_of(number),
@@ -164,9 +178,26 @@ def settings_of(
             timeout_s=file.place.timeout,
             identity=None if identity is None else str(identity),
             accepts=(SOURCE, *names),
+            num_views=scene.num_views if scene is not None and number == 1 else 0,
+            aggregate="mean" if scene is None else scene.aggregate,
+            patience_s=(file.place.scene or Scene()).patience,
+            silent_lanes=_silent_lanes(file, system) if number == 0 else (),
         )
         for number, tier in enumerate(file.tiers.values())
     ]
+
+
+def _num_machines(system: System) -> list[int]:
+    """Return the number of machines of each tier, where several of the first see one scene."""
+    return [system.counts[0] * system.num_views, *system.counts[1:]]
+
+
+def _silent_lanes(file: TiersFile, system: System | None) -> tuple[int, ...]:
+    """Return the links of the first tier whose devices are missing."""
+    if system is None or not file.place.missing_views:
+        return ()
+    lanes = range(num_lanes(system, 0))
+    return tuple(lane for lane in lanes if lane % system.num_views in file.place.missing_views)
 
 
 def _held(
@@ -178,13 +209,16 @@ def _held(
         return (parts[own.index(name)],) if name in own else ()
     if system is None:
         return parts
-    times_s = system.stage_s[number]
+    if number and system.num_views > 1:
+        parts = parts[1:]  # the first stage takes one view, which only devices have
+    times_s = system.stage_s[number][len(system.stage_s[number]) - len(parts) :]
     return tuple(part for part, time_s in zip(parts, times_s, strict=True) if 0 < time_s < np.inf)
 
 
 def _last_kept(system: System | None, number: int, num_tiers: int, scheduler: str) -> int | None:
     """Return the last stage that a tier computes while a further tier is alive."""
-    if not destinations(number, num_tiers, scheduler):
+    num_views = 1 if system is None else system.num_views
+    if not destinations(number, num_tiers, scheduler, num_views=num_views):
         return None
     if scheduler == "next-tier" and system is not None:
         part = system.parts[number]
@@ -205,7 +239,7 @@ def machines_of(file: TiersFile, system: System, number: int) -> MachineSettings
         tuple(float(time_s) if np.isfinite(time_s) else 0.0 for time_s in times_s[number])
         for times_s in (system.stage_s, system.added_s)
     )
-    machines = MachineSettings(system.counts[number], alone_s, row_s, system.batch(number))
+    machines = MachineSettings(_num_machines(system)[number], alone_s, row_s, system.batch(number))
     if is_here:  # what it reads and sends takes as long as it takes
         return machines
     return replace(

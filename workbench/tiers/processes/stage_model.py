@@ -70,7 +70,8 @@ class StageModel:
             settings.path, options, providers=["CPUExecutionProvider"]
         )
         given = {item.name: item for item in self._session.get_inputs()}
-        self.takes_mask = given.pop(MASK, None) is not None
+        taken_mask = given.pop(MASK, None)
+        self.num_views = 0 if taken_mask is None else taken_mask.shape[1]
         names = [item.name for item in self._session.get_outputs()]
         answers = [name for name in names if name != FEATURES]
         if len(given) != 1 or len(answers) > 1:
@@ -92,11 +93,12 @@ class StageModel:
 
         Args:
             batch: Inputs, the sample first.
-            masks: (samples, devices), for a graph that takes them.
+            masks: (samples, views), for a graph that takes them. None if all views are there.
         """
         feeds: dict[str, Any] = {self.name: batch}
-        if self.takes_mask:
-            feeds[MASK] = masks
+        if self.num_views:
+            everything = np.ones((len(batch), self.num_views), dtype=np.float32)
+            feeds[MASK] = everything if masks is None else masks
         outputs: list[Any] = list(self._session.run(self._outputs, feeds))
         onward = outputs[-1] if self._has_features else batch
         return (outputs[0] if self._has_exit else None), onward
@@ -105,7 +107,7 @@ class StageModel:
 Input = tuple[int, np.ndarray, np.ndarray | None, int, int | None]
 """The first stage, the values, their mask, how often thresholds were eased, and the last stage.
 
-Only the values of several devices have a mask. Without a last stage, all stages are computed.
+Only the views of several devices have a mask. Without a last stage, all stages are computed.
 """
 
 
@@ -188,5 +190,9 @@ def _groups(answer: np.ndarray | None, settings: StageSettings) -> np.ndarray | 
 
 
 def _masks(masks: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Return the masks of a batch. A request without one has all views."""
     known = [mask for mask in masks if mask is not None]
-    return np.stack(known) if len(known) == len(masks) and known else None
+    if not known:
+        return None
+    everything = np.ones_like(known[0])
+    return np.stack([everything if mask is None else mask for mask in masks])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -73,11 +72,11 @@ class Tier:
                     identity=identity,
                     heartbeat_s=heartbeat_s,
                     max_bytes=settings.max_bytes,
-                    device=settings.device,
+                    device=self._heard_as(number),
                     on_wrong=lambda reason: self.listener.refused.update([reason]),
                     clock=self._time.now_s,
                 )
-                for lane in route.per_lane()
+                for number, lane in enumerate(route.per_lane())
             ]
             for route in settings.routes
         ]
@@ -96,9 +95,9 @@ class Tier:
             on_batch=self._count_batch,
         )
         self._scenes = Scenes(
-            settings.devices,
+            settings.num_views,
             settings.aggregate,
-            patience_s=settings.timeout_s / 2,
+            patience_s=settings.patience_s,
             alive=self._alive,
             answer=self._answer_scene,
         )
@@ -140,6 +139,15 @@ class Tier:
             "num_masked": self._scenes.num_masked,
         }
         return {name: float(status.get(name, 0.0)) for name in STATUS}
+
+    def _heard_as(self, lane: int) -> int:
+        """Return the device whose heartbeats a lane sends: each lane is one where views are joined.
+
+        Views of a scene go over different lanes, so what joins them knows which are there.
+        """
+        if self.settings.machines is None:
+            return self.settings.device
+        return NOBODY if lane in self.settings.silent_lanes else self.settings.device + lane
 
     def _machines(self) -> tuple[Devices | None, Servers | None]:
         """Return the machines that this process acts as: devices in the first tier, or servers."""
@@ -184,7 +192,8 @@ class Tier:
     async def _reply(self, connection: Connection, frame: Frame) -> None:
         self.counts["num_requests"] += 1
         try:
-            if self.settings.devices:
+            # What measures this tier by itself sends what has been joined.
+            if self.settings.num_views and frame.sender != NOBODY:
                 answer = await self._scenes.add(frame, restore(frame))
             else:
                 answer = await self._answer(frame, restore(frame), early=connection.send)
@@ -428,13 +437,15 @@ class Tier:
         return alive[0] if alive else None
 
     def _alive(self) -> set[int]:
+        """Return the views whose devices are alive, or all if nothing tells."""
+        num_views = self.settings.num_views
         if self.settings.monitoring != "heartbeat":
-            return set(self.settings.devices)
+            return set(range(num_views))
         limit_s = self._time.now_s() - MISSED * self.settings.heartbeat_s
         return {
-            device
-            for device in self.settings.devices
-            if self._seen_s.get(device, -math.inf) >= limit_s
+            device % num_views
+            for device, seen_s in self._seen_s.items()
+            if num_views and device != NOBODY and seen_s >= limit_s
         }
 
     async def _watch(self) -> None:

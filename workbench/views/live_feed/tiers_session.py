@@ -152,10 +152,17 @@ class TiersSession:
         system, _ = assemble(file, folder, measure=profile_stages)
         note = ""
         labels = file.place.labels
-        if changes_answers(file.privacy) or labels:
+        if changes_answers(file) or labels:
             try:
                 samples = bundle_samples(bundle)
-                system = with_sent_evidence(system, file.privacy, bundle, *samples, labels=labels)
+                system = with_sent_evidence(
+                    system,
+                    file.privacy,
+                    bundle,
+                    *samples,
+                    labels=labels,
+                    missing=file.place.missing_views,
+                )
             except WorkbenchError as error:
                 note = f"The accuracy is that without quantisation and noise: {error}"
         runnable: list[str] = list(RUNNABLE)
@@ -169,7 +176,7 @@ class TiersSession:
             counts=list(system.counts),
             scheduler=file.place.scheduler,
             runnable=runnable,
-            threshold=system.thresholds[0],
+            threshold=min(1.0, system.thresholds[0]),
             exported=exported,
             busy=system.busy,
             note=note,
@@ -196,14 +203,22 @@ class TiersSession:
         from workbench.tiers.processes.sent_evidence import with_sent_evidence
 
         folder = self._path.parent
-        place = self._file.place.model_copy(update={"threshold": request.threshold})
+        # Devices that see one scene have no threshold: they always send their features.
+        threshold = None if self._file.place.scene is not None else request.threshold
+        place = self._file.place.model_copy(update={"threshold": threshold})
         file = self._file.model_copy(update={"place": place})
         moments_s = poisson_moments_s(request.rate_per_s, request.time_s)
         bundle = bundle_of(file, folder)
         samples, targets = bundle_samples(bundle)
         here = system_here(file, folder, len(moments_s) / moments_s[-1], cut_at=self._cut_at)
         system = with_sent_evidence(
-            here, file.privacy, bundle, samples, targets, labels=file.place.labels
+            here,
+            file.privacy,
+            bundle,
+            samples,
+            targets,
+            labels=file.place.labels,
+            missing=file.place.missing_views,
         )
         self.measured, *_ = measure_and_report(
             self._path,
