@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,11 +16,13 @@ from workbench.cluster.workers.admission import (
     RunsBetweenTrials,
     Shape,
     check_feasible,
+    nearest,
     next_index,
     place,
     serving_order,
 )
 from workbench.foundation.errors import ResourcesError
+from workbench.hardware.resources import Gpu
 
 nodes = st.lists(
     st.builds(
@@ -197,3 +201,105 @@ def test_whoever_lets_the_cluster_grow_is_not_told_that_it_is_too_small():
     check_feasible(Request("a", num_workers=4, autoscaling=True), [])
     with pytest.raises(ResourcesError):
         check_feasible(Request("a", num_workers=4), [])
+
+
+NVLINKS = dict.fromkeys(((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)), 2)
+NVLINKS |= dict.fromkeys(((0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)), 1)
+"""The cube of a DGX-1 with eight V100: the number of NVLinks between two GPUs."""
+
+
+def cube(index: int) -> Gpu:
+    """Return a GPU of it. Four of them are on each socket."""
+
+    def link_to(other: int) -> str:
+        if other == index:
+            return "X"
+        if number := NVLINKS.get((min(index, other), max(index, other))):
+            return f"NV{number}"
+        return "NODE" if index // 4 == other // 4 else "SYS"
+
+    links = tuple(link_to(other) for other in range(8))
+    return Gpu(index, "V100", 0, f"GPU-{index}", links, cpus=(index // 4,))
+
+
+def drawn_gpu(index: int, sockets: list[int], links: dict[tuple[int, int], str]) -> Gpu:
+    """Return a GPU of a drawn machine."""
+    told = tuple(
+        "X" if other == index else links[min(index, other), max(index, other)]
+        for other in range(len(sockets))
+    )
+    return Gpu(index, "T4", 0, f"GPU-{index}", told, cpus=(sockets[index],))
+
+
+@pytest.mark.parametrize(
+    ("idle", "number", "chosen"),
+    [
+        # Two NVLinks before one, on one socket.
+        (range(8), 2, {0, 3}),
+        # GPU 0 and 4 have two NVLinks, but are on different sockets.
+        ([0, 1, 4], 2, {0, 1}),
+        ([0, 2, 4, 6], 2, {0, 2}),
+        (range(8), 4, {0, 1, 2, 3}),
+        ([1, 2, 3, 4, 5, 6, 7], 4, {4, 5, 6, 7}),
+        # A single worker leaves the socket whole on which more are idle.
+        ([0, 1, 4, 5, 6], 1, {0}),
+        ([0, 1, 2, 4, 5, 6, 7], 2, {1, 2}),
+    ],
+)
+def test_a_gang_gets_gpus_of_one_socket_with_the_fastest_links(
+    idle: list[int], number: int, chosen: set[int]
+) -> None:
+    places = nearest([(cube(index),) for index in idle], number)
+    assert {list(idle)[place] for place in places} == chosen
+
+
+@given(st.data())
+def test_no_other_group_is_nearer(data: st.DataObject) -> None:
+    total = data.draw(st.integers(2, 8))
+    sockets = data.draw(st.lists(st.integers(0, 1), min_size=total, max_size=total))
+    speeds = {"SYS": 1, "NODE": 2, "PHB": 3, "PXB": 4, "PIX": 5, "NV1": 7, "NV4": 10}
+    links = {
+        (one, other): data.draw(st.sampled_from(sorted(speeds)))
+        for one in range(total)
+        for other in range(one + 1, total)
+    }
+    idle = data.draw(st.permutations(range(total)))
+    number = data.draw(st.integers(1, total))
+    gpus = [drawn_gpu(index, sockets, links) for index in range(total)]
+    found = [idle[place] for place in nearest([(gpus[index],) for index in idle], number)]
+    assert len(set(found)) == number
+
+    def quality(group: Sequence[int]) -> tuple[int, int, int]:
+        between = [(min(one, other), max(one, other)) for one in group for other in group]
+        pairs = {pair for pair in between if pair[0] != pair[1]}
+        crossing = sum(sockets[one] != sockets[other] for one, other in pairs)
+        known = [speeds[links[pair]] for pair in pairs]
+        return (-crossing, min(known, default=0), sum(known))
+
+    best = max(map(quality, itertools.combinations(range(total), number)))
+    assert number == total or quality(found) == best
+
+
+def test_many_gpus_are_grouped_by_socket_without_trying_all_groups() -> None:
+    sockets = [0, 1] * 8
+    links = {
+        (one, other): "PIX" if sockets[one] == sockets[other] else "SYS"
+        for one in range(16)
+        for other in range(one + 1, 16)
+    }
+    gpus = [drawn_gpu(index, sockets, links) for index in range(16)]
+    places = nearest([(gpu,) for gpu in gpus], 8)
+    assert {sockets[place] for place in places} in ({0}, {1})
+
+
+def test_without_links_the_first_workers_are_taken() -> None:
+    unknown = [(Gpu(index, "T4", 0, f"GPU-{index}"),) for index in range(3)]
+    assert nearest(unknown, 2) == [0, 1]
+    assert nearest([(), (), ()], 2) == [0, 1]
+    shared = [(cube(5),), (cube(5),), (cube(0),)]
+    assert nearest(shared, 2) == [0, 1]
+
+
+def test_ranks_next_to_each_other_have_fast_links() -> None:
+    # From the first GPU: 0 and 3 have two NVLinks, then 3 and 2, then 2 and 1.
+    assert nearest([(cube(index),) for index in range(5)], 4) == [0, 3, 2, 1]

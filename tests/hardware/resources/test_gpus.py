@@ -25,9 +25,16 @@ LOST, NEEDS_RESET, NO_DRIVER, WRONG_DRIVER, NO_PERMISSION = 15, 16, 9, 18, 4
 # Lines are expressions; what they come to is written back. `meter` looks at the GPUs of the last
 # `find()`.
 PROGRAM = """
-import base64, pickle, sys
+import base64, os, pickle, sys, threading, time
+import psutil
 from workbench.hardware.resources import GpuMeter, Sampler, gpu_counter, inventory
-from workbench.hardware.resources.nvml import list_gpus, occupation_of
+from workbench.hardware.resources.inventory import stay_near
+from workbench.hardware.resources.nvml import gpus_named, list_gpus, occupation_of
+def start_thread():
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+def affinities():
+    threads = psutil.Process().threads()
+    return {frozenset(os.sched_getaffinity(thread.id)) for thread in threads}
 meter = GpuMeter(())
 def find():
     global meter
@@ -198,6 +205,38 @@ def test_links_are_named_as_nvidia_smi_names_them(machine: Machine) -> None:
         ("NV1", "PIX", "X", "PIX"),
         ("", "", "", "X"),
     ]
+
+
+def test_near_cpus_and_links_to_each_gpu_are_told(machine: Machine) -> None:
+    machine.play(
+        {**T4, "topology": "0 10 50", "cpus": 0b11},
+        {**T4, "topology": "10 0 50", "cpus": 0b11},
+        {**T4, "topology": "50 50 0"},
+    )
+    gpus = machine.ask("list_gpus()").gpus
+    assert [gpu.links for gpu in gpus] == [
+        ("X", "PIX", "SYS"),
+        ("PIX", "X", "SYS"),
+        ("SYS", "SYS", "X"),
+    ]
+    assert [gpu.cpus for gpu in gpus] == [(0, 1), (0, 1), ()]
+    named = machine.ask("gpus_named(('1', 'GPU-00000002'))")
+    assert [gpu.index for gpu in named] == [1, 2]
+
+
+def test_all_threads_stay_on_the_cpus_near_their_gpu(machine: Machine) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    machine.play({**T4, "cpus": 1 << cpu}, T4)
+    machine.ask("start_thread()")
+    before = machine.ask("affinities()")
+    assert before == {frozenset(os.sched_getaffinity(0))}
+    # A GPU whose CPUs are unknown, and fewer CPUs than threads, leave everything as it is.
+    assert machine.ask("stay_near(gpus_named(['1']), 1)") == ()
+    assert machine.ask("stay_near(gpus_named(['0']), 2)") == ()
+    assert machine.ask("affinities()") == before
+    assert machine.ask("stay_near(gpus_named(['0']), 1)") == (cpu,)
+    machine.ask("start_thread()")
+    assert machine.ask("affinities()") == {frozenset({cpu})}
 
 
 def test_a_look_at_a_machine_tells_whose_memory_of_a_gpu_it_is(machine: Machine) -> None:

@@ -230,9 +230,23 @@ EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(gpu_t *gpu, unsigned int link, pc
     snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", atoi(end));
     return result;
 }
+/* `N.topology LEVEL` to all others, or `N.topology LEVEL LEVEL ...` to each card. */
 EXPORT int nvmlDeviceGetTopologyCommonAncestor(gpu_t *one, gpu_t *other, unsigned int *level) {
-    (void)other;
-    return ask_uint(one, "topology", level);
+    char all[256];
+    int result = ask_text(one, "topology", all, sizeof all), place = 0;
+    if (result) return result;
+    for (char *word = strtok(all, " "); word; word = strtok(NULL, " "), place++)
+        if (!place || place == other->index) *level = (unsigned int)atoi(word);
+    return OK;
+}
+/* `N.cpus MASK`: the first 64 CPUs that are near, as a number. */
+EXPORT int nvmlDeviceGetCpuAffinity(gpu_t *gpu, unsigned int size, unsigned long *set) {
+    unsigned long long mask;
+    int result = ask(gpu, "cpus", &mask);
+    if (result) return result;
+    memset(set, 0, size * sizeof *set);
+    set[0] = (unsigned long)mask;
+    return OK;
 }
 
 typedef struct {

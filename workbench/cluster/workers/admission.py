@@ -1,4 +1,4 @@
-"""How many workers a cluster holds, and which request gets them next, on which nodes.
+"""How many workers a cluster holds, and which request gets them next, on which nodes and GPUs.
 
 These are the rules of the pool, without processes. A gang is admitted whole or not at all, and no
 request overtakes the one at the head of the queue, so there is neither starvation nor deadlock.
@@ -9,20 +9,26 @@ then the oldest. Processes are left to `pool`.
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ResourcesError
-from workbench.hardware.resources import ClusterInventory
+from workbench.hardware.resources import ClusterInventory, Gpu
 
 CPU_SHARE = 0.9
 """Fraction of each CPU in use that a worker reserves in Ray, so that small actors of others fit."""
 BETWEEN_TRIALS_S = 1.0
 """How long a run whose trial has ended is expected to request workers for its next one."""
 _ROUNDING = 1e-6
+_PCIE = ("", "SYS", "NODE", "PHB", "PXB", "PIX")
+"""Links without NVLinks, from unknown and slow to fast."""
+_MAX_GROUPS = 500
+"""Up to so many groups of workers are all compared. Of more, groups are grown."""
 
 Placement = Literal["pack", "spread"]
 PLACEMENTS: tuple[Placement, ...] = ("pack", "spread")
@@ -253,6 +259,88 @@ def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) 
             heapq.heapreplace(nodes, (count + 1, warm, free + 1, index, node_id))
     # Neighbouring ranks share a node: workers that divide a model exchange more with each other.
     return sorted(chosen, key=chosen.index)
+
+
+def nearest(gpus: Sequence[tuple[Gpu, ...]], number: int) -> list[int]:
+    """Choose the workers of a node whose GPUs are nearest to each other.
+
+    They are on the same socket before others, then their slowest link is as fast as possible, then
+    all their links. Between equal choices, those on the sockets with the fewest idle GPUs win, so
+    that larger groups stay together.
+
+    Args:
+        gpus: The GPUs of each idle worker, none if it has none or they are unknown.
+        number: Number of workers to choose.
+
+    Returns:
+        Their places, so that each is near the one before it. The first ones if links are unknown,
+        or if workers share a GPU.
+
+    Example:
+        >>> from workbench.hardware.resources import Gpu
+        >>> links = [("X", "SYS", "SYS"), ("SYS", "X", "NV4"), ("SYS", "NV4", "X")]
+        >>> nearest([(Gpu(n, "H100", 0, f"GPU-{n}", links[n]),) for n in range(3)], 2)
+        [1, 2]
+    """
+    uuids = [gpu.uuid for held in gpus for gpu in held]
+    are_known = all(held and all(gpu.links for gpu in held) for held in gpus)
+    if number >= len(gpus) or not are_known or len(set(uuids)) < len(uuids):
+        return list(range(min(number, len(gpus))))
+    pairs = {
+        (first, second): _worst(
+            [_nearness(one, other) for one in gpus[first] for other in gpus[second]]
+        )
+        for first, second in itertools.permutations(range(len(gpus)), 2)
+    }
+    num_near = [
+        sum(pairs[place, other][0] for other in range(len(gpus)) if other != place)
+        for place in range(len(gpus))
+    ]
+
+    def cost(places: tuple[int, ...]) -> tuple[int, int, int, int, tuple[int, ...]]:
+        chosen = [pairs[pair] for pair in itertools.combinations(places, 2)]
+        speeds = [speed for _, speed in chosen]
+        return (
+            sum(not is_near for is_near, _ in chosen),
+            -min(speeds, default=0),
+            -sum(speeds),
+            sum(num_near[place] for place in places),
+            places,
+        )
+
+    if math.comb(len(gpus), number) <= _MAX_GROUPS:
+        best = min(itertools.combinations(range(len(gpus)), number), key=cost)
+    else:
+        best = min((_grown(first, len(gpus), number, cost) for first in range(len(gpus))), key=cost)
+    ordered, left = [best[0]], set(best[1:])
+    while left:
+        ordered.append(max(left, key=lambda place: (pairs[ordered[-1], place], -place)))
+        left.remove(ordered[-1])
+    return ordered
+
+
+def _grown(
+    first: int, total: int, number: int, cost: Callable[[tuple[int, ...]], Any]
+) -> tuple[int, ...]:
+    """Return a group that starts with one worker, and takes in the one that costs least."""
+    group = (first,)
+    while len(group) < number:
+        others = [place for place in range(total) if place not in group]
+        group = min((tuple(sorted((*group, place))) for place in others), key=cost)
+    return group
+
+
+def _nearness(one: Gpu, other: Gpu) -> tuple[bool, int]:
+    """Return whether two GPUs are on the same socket, and how fast their link is, as a rank."""
+    link = one.links[other.index] if other.index < len(one.links) else ""
+    is_near = one.cpus == other.cpus if one.cpus and other.cpus else link not in ("SYS", "")
+    if link.startswith("NV"):
+        return is_near, len(_PCIE) + int(link.removeprefix("NV"))
+    return is_near, _PCIE.index(link)
+
+
+def _worst(pairs: Sequence[tuple[bool, int]]) -> tuple[bool, int]:
+    return all(is_near for is_near, _ in pairs), min(speed for _, speed in pairs)
 
 
 def _count(free: float, needed: float) -> int:

@@ -1,6 +1,6 @@
 """The workers of a pool: starts them, keeps the idle ones for gangs, and ends them after a while.
 
-`pool` leases workers and admits gangs. `admission` chooses their nodes.
+`pool` leases workers and admits gangs. `admission` chooses their nodes and GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.cluster.ray_internals import is_known_dead
-from workbench.cluster.workers.admission import CPU_SHARE, Node, Request, Shape, place
+from workbench.cluster.workers.admission import CPU_SHARE, Node, Request, Shape, nearest, place
 from workbench.cluster.workers.caller_environment import fetch
 from workbench.cluster.workers.nodes import Nodes, Slot
 from workbench.cluster.workers.worker import Worker, WorkerInfo
@@ -159,25 +159,46 @@ class IdleWorkers:
             key=lambda worker: worker.info is not None
         )  # those that have started are taken first
         if request.num_workers == 1 and matching:
-            self._idle.remove(matching[-1])
-            return [matching[-1]]
+            (warm,) = self._take_nearest(matching, matching[-1].node_id, 1)
+            return [warm]
         chosen = place(request, self.usable_nodes(request.shape, matching))
         if chosen is None:
             return None
-        workers: list[WorkerHandle] = []
-        for node_id in chosen:
-            warm = next(
-                (worker for worker in reversed(matching) if worker.node_id == node_id), None
-            )
-            if warm is not None:
-                matching.remove(warm)
-                self._idle.remove(warm)
-            workers.append(warm or WorkerHandle(None, node_id, request.shape, request.environment))
+        warm_on = {
+            node_id: self._take_nearest(matching, node_id, number)
+            for node_id, number in Counter(chosen).items()
+        }
+        workers = [
+            warm_on[node_id].pop(0)
+            if warm_on[node_id]
+            else WorkerHandle(None, node_id, request.shape, request.environment)
+            for node_id in chosen
+        ]
         for worker in workers:
             if worker.actor is None:
                 self._make_room(worker.node_id, workers)
                 worker.actor = start_worker(worker.node_id, request)
         return workers
+
+    def _take_nearest(
+        self, matching: Sequence[WorkerHandle], node_id: str, number: int
+    ) -> list[WorkerHandle]:
+        """Take the idle workers of a node that are nearest to each other, the latest first.
+
+        Args:
+            matching: Idle workers that may serve the request, the latest last.
+            node_id: The node.
+            number: Number of workers, of which fewer may be idle.
+        """
+        here = [worker for worker in reversed(matching) if worker.node_id == node_id]
+        started = [worker for worker in here if worker.info is not None]
+        if len(started) >= number:  # the GPUs of the others are not known yet
+            here = started
+        gpus = [() if worker.info is None else worker.info.placed for worker in here]
+        taken = [here[place] for place in nearest(gpus, number)]
+        for worker in taken:
+            self._idle.remove(worker)
+        return taken
 
     def _make_room(self, node_id: str, newcomers: list[WorkerHandle]) -> None:
         """End idle workers of a node until the workers about to run there fit."""

@@ -42,7 +42,8 @@ from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import RunError, WorkbenchError
 from workbench.foundation.events import Event, LogMatched, Reason, TrialEnded, TrialReported
 from workbench.foundation.formatting import format_bytes
-from workbench.hardware.resources.nvml import occupation_of
+from workbench.hardware.resources.inventory import stay_near
+from workbench.hardware.resources.nvml import Gpu, gpus_named, occupation_of
 
 if TYPE_CHECKING:
     from workbench.training.task import TrialTask
@@ -222,6 +223,8 @@ class WorkerInfo:
     """Ray's id of its node."""
     gpus: tuple[str, ...] = ()
     """The GPUs that it holds, by index or UUID."""
+    placed: tuple[Gpu, ...] = ()
+    """The same GPUs with their links and near CPUs, as far as the driver tells."""
 
 
 @dataclass
@@ -237,6 +240,11 @@ class Progress:
     """Why the worker must not be used again after the trial, although it is alive."""
     occupied: str | None = None
     """Who holds memory of its GPU, so that the trial did not start. Others may not get it."""
+
+
+def _own_gpus() -> tuple[str, ...]:
+    """Return the GPUs that Ray has reserved for this process, by index or UUID."""
+    return tuple(ray.get_runtime_context().get_accelerator_ids().get("GPU", ()))
 
 
 class Worker:
@@ -266,6 +274,9 @@ class Worker:
         if gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         keep_freed_memory()
+        self._placed = gpus_named(_own_gpus()) if gpus else ()
+        if gpus >= 1:  # workers that share a GPU may need all CPUs
+            stay_near(self._placed, cpus)
         self._condition = threading.Condition()
         self._pending: list[Event] = []
         self._ended: TrialEnded | None = None
@@ -297,7 +308,8 @@ class Worker:
             socket.gethostname(),
             context.get_worker_id(),
             context.get_node_id(),
-            tuple(context.get_accelerator_ids().get("GPU", ())),
+            _own_gpus(),
+            self._placed,
         )
 
     def meeting_point(self) -> str:

@@ -7,6 +7,7 @@ needs.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -144,6 +145,28 @@ def usable_memory_bytes(installed_bytes: int, folders: list[Path]) -> int:
             if fields and fields[0].isdigit():
                 limits.append(int(fields[0]))
     return min(limits)
+
+
+def stay_near(gpus: Sequence[Gpu], num_threads: int) -> tuple[int, ...]:
+    """Keep all threads of this process on the CPUs near some GPUs, and return these CPUs.
+
+    Processes that it starts later stay there too. Nothing changes if the CPUs are unknown or too
+    few, or if the system cannot keep threads on CPUs.
+
+    Args:
+        gpus: The GPUs.
+        num_threads: How many threads compute at once.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return ()
+    near = {cpu for gpu in gpus for cpu in gpu.cpus}
+    near &= os.sched_getaffinity(0)
+    if len(near) < max(1, num_threads):
+        return ()
+    for thread in psutil.Process().threads():
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(thread.id, near)
+    return tuple(sorted(near))
 
 
 def _affinity() -> int:

@@ -7,8 +7,10 @@ one. `gpu_meter` reads their usage through this module.
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import psutil
@@ -26,6 +28,8 @@ GpuState = Literal["ok", "lost", "needs reset", "no driver", "failed"]
 
 _TOPOLOGY = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _MAX_NVLINKS = 36
+_BITS = 64
+"""CPUs in one word of a mask of the library."""
 _SWITCH = "switch"
 
 
@@ -42,6 +46,7 @@ class Gpu:
             NV and a number is the number of NVLinks. Without NVLinks, from near to far: PIX and PXB
             (PCIe switches), PHB (host bridge), NODE (one socket), SYS (between sockets). X is the
             GPU itself, and "" is unknown.
+        cpus: The CPUs of its socket or NUMA node, in order, or none if the driver does not tell.
     """
 
     index: int
@@ -49,6 +54,7 @@ class Gpu:
     memory_bytes: int
     uuid: str
     links: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
 
 
 class FoundGpus(NamedTuple):
@@ -222,6 +228,37 @@ def _describe(nvml: Any, index: int, handle: Any) -> Gpu:
         name=text_of(nvml.nvmlDeviceGetName(handle)),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         uuid=text_of(nvml.nvmlDeviceGetUUID(handle)),
+        cpus=_cpus_near(nvml, handle),
+    )
+
+
+def _cpus_near(nvml: Any, handle: Any) -> tuple[int, ...]:
+    """Return the CPUs that are near a GPU, or none if the driver does not tell."""
+    num_words = math.ceil((os.cpu_count() or 1) / _BITS)
+    try:
+        words = nvml.nvmlDeviceGetCpuAffinity(handle, num_words)
+    except nvml.NVMLError:
+        return ()
+    return tuple(
+        _BITS * place + bit
+        for place, word in enumerate(words)
+        for bit in range(_BITS)
+        if word >> bit & 1
+    )
+
+
+def gpus_named(names: Collection[str]) -> tuple[Gpu, ...]:
+    """Return some GPUs of this machine, in their order, or none if there is no driver.
+
+    Args:
+        names: Their UUIDs or indices, as in CUDA_VISIBLE_DEVICES.
+    """
+    if not names:
+        return ()
+    return tuple(
+        gpu
+        for gpu in list_gpus().gpus
+        if str(gpu.index) in names or any(gpu.uuid.startswith(name) for name in names)
     )
 
 
@@ -253,13 +290,7 @@ def _linked(nvml: Any, described: list[tuple[Gpu, Any]]) -> tuple[Gpu, ...]:
 
     indices = range(len(described))
     return tuple(
-        Gpu(
-            gpu.index,
-            gpu.name,
-            gpu.memory_bytes,
-            gpu.uuid,
-            tuple(link_between(index, second) for second in indices),
-        )
+        replace(gpu, links=tuple(link_between(index, second) for second in indices))
         for index, (gpu, _) in enumerate(described)
     )
 
