@@ -7,7 +7,7 @@ them into words.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -138,6 +138,72 @@ class ExchangeOffer:
     cost: StepCost | None = None
 
 
+@dataclass(frozen=True)
+class PowerStep:
+    """The speed and the energy of the recommended plan under a power limit.
+
+    Attributes:
+        limit_w: The limit of each GPU.
+        step_time_s: Seconds per step.
+        step_j: Joules of all GPUs per step.
+    """
+
+    limit_w: float
+    step_time_s: float
+    step_j: float
+
+
+@dataclass(frozen=True)
+class PowerAdvice:
+    """The power limit that saves the most energy under a bound on the slow-down.
+
+    Attributes:
+        limit_w: The limit of each GPU.
+        now_w: The limit of now.
+        slowdown: By what part steps take longer under it.
+        saved: The part of the energy of a step that it saves.
+        max_slowdown: The bound.
+        steps: What was measured, from the present limit down.
+    """
+
+    limit_w: float
+    now_w: float
+    slowdown: float
+    saved: float
+    max_slowdown: float
+    steps: tuple[PowerStep, ...]
+
+    @classmethod
+    def of(cls, steps: Sequence[PowerStep], max_slowdown: float) -> PowerAdvice:
+        """Choose the limit whose steps take the least energy within the bound.
+
+        Args:
+            steps: Measurements, of the present limit first.
+            max_slowdown: By what part steps may take longer than under the present limit.
+
+        Example:
+            >>> steps = [PowerStep(300, 1.0, 290), PowerStep(200, 1.1, 210), PowerStep(100, 2, 190)]
+            >>> PowerAdvice.of(steps, 0.15).limit_w
+            200
+
+        Source: You et al., Zeus (2023), with a bound on the slow-down instead of a price of time.
+        """
+        now = steps[0]
+        allowed = [
+            step for step in steps if step.step_time_s <= (1 + max_slowdown) * now.step_time_s
+        ]
+        # At equal energy, the higher limit is faster.
+        best = min(allowed, key=lambda step: (step.step_j, -step.limit_w))
+        return cls(
+            best.limit_w,
+            now.limit_w,
+            best.step_time_s / now.step_time_s - 1.0,
+            1.0 - best.step_j / now.step_j,
+            max_slowdown,
+            tuple(steps),
+        )
+
+
 def _is_not_shown() -> bool:
     return False
 
@@ -164,6 +230,7 @@ class Advice:
         curves: Step time, memory and time to target over the plans, for figures.
         exchanges: Other exchanges, the fastest step first. Empty if no links were measured.
         rejected: The plan that seemed the fastest, if another one is recommended.
+        power: The recommended power limit, or None if it was not requested.
         is_shown: Returns whether the running notebook cell already shows the card.
     """
 
@@ -183,6 +250,7 @@ class Advice:
     exchanges: tuple[ExchangeOffer, ...] = ()
     overrun: str | None = None
     rejected: Rejected | None = None
+    power: PowerAdvice | None = None
     is_shown: Callable[[], bool] = field(default=_is_not_shown, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -65,6 +65,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
             lines += _labelled(name, describe_other(other))
             lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
     lines += _listed("exchanges", describe_exchanges(advice))
+    lines += _labelled("power limit", describe_power(advice))
     lines += _listed("measured", texts(advice.get("measured")))
     lines += _labelled("measuring took", describe_cost(advice))
     lines += _listed("uncertain", texts(advice.get("would_change")))
@@ -92,6 +93,21 @@ def _answer(advice: Mapping[str, Any], choice: Mapping[str, Any]) -> list[str]:
     if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
         lines += _labelled("noise scale", describe_noise(advice))
     return lines
+
+
+def describe_power(advice: Mapping[str, Any]) -> str:
+    """Write the advised power limit and what it brings, or nothing if none was requested."""
+    power = mapping(advice.get("power"))
+    if not power:
+        return ""
+    now, bound = f"{power['now_w']:.0f} W", format_percent(power["max_slowdown"])
+    if power["limit_w"] == power["now_w"]:
+        return f"{now}, as it is: no lower one saves energy within {bound} longer steps"
+    return (
+        f"{power['limit_w']:.0f} W instead of {now}: steps take {format_percent(power['saved'])}"
+        f" less energy and {format_percent(power['slowdown'])} longer (at most {bound})."
+        f" To set it: sudo nvidia-smi -pl {power['limit_w']:.0f}"
+    )
 
 
 def goal_of(advice: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from workbench.cluster.workers.pool_client import obstacle
 from workbench.experiment import Experiment
 from workbench.experiment.plan import SIZES, Hardware, PartialPlan, Plan
 from workbench.foundation.artifacts import Artifacts
-from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.errors import ExperimentError, ResourcesError, RunError
 from workbench.foundation.events import (
     Event,
     Noted,
@@ -39,7 +39,7 @@ from workbench.foundation.events import (
 from workbench.foundation.events.runs import write_waited_note, write_waiting_note
 from workbench.training.planning.own_code import own_values
 from workbench.training.planning.settings import resolve
-from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, RateTest
+from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, PowerProbe, RateTest
 from workbench.training.task import TrialTask
 
 NOTE_AFTER_S = 10.0
@@ -253,6 +253,33 @@ class Bench:
                     next_step="Set resources.per_gpu to a number.",
                 )
             return measured.model_copy(update={"fits": False, "message": ended.message})
+        return measured
+
+    def probe_power(
+        self, num_workers: int, order: PowerProbe, params: Mapping[str, JsonValue]
+    ) -> list[PlanMeasured]:
+        """Measure one plan under several power limits. Nothing is stored.
+
+        Args:
+            num_workers: Workers of the plan.
+            order: How to measure.
+            params: The configuration.
+
+        Returns:
+            One measurement per limit, the present limit first.
+
+        Raises:
+            ResourcesError: If power limits may not be changed.
+        """
+        task = dataclasses.replace(self._task, params=dict(params), measurement=order)
+        measured, ended = [], None
+        for event, _ in self._events(task, num_workers):
+            if isinstance(event, PlanMeasured):
+                measured.append(event)
+            elif isinstance(event, TrialEnded):
+                ended = event
+        if ended is not None and ended.state == "failed":
+            raise ResourcesError(f"power limits could not be measured: {ended.message}")
         return measured
 
     def test_rates(

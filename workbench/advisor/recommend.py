@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from workbench.advisor.advice import Advice, Goal
-from workbench.advisor.choices import base_params, check_advisable
+from workbench.advisor.advice import Advice, Goal, PowerAdvice, PowerStep
+from workbench.advisor.choices import base_params, check_advisable, drawn_params
 from workbench.advisor.confirmation import Confirmation
 from workbench.advisor.measuring import Bench
 from workbench.advisor.memory import memory_limit_bytes
@@ -25,14 +25,15 @@ from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.kept_code import unpack_here
 from workbench.cluster.workers.admission import capacity_of, free_cores_of
 from workbench.experiment import Experiment
-from workbench.experiment.plan import PartialPlan
-from workbench.foundation.errors import WorkbenchError
-from workbench.foundation.events import Sink
+from workbench.experiment.plan import PartialPlan, Plan
+from workbench.foundation.errors import ResourcesError, WorkbenchError
+from workbench.foundation.events import PlanMeasured, Sink
 from workbench.foundation.formatting import format_duration
 from workbench.hardware.performance.memory import MemoryLaw, fit_law
 from workbench.hardware.resources import cluster_inventory
 from workbench.store.database import Store
 from workbench.training.planning.own_code import in_words_of_plans, own_settings
+from workbench.training.probes.measurements import PowerProbe
 from workbench.training.probes.memory_estimate import estimate_memory
 
 _ESTIMATED_BATCHES = (8, 16)
@@ -52,6 +53,7 @@ def advisor_for(
     budget_s: float,
     sink: Sink,
     poll: Callable[[], None],
+    max_slowdown: float | None = None,
 ) -> Advisor:
     """Prepare to advise on the experiment of a run, on the attached cluster.
 
@@ -62,13 +64,17 @@ def advisor_for(
         budget_s: Seconds that it may take.
         sink: Stores what is found.
         poll: Called every second or so while something is measured. What it raises ends that.
+        max_slowdown: By what part a power limit may slow steps. None to measure no limits.
 
     Raises:
         ExperimentError: If the experiment trains no model.
+        ResourcesError: If power limits are requested, and trials do not compute on whole GPUs.
     """
     experiment = store.experiment(run_id)
     check_advisable(experiment)
     context = measurement_context_of(store, experiment)
+    if max_slowdown is not None:
+        check_power_limits(experiment, context)
     bench = bench_for(store, run_id, experiment, context, sink=sink, poll=poll)
     return Advisor(
         experiment,
@@ -77,8 +83,25 @@ def advisor_for(
         goal=objective,
         budget_s=budget_s,
         sink=sink,
+        max_slowdown=max_slowdown,
         clock=bench.clock_s,
     )
+
+
+def check_power_limits(experiment: Experiment, context: MeasurementContext) -> None:
+    """Raise an error if a trial cannot compute under power limits of its own GPUs.
+
+    Args:
+        experiment: The experiment.
+        context: Its workers.
+    """
+    problem = None
+    if not experiment.trains_model:
+        problem = "power limits are compared by steps, and this experiment runs its own code"
+    elif context.capacity.shape.gpus < 1:
+        problem = "power limits are those of NVIDIA GPUs of which each worker has one by itself"
+    if problem is not None:
+        raise ResourcesError(problem, field="--max-slowdown", next_step="Omit --max-slowdown.")
 
 
 def measurement_context_of(store: Store, experiment: Experiment) -> MeasurementContext:
@@ -157,6 +180,7 @@ class Advisor:
         goal: Goal,
         budget_s: float,
         sink: Sink,
+        max_slowdown: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare to advise.
@@ -169,12 +193,14 @@ class Advisor:
             budget_s: Seconds that finding the advice may take. A measurement that is running at
                 the end is completed.
             sink: Receives the results that the bench does not store itself.
+            max_slowdown: By what part a power limit may slow steps. None to measure no limits.
             clock: Returns seconds.
         """
         self._written, self._experiment = experiment, in_words_of_plans(experiment)
         self._bench, self._context = bench, context
         self._goal: Goal = goal
         self._budget_s, self._sink, self._clock = budget_s, sink, clock
+        self._max_slowdown = max_slowdown
         self._began_s: float | None = None
 
     @property
@@ -255,9 +281,33 @@ class Advisor:
             )
         )
         advice = dataclasses.replace(advice, overrun=describe_overrun(spent_s, self._budget_s))
+        if self._max_slowdown is not None:
+            power = self._power_advice(advice.choice.plan, self._max_slowdown)
+            advice = dataclasses.replace(advice, power=power)
         if self._written.advise is None:
             return advice
         return dataclasses.replace(advice, settings=own_settings(self._written, advice.settings))
+
+    def _power_advice(self, plan: Plan, max_slowdown: float) -> PowerAdvice | None:
+        """Measure the recommended plan under power limits."""
+        order = PowerProbe(PartialPlan.of_plan(plan), setting=self._context.setting)
+        params = drawn_params(self._experiment)
+        return power_advice_of(self._bench.probe_power(plan.workers, order, params), max_slowdown)
+
+
+def power_advice_of(measured: Sequence[PlanMeasured], max_slowdown: float) -> PowerAdvice | None:
+    """Return the advised power limit, or None if nothing was measured under the present one.
+
+    Args:
+        measured: Measurements of one plan, of the present limit first.
+        max_slowdown: By what part steps may take longer.
+    """
+    steps = [
+        PowerStep(event.power_limit_w, event.step_time_s, event.power_w * event.step_time_s)
+        for event in measured
+        if event.power_limit_w and event.step_time_s and event.power_w
+    ]
+    return PowerAdvice.of(steps, max_slowdown) if steps else None
 
 
 def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | None:

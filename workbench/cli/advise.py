@@ -11,7 +11,17 @@ from workbench.cli.declarations import takes
 from workbench.cli.errors import INTERRUPTED
 from workbench.cli.options import command_line, example, open_store
 from workbench.cli.output import echo, print_json, print_note
-from workbench.cli.parameters import ADDRESS, EXPERIMENT, JSON, OBJECTIVE, SETTINGS, STORE, TIME, TO
+from workbench.cli.parameters import (
+    ADDRESS,
+    EXPERIMENT,
+    JSON,
+    MAX_SLOWDOWN,
+    OBJECTIVE,
+    SETTINGS,
+    STORE,
+    TIME,
+    TO,
+)
 from workbench.foundation.errors import DataError
 from workbench.runs.event_lines import advice_line
 
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     EXPERIMENT,
     OBJECTIVE(default="time"),
     TIME(default="1m"),
+    MAX_SLOWDOWN,
     SETTINGS(is_repeatable=True),
     TO,
     ADDRESS,
@@ -40,6 +51,7 @@ def advise(
     file: str,
     objective: str,
     time: str,
+    max_slowdown: float | None,
     settings: dict[str, Any] | None,
     to: Path | None,
     address: str | None,
@@ -68,6 +80,7 @@ def advise(
             store=open_store(),
             address=address,
             listener=MeasurementPrinter(),
+            max_slowdown=max_slowdown,
         )
     except KeyboardInterrupt:
         print_note("stopped. The measurements are stored, and the next advise uses them")

@@ -460,6 +460,13 @@ OBJECTIVE = _option(
     OneOf(("time", "money", "energy", "throughput")),
     "time|money|energy|throughput",
 )
+MAX_SLOWDOWN = _option(
+    "--max-slowdown",
+    "Also find the power limit of the GPUs that saves most energy, with steps at most this part"
+    " longer, such as 0.1.",
+    Number(0, 1, has_minimum=False),
+    "PART",
+)
 MEASURED = _option(
     "--measured",
     "Read measurements from this CSV file. Its columns are listed above.",

@@ -47,6 +47,7 @@ def advise(
     store: Store | str | None = None,
     address: str | None = None,
     listener: Sink | None = None,
+    max_slowdown: float | None = None,
 ) -> Advice:
     """Measure plans for a limited time, and recommend a plan and a learning rate.
 
@@ -63,6 +64,9 @@ def advise(
         address: The Ray cluster, or None for the local one, which is started if none is running.
         listener: Receives each event after it is stored, or None to show the live view in a
             notebook, and a line of progress in a terminal.
+        max_slowdown: Also measure power limits of the GPUs, and recommend the one that saves the
+            most energy while steps take at most this part longer, such as 0.1. The limits are
+            restored afterwards.
 
     Returns:
         The advice. `advice.apply(experiment)` is the experiment with its recommendations.
@@ -86,6 +90,12 @@ def advise(
         raise ArgumentError(
             f"{objective!r} is not an objective", field="objective", allowed=list(_OBJECTIVES)
         )
+    if max_slowdown is not None and not 0 < max_slowdown <= 1:
+        raise ArgumentError(
+            f"{max_slowdown} is no bound for power limits",
+            field="max_slowdown",
+            allowed="more than 0, and at most 1 for steps that take twice as long",
+        )
     from workbench.advisor.auto_priors import with_auto_priors
     from workbench.advisor.choices import check_advisable
     from workbench.cluster.head import attachment
@@ -105,7 +115,9 @@ def advise(
             ) as writer,
             shown as receive,
         ):
-            advice = _advise(run, writer, objective, float(budget_s), receive)
+            advice = _advise(
+                run, writer, objective, float(budget_s), receive, max_slowdown=max_slowdown
+            )
             return dataclasses.replace(advice, is_shown=lambda: is_shown_in_this_cell(run.stored))
 
 
@@ -185,7 +197,13 @@ class _Session:
 
 
 def _advise(
-    run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink
+    run: Run,
+    writer: RunWriter,
+    objective: Goal,
+    budget_s: float,
+    listener: Sink,
+    *,
+    max_slowdown: float | None,
 ) -> Advice:
     session = _Session(run, writer, budget_s, listener)
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
@@ -205,6 +223,7 @@ def _advise(
                 budget_s=budget_s,
                 sink=session.store_measured,
                 poll=lambda: session.look_around(advisor),
+                max_slowdown=max_slowdown,
             )
             advice = advisor.advise()
     except KeyboardInterrupt:

@@ -92,5 +92,10 @@ def energy_counters(device: torch.device) -> dict[str, EnergyCounter]:
     The result is empty if there are none.
     """
     if device.type == "cuda":
-        return gpu_counter(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        return gpu_counter(uuid_of(device))
     return processor_counters()
+
+
+def uuid_of(device: torch.device) -> str:
+    """Return the UUID of a GPU, as NVML and nvidia-smi name it."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"

@@ -25,7 +25,7 @@ from workbench.store.history.failure_text import failure_place
 from workbench.training.mirror import BranchKeeper
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import fitted_of
-from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, RateTest
+from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, PowerProbe, RateTest
 from workbench.training.task import TrialTask
 
 MAX_JOURNAL_BYTES = 2**20
@@ -197,6 +197,10 @@ def _measure(task: TrialTask, report: Report) -> Outcome:
         from workbench.training.probes.plan_probe import measure_neighbours
 
         return measure_neighbours(task, measurement, report)
+    if isinstance(measurement, PowerProbe):
+        from workbench.training.probes.plan_probe import measure_power
+
+        return measure_power(task, measurement, report)
     if isinstance(measurement, RateTest):
         from workbench.training.probes.rate_range_test import measure_rates
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OK 0
 #define INVALID 2
@@ -247,6 +248,41 @@ EXPORT int nvmlDeviceGetCpuAffinity(gpu_t *gpu, unsigned int size, unsigned long
     memset(set, 0, size * sizeof *set);
     set[0] = (unsigned long)mask;
     return OK;
+}
+
+/* `N.power_limit_mw`, until a limit is set, which every process reads from a file of the card. */
+static void limit_path(gpu_t *gpu, char *path, size_t size) {
+    snprintf(path, size, "%s.limit_of_%d", getenv("FAKE_NVML"), gpu->index);
+}
+EXPORT int nvmlDeviceGetPowerManagementLimit(gpu_t *gpu, unsigned int *limit_mw) {
+    char path[512];
+    limit_path(gpu, path, sizeof path);
+    FILE *file = fopen(path, "r");
+    int was_set = file && fscanf(file, "%u", limit_mw) == 1;
+    if (file) fclose(file);
+    return was_set ? state_of(gpu) : ask_uint(gpu, "power_limit_mw", limit_mw);
+}
+EXPORT int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t *gpu, unsigned int *limit_mw) {
+    return ask_uint(gpu, "power_limit_mw", limit_mw);
+}
+EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(gpu_t *gpu, unsigned int *least, unsigned int *most) {
+    int result = ask_uint(gpu, "power_least_mw", least);
+    return result ? result : ask_uint(gpu, "power_limit_mw", most);
+}
+/* `N.power_set CODE` is the answer to changing it, such as 4: no permission. */
+EXPORT int nvmlDeviceSetPowerManagementLimit(gpu_t *gpu, unsigned int limit_mw) {
+    unsigned long long code = 0;
+    char path[512], unfinished[544];
+    read_number(key_of(gpu, "power_set"), &code);
+    if (code) return (int)code;
+    limit_path(gpu, path, sizeof path);
+    snprintf(unfinished, sizeof unfinished, "%s.%d", path, (int)getpid());
+    FILE *file = fopen(unfinished, "w");
+    if (!file) return INVALID;
+    fprintf(file, "%u\n", limit_mw);
+    fclose(file);
+    rename(unfinished, path);
+    return state_of(gpu);
 }
 
 typedef struct {

@@ -84,6 +84,10 @@ class PlanMeasured(EventHeader):
     power_w: float | None = Field(
         default=None, description="Mean power of all devices in use. None if it is not metered."
     )
+    power_limit_w: float | None = Field(
+        default=None,
+        description="Power limit of each GPU, if limits were compared. Otherwise None.",
+    )
     compile_s: float | None = Field(
         default=None, description="Seconds of the first step, in which the model was compiled."
     )

@@ -3,8 +3,8 @@
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
 phi = tr(Sigma) / |G|^2, in samples, is the batch at which both have the same weight. Far below it,
 doubling the batch saves nearly half of the steps. Far above it, doubling saves nothing.
-`noise_trajectory` models its growth during a training. Nothing here imports torch or numpy, because
-the command line reads the constants.
+`advisor.batch_choice` models its growth during a training. Nothing here imports torch or numpy,
+because the command line reads the constants.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
 """

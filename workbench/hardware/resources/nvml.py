@@ -175,6 +175,23 @@ def occupation_of(gpu: str, own_pids: Collection[int] = ()) -> Occupation | None
     return Occupation(uuid, held_bytes, tuple(others))
 
 
+def holders_of(uuid: str) -> tuple[Holder, ...]:
+    """Return all processes that use a GPU, as far as the driver tells.
+
+    Args:
+        uuid: As in `Gpu`.
+    """
+    with session() as (nvml, _, _):
+        if nvml is None:
+            return ()
+        found: list[Any] = []
+        for name in ("Compute", "Graphics"):
+            with contextlib.suppress(nvml.NVMLError):  # not told in a container or on Windows
+                handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                found += getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(handle)
+    return tuple(_holder(process) for process in {item.pid: item for item in found}.values())
+
+
 def _holder(process: Any) -> Holder:
     name = user = ""
     with contextlib.suppress(psutil.Error):

@@ -56,6 +56,23 @@ class NeighbourProbe:
 
 
 @dataclass(frozen=True)
+class PowerProbe:
+    """Measures one plan under several power limits of its GPUs, from the present limit down.
+
+    Attributes:
+        plan: Changes of the plan.
+        num_limits: Number of limits, at least 2, evenly spaced down to the lowest allowed one.
+        longest_s: Seconds for which steps are timed under each limit.
+        setting: The key of the measurements.
+    """
+
+    plan: PartialPlan
+    num_limits: int = 6
+    longest_s: float = 2.0
+    setting: str = ""
+
+
+@dataclass(frozen=True)
 class RateTest:
     """Tests learning rates that rise from step to step.
 
@@ -74,5 +91,5 @@ class RateTest:
     setting: str = ""
 
 
-Measurement = PlanProbe | NeighbourProbe | RateTest
+Measurement = PlanProbe | NeighbourProbe | PowerProbe | RateTest
 """The measurements that a `TrialTask` can order instead of a training."""

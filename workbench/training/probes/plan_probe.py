@@ -13,6 +13,7 @@ device is with several trials at once, whatever limits it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -20,7 +21,7 @@ import os
 import socket
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -31,22 +32,29 @@ from pydantic import JsonValue
 
 from workbench.experiment.plan import SIZES, PartialPlan
 from workbench.experiment.searched_fields import data_params
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError, ResourcesError
 from workbench.foundation.events import Event, PlanMeasured
 from workbench.hardware.performance.flops import peak_flops_per_s, utilisation
 from workbench.hardware.performance.memory import StepMemory, fit_law
 from workbench.hardware.performance.profiler import StepProfiler, StepTimes
 from workbench.hardware.resources import EnergyCounter, energy_between_j, inventory
+from workbench.hardware.resources.power_limits import PowerLimits, changeable_limits
 from workbench.models.calls import num_samples
 from workbench.training.assembly import Parts, assemble, build_trial_model, trial_settings
-from workbench.training.device import choose_device, energy_counters, join_trial, limit_memory
+from workbench.training.device import (
+    choose_device,
+    energy_counters,
+    join_trial,
+    limit_memory,
+    uuid_of,
+)
 from workbench.training.division import find_division, refuse_division
 from workbench.training.loading import load_trial_data
 from workbench.training.loss_and_metrics import count_step_flops
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
-from workbench.training.probes.measurements import NeighbourProbe, PlanProbe
+from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, PowerProbe
 from workbench.training.probes.timed_steps import PeakMemory, TimedSteps, num_bytes
 from workbench.training.source import Source
 from workbench.training.strategies import STRATEGIES
@@ -61,6 +69,8 @@ _COLD_S = 0.3
 _is_warm = False
 _METERED_S = 0.5
 """Minimum time for measuring power. Energy counters move about every tenth of a second."""
+_MANY_STEPS = 10_000
+"""More than are made: under power limits, the time ends the measurement."""
 _COUNTED_SAMPLES = 2
 """Two, because batch normalisation cannot train on a single sample."""
 _UNRELATED = frozenset({"lr", "global_batch", *SIZES})
@@ -90,6 +100,81 @@ def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
         return _Probe(task, order, worker, report).run()
     finally:
         worker.group.close()
+
+
+def measure_power(task: TrialTask, order: PowerProbe, report: Report) -> Outcome:
+    """Measure the steps and the power of a plan under several power limits of its GPUs.
+
+    The limits are restored after any end, see `power_limits`.
+
+    Args:
+        task: The order of this worker.
+        order: The plan and the number of limits.
+        report: Receives a `PlanMeasured` for each limit, and returns whether to stop. Called on
+            rank 0 only.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        ResourcesError: If a worker has no GPU whose limit may be changed, or shares it.
+        WorkbenchError: If the plan contradicts the experiment.
+    """
+    worker = join_trial(task)
+    try:
+        with contextlib.ExitStack() as opened:
+            limits, problem = None, None
+            try:
+                limits = opened.enter_context(_limits_of(worker.device))
+            except ResourcesError as error:
+                problem = error
+            # All workers stop together: the others would wait for one that may change nothing.
+            problems = worker.group.gather(None if problem is None else str(problem))
+            reason = next((text for text in problems if text is not None), None)
+            if limits is None or reason is not None:
+                raise ResourcesError(str(reason))
+            steps_w = worker.group.gather(limits.steps_w(order.num_limits))
+            tried_w = [max(limits_w) for limits_w in zip(*steps_w, strict=True)]
+            return _under_limits(task, order, worker, report, limits=limits, tried_w=tried_w)
+    finally:
+        worker.group.close()
+
+
+def _limits_of(device: torch.device) -> contextlib.AbstractContextManager[PowerLimits]:
+    if device.type != "cuda":
+        raise ResourcesError(
+            "power limits are those of NVIDIA GPUs, and this training runs on CPUs",
+            next_step="Omit --max-slowdown.",
+        )
+    return changeable_limits([uuid_of(device)], [os.getpid()])
+
+
+def _under_limits(
+    task: TrialTask,
+    order: PowerProbe,
+    worker: Worker,
+    report: Report,
+    *,
+    limits: PowerLimits,
+    tried_w: Sequence[float],
+) -> Outcome:
+    probed = PlanProbe(
+        (order.plan,),
+        longest_s=order.longest_s,
+        num_steps=_MANY_STEPS,
+        setting=order.setting,
+        measures_power=True,
+        surveys_links=False,
+    )
+    for number, limit_w in enumerate(tried_w):
+        limits.set(limit_w)
+
+        def report_with_limit(event: Event, limit_w: float = limit_w) -> bool:
+            return report(event.model_copy(update={"power_limit_w": limit_w}))
+
+        if _Probe(task, probed, worker, report_with_limit).run().state == "stopped":
+            return Outcome("stopped", number)
+    return Outcome("complete", len(tried_w))
 
 
 @dataclass(frozen=True)

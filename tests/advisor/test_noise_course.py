@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.advisor.batch_choice import NoiseCourse
 from workbench.hardware.performance.noise import gain
-from workbench.hardware.performance.noise_trajectory import NoiseCourse
 
 PROGRESS = [100.0 * step for step in range(1, 21)]
 
