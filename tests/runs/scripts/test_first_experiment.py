@@ -794,3 +794,20 @@ def test_settings_of_a_module_that_an_option_chooses(
     environment = os.environ | {"WORKBENCH_FOLDER": str(tmp_path)}
     output = subprocess.check_output([sys.executable, *words[1:]], text=True, env=environment)
     assert output == "0.5 16\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_searched"),
+    [
+        ("c_dim", "dimension of domain labels (1st dataset)", False),
+        ("dim", "Number of classes of the data", False),
+        ("dim", "dimension of the hidden state", True),
+        ("B", "Number of channels in bottleneck blocks", True),
+        ("B", "Number of speakers", False),
+        ("growth_rate", "", True),
+        ("num_epoches", "", False),
+    ],
+)
+def test_the_help_of_an_option_says_what_it_is(name: str, text: str, is_searched: bool) -> None:
+    options = [ScriptOption("lr", 0.1, kind="float"), ScriptOption(name, 12, kind="int", text=text)]
+    assert (name in searched_domains(options)) is is_searched

@@ -29,7 +29,7 @@ _NEVER = _table(
     " cpu debug verbose verbosity resume load eval evaluate evaluation test val valid"
     " validation world path dir directory file filename name names project version freq"
     " frequency every vocab image images img input inputs crop buffer cache pause sleep wait"
-    " timeout quiet silent progress shuffle plot show report profile profiler wandb"
+    " epoches timeout quiet silent progress shuffle plot show report profile profiler wandb"
     " tensorboard mlflow comet download overwrite no not out output outputs mode split data"
     " dataset datasets task phase backend format color colour tag tags note notes user host"
     " url jobs proc pin dry steps step class classes labels nclasses num_classes tokens"
@@ -64,6 +64,12 @@ _MAKES_DATA = re.compile(
     re.IGNORECASE,
 )
 """Functions that make or load data, such as those of scikit-learn."""
+_SAYS_DATA = re.compile(
+    r"\b(?:number|dimension|dim|size|resolution) of (?:the )?"
+    r"(?:(?:input|output|domain|target|raw) )*(?:labels|classes|images?|speakers|data)\b",
+    re.IGNORECASE,
+)
+"""What the help of an option says if the data decide its value."""
 _OF_TRAINING_DATA = _table(
     "batch batchsize bs aug augment augmentation augmentations randaug randaugment mixup cutmix"
     " cutout erase erasing jitter flip smoothing dropout mask masking accumulation accum lr"
@@ -166,7 +172,7 @@ _SIZE_WORDS = _table(
     " head heads kernel neurons nodes features leaves estimators trees neighbors minibatches"
     " ch nf feat stacks bs steps epoch epochs lstm fc mlp feats accumulation accumulate accum cells"
     " ngf ndf ndim capacity"
-    " expansion bins degree"
+    " expansion bins degree growth"
     " components clusters hops samples nz l lin d_model"
     " warmup bag ksize blocks block nstep inner nh ni levels level stages"
 )
@@ -224,6 +230,7 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("layers",),
     ("layer",),
     ("depth",),
+    ("growth",),
     ("dim",),
     ("embd",),
     ("d", "model"),
@@ -287,7 +294,8 @@ _GENERAL = _table(
 """
 _SAID = re.compile(
     r"\b(?:learning rate|batch ?size|weight decay|momentum|dropout|warm ?up|optimizer|temperature"
-    r"|hidden (?:size|dim|units)|(?:number of|num) (?:hidden )?(?:layers|heads|units)"
+    r"|hidden (?:size|dim|units)|embedding (?:size|dim)"
+    r"|(?:number of|num) (?:hidden )?(?:layers|heads|units|channels|filters)"
     r"|label smoothing)\b"
 )
 """What the help of an option of a single letter may say that it is."""
@@ -595,6 +603,8 @@ def domain_of(option: ScriptOption) -> str | None:
     own = _own_words(option.name)
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
     if _is_of_data(option.name, set(own)) or is_place or _is_never(own, option):
+        return None
+    if _SAYS_DATA.search(option.text):
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
