@@ -804,6 +804,7 @@ def test_settings_of_a_module_that_an_option_chooses(
         ("dim", "dimension of the hidden state", True),
         ("B", "Number of channels in bottleneck blocks", True),
         ("B", "Number of speakers", False),
+        ("batch_size", "Batch size, number of speakers per batch", True),
         ("growth_rate", "", True),
         ("num_epoches", "", False),
     ],

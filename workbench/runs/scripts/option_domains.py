@@ -65,7 +65,7 @@ _MAKES_DATA = re.compile(
 )
 """Functions that make or load data, such as those of scikit-learn."""
 _SAYS_DATA = re.compile(
-    r"\b(?:number|dimension|dim|size|resolution) of (?:the )?"
+    r"^\W*(?:the )?(?:number|dimension|dim|size|resolution) of (?:the )?"
     r"(?:(?:input|output|domain|target|raw) )*(?:labels|classes|images?|speakers|data)\b",
     re.IGNORECASE,
 )
