@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured, TrialEnded
 from workbench.foundation.events.trials import input_stall
 from workbench.hardware.resources import EnergyCounter, processor_counters
+from workbench.hardware.resources.power_limits import PowerLimits, PowerRange
 from workbench.training.assembly import trial_settings
 from workbench.training.loading import load_trial_data
 from workbench.training.probes import plan_probe
-from workbench.training.probes.measurements import PlanProbe
+from workbench.training.probes.measurements import PlanProbe, PowerProbe
 from workbench.training.probes.plan_probe import flops_of_a_sample
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
@@ -380,6 +382,66 @@ def test_what_devices_use_is_told_where_they_count_it(
     assert metered.power_w == pytest.approx(50.0, rel=0.1)
     assert metered.num_steps > FAST["num_steps"], "too few steps for a counter to move"
     assert plain.power_w is None
+
+
+class CountedLimits(PowerLimits):
+    """Limits of a device that uses as much power as it may, and counts its energy."""
+
+    def __init__(self) -> None:
+        super().__init__({"GPU-0": PowerRange(200.0, 200.0, 100.0, 200.0)})
+        self.now_w, self.was_set_w = 200.0, []
+        self._energy_j, self._since_s = 0.0, time.perf_counter()
+
+    def set(self, limit_w: float) -> None:
+        self.read()
+        self.now_w = limit_w
+        self.was_set_w.append(limit_w)
+
+    def restore(self) -> None:
+        self.set(200.0)
+
+    def read(self) -> dict[str, EnergyCounter]:
+        now_s = time.perf_counter()
+        self._energy_j += self.now_w * (now_s - self._since_s)
+        self._since_s = now_s
+        return {"GPU-0": EnergyCounter(self._energy_j)}
+
+
+def power_probe(report: Callable[[Event], bool]) -> TrialEnded:
+    order = PowerProbe(PartialPlan.of(micro_batch=32, accumulation=1), 3, longest_s=0.5)
+    task = TrialTask("run", 0, 0, experiment(), seed=3, folder="unused", measurement=order)
+    return run_trial(task, report)
+
+
+def test_a_plan_is_measured_under_each_power_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = CountedLimits()
+
+    @contextlib.contextmanager
+    def limits_of(device: torch.device) -> Iterator[PowerLimits]:
+        try:
+            yield limits
+        finally:
+            limits.restore()
+
+    monkeypatch.setattr(plan_probe, "_limits_of", limits_of)
+    monkeypatch.setattr("workbench.training.device.processor_counters", limits.read)
+    events: list[Any] = []
+    ended = power_probe(lambda event: events.append(event) or False)
+    assert ended.state == "complete", ended.traceback
+    assert [event.power_limit_w for event in events] == [200.0, 150.0, 100.0]
+    for event in events:
+        assert event.power_w == pytest.approx(event.power_limit_w, rel=0.05)
+        assert event.step_time_s > 0
+    assert limits.was_set_w == [200.0, 150.0, 100.0, 200.0]
+    ended = power_probe(lambda event: True)
+    assert ended.state == "stopped"
+    assert limits.was_set_w[4:] == [200.0, 200.0]
+
+
+def test_power_limits_are_refused_without_a_gpu() -> None:
+    ended = power_probe(lambda event: False)
+    assert ended.state == "failed"
+    assert "NVIDIA" in str(ended.message)
 
 
 NO_BLOCKS = "the model has no blocks that could be recomputed"
