@@ -4,10 +4,12 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import workbench
+from tests.builders.advice import advice
 from tests.builders.recorded_runs import (
     EXPERIMENT,
     PLAN,
@@ -23,7 +25,14 @@ from workbench.cli.options import write_for_shell
 from workbench.experiment import Experiment
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import StoreError, Suggestion
-from workbench.foundation.events import AttemptEnded, Noted, RunStateChanged, TrialStarted
+from workbench.foundation.events import (
+    AdviceGiven,
+    AttemptEnded,
+    Noted,
+    RunStateChanged,
+    TrialEnqueued,
+    TrialStarted,
+)
 from workbench.runs.descriptions import log_file
 from workbench.store.database import Store
 
@@ -54,6 +63,30 @@ def test_show_states_what_is_measured_before_the_first_trial(shell: Shell) -> No
         assert "preparing: measuring how many trials share a GPU" in shell("show", run_id)[1]
         append(store, run_id, trial_events(0, at_s=1, state="running"))
         assert "before its first trial" not in shell("show", run_id)[1]
+
+
+def test_show_says_why_a_sweep_that_follows_older_advice_has_its_own(shell: Shell) -> None:
+    def given(settings: dict[str, Any]) -> AdviceGiven:
+        return AdviceGiven(advice=advice() | {"settings": settings})
+
+    older = given({"training.lr": 0.02, "plan.workers": 1, "plan.micro_batch": 64})
+    own = given({"plan.workers": 2, "plan.micro_batch": 64})
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        advised, swept, alone = (store.create_run(Experiment(**EXPERIMENT)) for _ in range(3))
+        append(store, advised, [*begin(), older, RunStateChanged(state="complete")])
+        followed = TrialEnqueued(params={"lr": 0.02}, advice_run_id=advised, advised={"lr": 0.02})
+        append(store, swept, [*begin(), own, followed])
+        append(store, alone, [*begin(), own])
+    printed = " ".join(shell("show", swept)[1].split())
+    assert (
+        f"The first configuration is what {advised} advises. How a trial is divided was measured"
+        " again for this run, on the workers that it has now. That is the advice below:"
+        " plan.workers 2 instead of 1. Advice for"
+    ) in printed
+    assert "advises" not in shell("show", alone)[1]
+    assert shell("delete", advised, "--yes")[0] == 0
+    printed = " ".join(shell("show", swept)[1].split())
+    assert "That is the advice below. Advice for" in printed
 
 
 def test_a_run_that_was_stopped_was_stopped_by_the_user(shell: Shell) -> None:

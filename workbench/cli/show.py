@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,8 @@ from workbench.experiment.automl import is_automl
 from workbench.experiment.budget_units import format_energy
 from workbench.experiment.changes import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
-from workbench.foundation.errors import RunError
+from workbench.foundation.errors import RunError, RunNotFoundError
+from workbench.foundation.events import TrialEnqueued
 from workbench.foundation.formatting import (
     format_age,
     format_count,
@@ -51,7 +53,7 @@ from workbench.runs.descriptions import (
     format_numbers,
     log_file,
 )
-from workbench.runs.event_lines import describe_agents
+from workbench.runs.event_lines import describe_agents, describe_both_advices
 from workbench.runs.progress import elapsed_s
 from workbench.runs.run_figures import importance_of
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
@@ -164,8 +166,27 @@ def _print_head(console: Any, run: Run) -> None:
         console.print(Text(f"\n{row.notes}"))
     if (advice := run.advice) is not None:
         console.print()
+        if (why := _about_older_advice(run, advice)) is not None:
+            console.print(Text(f"{why}\n"))
         for line in lines_of(advice):
             console.print(Text(line))
+
+
+def _about_older_advice(run: Run, advice: dict[str, Any]) -> str | None:
+    """Return why a sweep has its own advice, or None if it follows no older one."""
+    followed = [
+        stored.event
+        for stored in run.store.events(run.run_id, types=["trial_enqueued"])
+        if isinstance(stored.event, TrialEnqueued) and stored.event.advice_run_id
+    ]
+    if run.is_advice or not followed:
+        return None
+    from workbench.runs import Run
+
+    older = None
+    with contextlib.suppress(RunNotFoundError):  # it was deleted
+        older = Run(run.store, str(followed[0].advice_run_id)).advice
+    return describe_both_advices(followed[0], advice, older)
 
 
 def _print_table(console: Any, history: History, most: int) -> None:

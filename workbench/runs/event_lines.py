@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.experiment.plan import PartialPlan
@@ -64,6 +64,30 @@ def describe_advised(event: TrialEnqueued) -> str:
     if rest := {name: value for name, value in params.items() if name not in advised}:
         text += f", with {format_params(rest)}"
     return text
+
+
+def describe_both_advices(
+    followed: TrialEnqueued, own: Mapping[str, Any], older: Mapping[str, Any] | None
+) -> str:
+    """Write why a run has its own advice although it starts with a configuration of older advice.
+
+    Args:
+        followed: The configuration of the older advice.
+        own: What the run measured before its first trial.
+        older: The older advice, or None if it is not stored any more.
+    """
+    text = (
+        f"The first configuration is what {followed.advice_run_id} advises. How a trial is divided"
+        " was measured again for this run, on the workers that it has now. That is the advice below"
+    )
+    decided = dict(own.get("settings") or {})
+    earlier = dict((older or {}).get("settings") or {})
+    differences = [
+        f"{path} {format_value(value)} instead of {format_value(earlier[path])}"
+        for path, value in decided.items()
+        if path in earlier and earlier[path] != value
+    ]
+    return f"{text}: {', '.join(differences)}." if differences else f"{text}."
 
 
 def measurement_line(event: Event) -> str | None:
