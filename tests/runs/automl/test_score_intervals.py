@@ -277,3 +277,27 @@ def test_the_explained_share_of_few_groups_holds_that_of_their_population() -> N
         ) or (0.0, 0.0)
         num_held += low <= truth <= high
     assert num_held >= 54, "without their variance it would be 52"
+
+
+def test_the_explained_share_of_independent_rows_is_held_as_often_as_said() -> None:
+    """A share of 0.5 by construction, on 60 test and 240 validation rows."""
+    random = np.random.default_rng(3)
+
+    def drawn_rows(num_rows: int) -> Judged:
+        known = random.normal(size=num_rows)
+        targets = known + random.normal(size=num_rows)
+        return Judged(known[:, None], targets, RowBlocks())
+
+    num_held = 0
+    for _ in range(120):
+        test, validation = drawn_rows(60), drawn_rows(240)
+        low, high = interval_of(
+            METRICS["regression"]["r2"].score,
+            test.predicted,
+            test.targets,
+            scale="explained",
+            parts=parts_of(60, test.blocks),
+            more=with_more_rows(test, validation),
+        ) or (0.0, 0.0)
+        num_held += low <= 0.5 <= high
+    assert 98 <= num_held <= 116, "also compared with the variance of all rows, it would be 117"
