@@ -251,6 +251,7 @@ def test_exported_stages_answer_as_the_trained_model(
             for scene in features
         ]
         values, masks = (np.stack(parts) for parts in zip(*joined, strict=True))
+        answered = np.zeros(0)
         for number in range(1, len(stages.stages)):
             session = open_session(tmp_path / f"stage_{number}.onnx")
             feeds = {"inputs": values}
