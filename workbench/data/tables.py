@@ -68,7 +68,10 @@ class TableOptions(DatasetOptions):
     searchable = {"max_categories": {}}
 
     path: Path = Field(
-        description="A .csv, .tsv or .parquet file. Text may be compressed (.csv.gz)."
+        description=(
+            "A .csv, .tsv, .parquet, .xlsx, .jsonl, .feather or .sqlite file. Text may be "
+            "compressed (.csv.gz)."
+        )
     )
     target: str = Field(
         min_length=1, description="The column to predict.", json_schema_extra={"column_of": "path"}
