@@ -49,6 +49,7 @@ OWNERS = {
     "catboost": {"models"},
     "lightning": {"bridges"},
     "transformers": {"bridges", "data", "models"},
+    "lm_eval": {"training"},
     "peft": {"models"},
     "keras": {"bridges"},
     "jax": {"bridges"},

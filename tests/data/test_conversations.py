@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import itertools
 import json
 import lzma
@@ -15,7 +16,7 @@ from workbench.data import load
 from workbench.data.chat_records import Conversation, read_conversations, read_preferences
 from workbench.data.chat_tokens import ChatTokenizer
 from workbench.data.conversations import ConversationsOptions, PreferencesOptions
-from workbench.foundation.errors import DataError
+from workbench.foundation.errors import DataError, MissingDependencyError
 
 HELLO = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 # The answers end with other tokens than the conversation, as with Phi-3.
@@ -517,3 +518,10 @@ def test_data_without_a_tokenizer_says_where_to_get_one(tmp_path):
     with pytest.raises(DataError, match="need the tokenizer") as caught:
         load("conversations", {"path": str(path)}, cache=tmp_path)
     assert caught.value.field == "data.tokenizer"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm_eval is installed")
+def test_tasks_without_lm_eval_say_how_to_install_it(tmp_path, tokenizers):
+    made = options(tmp_path, conversations(10), tokenizers, lm_eval=["arc_easy"])
+    with pytest.raises(MissingDependencyError, match="lm-eval"):
+        made.check_source()

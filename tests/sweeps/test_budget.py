@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.cli.errors import NOTHING_COMPLETE, exit_code_of_run
-from workbench.cli.next_steps import next_commands
+from workbench.cli.options import next_commands
 from workbench.experiment import Experiment
 from workbench.experiment.automl import concluding_s
 from workbench.experiment.experiment import DEFAULT_TRIALS

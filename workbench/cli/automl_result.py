@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from workbench.cli.live_table import REFRESH_S
-from workbench.cli.next_steps import next_commands
+from workbench.cli.options import next_commands
 from workbench.cli.output import make_console, print_note
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.events import (

@@ -19,7 +19,7 @@ import click
 import psutil
 
 from workbench.cli.errors import INTERRUPTED
-from workbench.cli.options import command_line, write_for_shell
+from workbench.cli.options import command_line, next_commands, write_for_shell
 from workbench.cli.output import echo, print_json, print_note, stream_of, waiting
 from workbench.cluster.head import local_head
 from workbench.experiment.actions import suggest
@@ -221,7 +221,6 @@ def print_end(
         with_reason: Whether to print why the run ended.
     """
     from workbench.cli.automl_result import result_lines
-    from workbench.cli.next_steps import next_commands
     from workbench.cli.show import replay_lines
 
     counts = ", ".join(

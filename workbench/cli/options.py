@@ -1,7 +1,8 @@
-"""The store, the run and the next step of a command, and the help of one."""
+"""The store, the run and the next steps of a command, and the help of one."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 import os
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.foundation.errors import Suggestion
     from workbench.runs import Run
     from workbench.store.database import Store
+    from workbench.store.history import History
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
@@ -146,6 +148,32 @@ def write_for_shell(suggestion: Suggestion) -> str:
     options = list(itertools.takewhile(lambda word: word != "--", rest))
     operands = rest[len(options) :]
     return suggestion.write(shlex.join(["workbench", verb, *options, *more, *operands]))
+
+
+def next_commands(
+    run_id: str, state: str, history: History, *, has_report: bool = False
+) -> list[str]:
+    """Return the commands that the user may want next for a run, each with its purpose.
+
+    Args:
+        run_id: The id of the run.
+        state: Its state.
+        history: Its history.
+        has_report: Whether its report has been written.
+    """
+    from workbench.experiment.actions import suggest
+    from workbench.runs.descriptions import next_steps
+
+    offers = next_steps(run_id, state, history)
+    if history.best() is not None and not has_report:
+        offers.append(suggest("report", run_id, lead="write the report"))
+        if not history.is_imported:
+            offers.append(suggest("export", run_id, lead="export the best", to="best"))
+    width = max((len(offer.lead) for offer in offers), default=0)
+    return [
+        f"{offer.lead:<{width}}  {write_for_shell(dataclasses.replace(offer, lead=''))}"
+        for offer in offers
+    ]
 
 
 def is_relayed() -> bool:

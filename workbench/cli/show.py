@@ -12,8 +12,7 @@ import click
 from workbench.advisor.advice_lines import lines_of
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
 from workbench.cli.declarations import takes
-from workbench.cli.next_steps import next_commands
-from workbench.cli.options import attach, command_line, described, write_for_shell
+from workbench.cli.options import attach, command_line, described, next_commands, write_for_shell
 from workbench.cli.output import (
     colour_of,
     echo,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import importlib.util
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -33,9 +34,9 @@ from workbench.data.chat_records import (
 )
 from workbench.data.chat_tokens import ChatTokenizer, LossOn, Tokens, tokenizer_files
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
-from workbench.data.splits import IGNORED, Datasets, Prompt
+from workbench.data.splits import IGNORED, Datasets, LanguageTasks, Prompt
 from workbench.experiment.metric_declarations import Task
-from workbench.foundation.errors import DataError
+from workbench.foundation.errors import DataError, MissingDependencyError, install_command
 from workbench.foundation.formatting import format_count
 
 _NUM_OF_SIMILAR_LENGTH = 256
@@ -79,6 +80,27 @@ class _RowsOptions(DatasetOptions):
         description="Held-out prompts that the model answers after each evaluation, to be read.",
     )
     answer_tokens: int = Field(64, ge=1, le=4096, description="The most tokens of such an answer.")
+    lm_eval: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Tasks of lm_eval that the model is measured on at each evaluation, such as [arc_easy]."
+        ),
+    )
+    lm_eval_folder: Path | None = Field(
+        None, description="A folder with tasks of your own in the format of lm_eval."
+    )
+    lm_eval_limit: int | None = Field(
+        None, ge=1, description="The most samples of each task of lm_eval. By default, all."
+    )
+    lm_eval_shots: int | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Solved examples in each prompt of lm_eval. By default, the task decides.",
+    )
+    lm_eval_chat: bool = Field(
+        False, description="Write the prompts of lm_eval by the chat template."
+    )
 
     _kind: ClassVar[Task] = "language_model"
     _name: ClassVar[str] = ""
@@ -92,6 +114,14 @@ class _RowsOptions(DatasetOptions):
         existing_path(self.path)
         if self.validation is not None:
             existing_path(self.validation, field="data.validation")
+        if self.lm_eval and importlib.util.find_spec("lm_eval") is None:
+            raise MissingDependencyError(
+                "tasks of lm_eval need the package lm_eval",
+                field="data.lm_eval",
+                next_step=f"Install it: {install_command('lm-eval')}",
+            )
+        if self.lm_eval_folder is not None:
+            existing_path(self.lm_eval_folder, field="data.lm_eval_folder")
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Read, split and encode the file, as DatasetOptions.load does."""
@@ -108,6 +138,22 @@ class _RowsOptions(DatasetOptions):
             num_outputs=size,
             vocabulary_size=size,
             prompts=self._prompts(parts["validation"]),
+            language_tasks=self._language_tasks(),
+        )
+
+    def _language_tasks(self) -> LanguageTasks | None:
+        if not self.lm_eval:
+            return None
+        tokenizer = self._tokenizer()
+        assert self.tokenizer is not None
+        return LanguageTasks(
+            names=self.lm_eval,
+            folder=self.lm_eval_folder,
+            limit=self.lm_eval_limit,
+            num_shots=self.lm_eval_shots,
+            uses_chat=self.lm_eval_chat,
+            tokenizer=tokenizer.loaded,
+            max_tokens=_most_positions(self.tokenizer.expanduser()) or self.sequence,
         )
 
     def _prompts(self, split: ConversationSplit) -> tuple[Prompt, ...]:
@@ -177,6 +223,11 @@ class _RowsOptions(DatasetOptions):
                     "similar_lengths",
                     "answers",
                     "answer_tokens",
+                    "lm_eval",
+                    "lm_eval_folder",
+                    "lm_eval_limit",
+                    "lm_eval_shots",
+                    "lm_eval_chat",
                 },
             ),
         }
@@ -730,3 +781,14 @@ class RepeatedRows:
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return inputs and targets of rows of this epoch. See ConversationSplit.batch."""
         return self._split.batch(self._order[indices])
+
+
+def _most_positions(folder: Path) -> int | None:
+    """Return how many tokens the model in a folder reads at once, or None if nothing says so."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return None
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config = config.get("text_config", config)
+    names = ("max_position_embeddings", "n_positions", "n_ctx")
+    return next((int(config[name]) for name in names if config.get(name)), None)

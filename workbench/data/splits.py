@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -189,6 +190,29 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class LanguageTasks:
+    """Tasks of lm_eval on which a language model is measured at each evaluation.
+
+    Attributes:
+        names: Names of tasks or groups.
+        folder: A folder with further tasks, or None.
+        limit: The most samples of each task, or None for all.
+        num_shots: Solved examples in each prompt, or None for the number of the task.
+        uses_chat: Whether prompts are written by the chat template.
+        tokenizer: The tokenizer of transformers.
+        max_tokens: The most tokens of a prompt and its answer.
+    """
+
+    names: tuple[str, ...]
+    folder: Path | None
+    limit: int | None
+    num_shots: int | None
+    uses_chat: bool
+    tokenizer: Any = field(repr=False)
+    max_tokens: int
+
+
+@dataclass(frozen=True)
 class Datasets:
     """A data set, split and described.
 
@@ -216,6 +240,7 @@ class Datasets:
             targets are not text.
         loading: What DataLoaders of the user's state about train, validation and test, by part.
         prompts: What the model answers after each evaluation, so that you can read its answers.
+        language_tasks: Tasks of lm_eval that the model is measured on at each evaluation.
     """
 
     name: str
@@ -234,6 +259,7 @@ class Datasets:
     bytes_per_target: float | None = None
     loading: Mapping[str, LoaderArguments] = field(default_factory=dict, repr=False)
     prompts: tuple[Prompt, ...] = field(default=(), repr=False)
+    language_tasks: LanguageTasks | None = field(default=None, repr=False)
 
     @property
     def tokens_per_sample(self) -> float | None:

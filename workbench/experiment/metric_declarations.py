@@ -49,6 +49,8 @@ Unit = Literal[
 ]
 """A share is between 0 and 1. An error of numbers has the unit of the target, or its square."""
 
+LANGUAGE_TASK = "lm_eval_"
+"""The beginning of the names of metrics that tasks of lm_eval measure."""
 _CLIENT_SPREAD = "_client_"
 _SPREAD = "std"
 _PREFIXES = ("val_", "train_")
@@ -303,6 +305,17 @@ def _computed(experiment: Experiment, metric: str) -> Metric | None:
     if name in own_names or (experiment.makes_own_steps and name not in _MEASURED_ALWAYS):
         return None
     return declaration_of(metric)
+
+
+def measured_by_tasks(experiment: Experiment, metric: str) -> bool:
+    """Return whether a task of lm_eval that the data names may measure a metric.
+
+    Only lm_eval knows which metrics a task has.
+    """
+    tasks = () if experiment.data is None else experiment.data.options.get("lm_eval", ())
+    if not isinstance(tasks, (list, tuple)):
+        return False
+    return any(metric.startswith(f"{LANGUAGE_TASK}{task}_") for task in tasks)
 
 
 def is_share(metric: str) -> bool:

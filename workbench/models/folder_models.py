@@ -323,7 +323,7 @@ class LanguageModel(FolderModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         *,
-        scores_last_only: bool = False,
+        num_scores: int | None = None,
     ) -> Any:
         """Return the losses of the labels, or the scores of the next token at each position.
 
@@ -334,8 +334,8 @@ class LanguageModel(FolderModel):
                 document begins, which does not see the one before.
             attention_mask: 1 for tokens and 0 for padding, of (batch, length).
             labels: The next token at each position, -100 where it does not count.
-            scores_last_only: Whether only the scores at the last position are needed. Some models
-                compute all of them anyway.
+            num_scores: How many of the last positions need scores. Some models compute all of them
+                anyway. By default, all do.
 
         Returns:
             `AnswerRewards` for pairs of answers, `TokenLosses` with labels, and otherwise the
@@ -353,8 +353,8 @@ class LanguageModel(FolderModel):
             # It only separates the documents of a batch with a single row. All rows can be one,
             # because positions begin again with each.
             given |= {name: given[name].reshape(1, -1) for name in ("input_ids", "position_ids")}
-        if scores_last_only and "logits_to_keep" in signature(self.inner.forward).parameters:
-            given["logits_to_keep"] = 1
+        if num_scores is not None and "logits_to_keep" in signature(self.inner.forward).parameters:
+            given["logits_to_keep"] = num_scores
         if labels is None or not self.computes_losses:
             outputs = self.inner(**given)
             if given["input_ids"].shape != input_ids.shape:

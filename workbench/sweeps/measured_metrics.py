@@ -9,7 +9,13 @@ from workbench.data import task_of
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS, RESOURCES, Constraint
-from workbench.experiment.metric_declarations import TASKS, Task, fits_task, is_share
+from workbench.experiment.metric_declarations import (
+    TASKS,
+    Task,
+    fits_task,
+    is_share,
+    measured_by_tasks,
+)
 from workbench.experiment.schedules import followed_metric
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
@@ -89,7 +95,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
     if followed is not None:
         wanted["training.schedule_options.metric"] = followed
     for field, metric in wanted.items():
-        if metric not in reported:
+        if metric not in reported and not measured_by_tasks(experiment, metric):
             problem = f"nothing reports {metric!r}"
             if task is not None:
                 problem += f": the task of the data is {TASKS[task].title}"

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -86,6 +86,9 @@ from workbench.training.strategies.strategy import StepSettings, Strategy, Worke
 from workbench.training.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.task import TrialTask
 
+if TYPE_CHECKING:
+    from workbench.training.lm_eval_tasks import LanguageTaskMeter
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -117,6 +120,8 @@ class Parts:
     loaders: Loaders | None = None
     privacy: PrivacyBudget | None = None
     """How much the training may reveal about a sample, or None if it is not private."""
+    language_tasks: LanguageTaskMeter | None = None
+    """Tasks of lm_eval that are repeated at each evaluation, if the data names some."""
     tokens: TokenCounts | None = None
     """How many tokens the training sees, or None if samples are not tokens."""
     notes: tuple[str, ...] = ()
@@ -222,9 +227,18 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         has_blocks=has_blocks(model),
         loaders=loaders,
         privacy=privacy,
+        language_tasks=_language_tasks(experiment, loaded),
         tokens=tokens,
         notes=tuple(notes),
     )
+
+
+def _language_tasks(experiment: Experiment, datasets: Datasets) -> LanguageTaskMeter | None:
+    if datasets.language_tasks is None:
+        return None
+    from workbench.training.lm_eval_tasks import LanguageTaskMeter  # needs the package lm_eval
+
+    return LanguageTaskMeter(datasets.language_tasks, experiment.required_metrics.values())
 
 
 def notes_on_assembly(task: TrialTask, parts: Parts) -> list[Noted]:

@@ -181,7 +181,7 @@ def _continued(parts: Parts, prompt: Prompt) -> list[int]:
     tokens = torch.from_numpy(prompt.tokens.astype(np.int64)).to(worker.device)[None]
     written: list[int] = []
     while len(written) < prompt.most_tokens:
-        outputs = parts.strategy.predict({"input_ids": tokens, "scores_last_only": True})
+        outputs = parts.strategy.predict({"input_ids": tokens, "num_scores": 1})
         own = None if outputs is None else int(outputs.logits[0, -1].argmax())
         # All workers continue with the same token, and stop together.
         token = next(item for item in worker.group.gather(own) if item is not None)

@@ -173,6 +173,9 @@ class _Loop:
             divides_batch=parts.loss.division != "none",
             **begins,
         )
+        if parts.language_tasks is not None:
+            goals = {**planned.goals, **parts.language_tasks.goals}
+            planned = planned.model_copy(update={"goals": goals})
         ended = self._send(planned)
         if ended is not None:
             return ended
@@ -398,6 +401,10 @@ class _Loop:
             measured = measure_split(parts, parts.validation)
             answers = answer(parts)
             values |= self._costs.measure(parts.strategy, parts.validation, worker)
+            if parts.language_tasks is not None:
+                values |= parts.language_tasks.measure(
+                    parts.strategy, worker, batch=plan.micro_batch
+                )
         values |= {f"val_{name}": value for name, value in measured.items()}
         if parts.privacy is not None:
             values[EPSILON_METRIC] = parts.privacy.spent_epsilon(self._step)

@@ -15,7 +15,7 @@ from workbench.data.targets import known_targets
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS, RESOURCES
-from workbench.experiment.metric_declarations import is_rate_in
+from workbench.experiment.metric_declarations import is_rate_in, measured_by_tasks
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
@@ -197,7 +197,7 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
         ("constraints", experiment.constraints),
     ):
         for index, item in enumerate(items):
-            if item.metric not in known:
+            if item.metric not in known and not measured_by_tasks(experiment, item.metric):
                 raise ExperimentError(
                     f"{item.metric!r} is not measured",
                     field=f"{section}.{index}.metric",

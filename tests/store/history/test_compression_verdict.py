@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.next_steps import next_commands
+from workbench.cli.options import next_commands
 from workbench.experiment import Experiment
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import (
