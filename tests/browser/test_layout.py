@@ -379,7 +379,9 @@ def test_the_best_a_failed_and_a_rejected_trial_look_different_and_the_summary_s
     limited = {"name": "limited", "constraints": [{"metric": "size_mb", "at_most": 1.0}]}
     events = [*begin()]
     for number, (accuracy, size_mb) in enumerate([(0.7, 0.5), (0.6, 0.5), (0.9, 2.0)]):
-        *training, end = trial_events(number, at_s=number, accuracy=accuracy)
+        *training, end = trial_events(
+            number, at_s=number, lr=0.01 * (number + 1), accuracy=accuracy
+        )
         values = {"val_accuracy": accuracy, "size_mb": size_mb}
         events += [*training, end.model_copy(update={"values": values})]
     events += trial_events(3, at_s=3, state="failed", reason="error")
