@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,6 +30,9 @@ with changeable_limits({UUIDS!r}, [os.getpid()]) as limits:
     for line in sys.stdin:
         exec(line)
 """
+RESTORE = (
+    "from workbench.hardware.resources.power_limits import restore_left; print(restore_left())"
+)
 
 
 class Machine:
@@ -136,21 +140,52 @@ def test_the_next_change_restores_what_two_killed_processes_left(machine: Machin
     wait_until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE)
     assert machine.limits_w() == [300.0, 300.0]
     assert len(machine.notes()) == 1
-    program = (
-        "from workbench.hardware.resources.power_limits import restore_left; print(restore_left())"
-    )
-    printed, _ = machine.start(program).communicate(timeout=120)
+    printed, _ = machine.start(RESTORE).communicate(timeout=120)
     assert printed == f"{list(UUIDS)}\n"
     assert machine.limits_w() == [700.0, 700.0]
     assert machine.notes() == []
 
 
+def left_note(home: Path, **changes: Any) -> Path:
+    """Write the note of a process that has ended, with the number of one that lives."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    kept = {
+        "boot": boot,
+        "processes": [(os.getpid(), "1")],
+        "limits_w": dict.fromkeys(UUIDS, 500.0),
+        **changes,
+    }
+    note = home / "workbench" / "power-limits" / "7.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(json.dumps(kept))
+    return note
+
+
+@pytest.mark.parametrize(("changes", "limit_w"), [({}, 500.0), ({"boot": "before"}, 0.0)])
+def test_limits_of_a_number_that_another_process_has_are_restored_but_not_after_a_reboot(
+    machine: Machine, tmp_path: Path, changes: dict[str, Any], limit_w: float
+) -> None:
+    note = left_note(tmp_path, **changes)
+    machine.start(RESTORE).communicate(timeout=120)
+    assert machine.limits_w() == [limit_w, limit_w]
+    assert not note.exists()
+
+
+def test_limits_of_a_process_whose_end_nobody_noted_are_restored(
+    machine: Machine, tmp_path: Path
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    wait_until(lambda: psutil.Process(ended.pid).status() == psutil.STATUS_ZOMBIE)
+    start = Path(f"/proc/{ended.pid}/stat").read_text().split()[21]
+    left_note(tmp_path, processes=[(ended.pid, start)])
+    machine.start(RESTORE).communicate(timeout=120)
+    ended.wait()
+    assert machine.limits_w() == [500.0, 500.0]
+
+
 def test_limits_that_a_living_process_has_changed_are_left_alone(machine: Machine) -> None:
     machine.changed()
-    program = (
-        "from workbench.hardware.resources.power_limits import restore_left; print(restore_left())"
-    )
-    printed, _ = machine.start(program).communicate(timeout=120)
+    printed, _ = machine.start(RESTORE).communicate(timeout=120)
     assert printed == "[]\n"
     assert machine.limits_w() == [300.0, 300.0]
 
