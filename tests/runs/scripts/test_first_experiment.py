@@ -655,11 +655,35 @@ def test_a_share_near_one_is_searched_by_its_distance_from_one(name: str, distan
         ("make_model.hidden", 32, True),
         ("load_model.dropout", 0.1, True),
         ("min_samples_split", 2, True),
+        ("holdout", 0.3, False),
+        ("hold_out_fraction", 0.3, False),
+        ("data.train_frac", 0.8, False),
+        ("train_fraction", 0.8, False),
+        ("train_size", 0.8, False),
+        ("train_batch_size", 32, True),
+        ("training.dropout", 0.1, True),
     ],
 )
 def test_how_data_are_made_is_not_searched(name: str, default: float, is_searched: bool) -> None:
     kind = "int" if isinstance(default, int) else "float"
     assert (domain_of(ScriptOption(name, default, kind=kind)) is not None) is is_searched
+
+
+@pytest.mark.parametrize(
+    ("text", "is_searched"),
+    [
+        ("share kept for validation", False),
+        ("Fraction of rows in the test set", False),
+        ("proportion of the data that is held out", False),
+        ("share of units that are dropped", True),
+        ("rate of the optimizer, tuned on validation", True),
+    ],
+)
+def test_a_value_whose_help_says_that_it_divides_the_data_is_not_searched(
+    text: str, is_searched: bool
+) -> None:
+    option = ScriptOption("portion_rate", 0.3, kind="float", text=text)
+    assert (domain_of(option) is not None) is is_searched
 
 
 def test_a_method_of_an_object_gives_no_values_to_a_function_of_its_name(

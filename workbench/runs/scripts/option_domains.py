@@ -44,7 +44,7 @@ _NEVER = _table(
     " fraction_data limit hidden_act torch opset onnx target source lang language instance"
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
     " syncbn fft hop mels overfit quantize launcher cv fold folds splits rows imgsz ctx shot shots"
-    " way ways qry query flip_y class_sep"
+    " way ways qry query flip_y class_sep holdout heldout"
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
@@ -70,6 +70,16 @@ _SAYS_DATA = re.compile(
     re.IGNORECASE,
 )
 """What the help of an option says if the data decide its value."""
+_SAYS_HELD_OUT = re.compile(
+    r"\b(?:share|fraction|proportion|percent(?:age)?|ratio|portion)\b.*"
+    r"\b(?:val|valid|validation|test|testing|hold-?out|held[- ]out)\b",
+    re.IGNORECASE,
+)
+"""What the help of an option says if it divides the data: a trial with few validation samples would
+win by luck.
+"""
+_DIVIDERS = _table("frac fraction ratio share percent pct portion proportion part size split")
+"""What divides the data next to the name of a part, as in `train_fraction`."""
 _OF_TRAINING_DATA = _table(
     "batch batchsize bs aug augment augmentation augmentations randaug randaugment mixup cutmix"
     " cutout erase erasing jitter flip smoothing dropout mask masking accumulation accum lr"
@@ -604,7 +614,7 @@ def domain_of(option: ScriptOption) -> str | None:
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
     if _is_of_data(option.name, set(own)) or is_place or _is_never(own, option):
         return None
-    if _SAYS_DATA.search(option.text):
+    if _SAYS_DATA.search(option.text) or _SAYS_HELD_OUT.search(option.text):
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
@@ -656,6 +666,8 @@ def _is_of_data(name: str, own: set[str]) -> bool:
     if group & _DATA and not own & _OF_TRAINING_DATA:
         return True
     if _MAKES_DATA.search(place) and "batch" not in own:
+        return True
+    if own & {"train", "training"} and own & _DIVIDERS and "batch" not in own:
         return True
     is_rate = {"sample", "rate"} <= own or {"sampling", "rate"} <= own
     is_rate = is_rate or {"lr", "flip"} <= own  # from left to right
