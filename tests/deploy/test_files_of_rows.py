@@ -122,6 +122,41 @@ def test_a_file_is_read_as_in_training(bundle: Path, tmp_path: Path, case: str) 
     np.testing.assert_allclose(printed, expected, rtol=1e-6)
 
 
+@pytest.fixture(scope="module")
+def shares(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shares")
+    numbers = np.random.default_rng(0).uniform(10, 90, 80).round(1)
+    texts = [f"{number} %".replace(".", ",") for number in numbers]
+    table = pd.DataFrame({"share": texts, "price": 3 * numbers})
+    table.to_csv(folder / "shares.csv", index=False, sep=";", decimal=",")
+    data = {"name": "table", "path": str(folder / "shares.csv"), "target": "price"}
+    exported(folder / "bundle", "boosted_trees", data, num_trees=8)
+    return folder / "bundle"
+
+
+def test_only_rows_without_the_sign_are_noted_whatever_the_decimal_sign(
+    shares: Path, tmp_path: Path
+) -> None:
+    with_points, with_commas = tmp_path / "points.csv", tmp_path / "commas.csv"
+    rows = ["80 %", "0.8", "12.5%", "50.25 %", "44.1"]
+    text = "".join(f"{row};x\n" for row in ["share", *rows])
+    with_points.write_text(text.replace(";", ","))
+    with_commas.write_text(text.replace(".", ","))
+    predictor = Predictor.open(shares, threads=1)
+    points, commas = (answers_for(predictor, path) for path in (with_points, with_commas))
+    assert values_of(points).tolist() == values_of(commas).tolist()
+    for answers in (points, commas):
+        assert [note for note in answers.notes if "has no % in rows 1, 4 (from 0)" in note]
+    done = subprocess.run(
+        [sys.executable, str(shares / "predict.py"), str(with_points)],
+        capture_output=True,
+        text=True,
+    )
+    assert "has no % in rows 1, 4" in done.stderr
+    printed = [float(line) for line in done.stdout.splitlines()[1:]]
+    np.testing.assert_allclose(printed, values_of(points), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("ending", "module"), [("gz", gzip), ("bz2", bz2), ("xz", lzma)])
 def test_a_compressed_file_is_read_by_the_script_too(
     bundle: Path, tmp_path: Path, ending: str, module: Any

@@ -163,14 +163,19 @@ def test_a_run_whose_trials_all_fail_says_where_and_what_to_do_first(tmp_path: P
         failed.append([*start, end.model_copy(update={"message": message, "traceback": text})])
     summary = summary_of(tmp_path, failed, finish(99.0, "failed", "failures"))
     assert summary is not None
-    assert summary.sentences[0] == "Every trial failed with KeyError: 'sgd' at mods.py:6."
+    assert summary.sentences[0] == (
+        "Every trial failed with KeyError: 'sgd' (values differ) at mods.py:6."
+    )
     assert summary.next_step is not None
     assert (summary.next_step.verb, summary.next_step.arguments) == ("show", {"trial": 0})
 
     other = [*trial_events(3, at_s=3, state="failed", reason="oom")]
     summary = summary_of(tmp_path, [*failed, other], finish(99.0, "failed", "failures"))
     assert summary is not None
-    assert summary.sentences[1] == "Most often, in 3 trials, with KeyError: 'sgd' at mods.py:6."
+    assert (
+        summary.sentences[1]
+        == "Most often, in 3 trials, with KeyError: 'sgd' (values differ) at mods.py:6."
+    )
     summary = summary_of(tmp_path, [other], finish(99.0, "failed", "failures"))
     assert summary is not None
     assert summary.sentences[1].startswith("Run fewer trials at once")

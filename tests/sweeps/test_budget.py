@@ -661,7 +661,7 @@ def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:
         )
     groups = failure_groups(history)
     assert [(group.message, len(group.trials)) for group in groups] == [
-        (messages[0], 2),
+        (f"{messages[0]} (values differ)", 2),
         (messages[2], 1),
     ]
 

@@ -324,7 +324,7 @@ def _units_above_numbers(
         ):
             converted = np.asarray(pd.to_numeric(known, errors="coerce"), dtype=np.float64)
             if not np.isnan(converted).any():
-                numbers[column] = pd.to_numeric(below)
+                numbers[column] = pd.Series(pd.to_numeric(below))
                 units[column] = firsts.iloc[0].strip()
             elif number_text_of(known, min_share=1.0) is not None:  # such as 12,5
                 units[column] = firsts.iloc[0].strip()

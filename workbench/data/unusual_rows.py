@@ -146,7 +146,8 @@ def notes_of_bare(name: str, unit: str, values: Sequence[object], numbers: np.nd
     """
     if not unit or (unit not in NEW_FACTORS and unit not in "%\u2030"):
         return []
-    rows = [row for row in np.flatnonzero(np.isfinite(numbers)) if unit not in str(values[row])]
+    known = np.flatnonzero(np.isfinite(numbers)).tolist()
+    rows = [row for row in known if unit not in str(values[row])]
     if not rows:
         return []
     text = str(values[rows[0]]).strip()

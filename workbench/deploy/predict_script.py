@@ -638,7 +638,8 @@ def has_units(firsts, below, parsers):
         numbers = [parsed(parse, row[name]) for row in below]
         digits = [t for t in texts if re.search(r"\d", t) and not re.fullmatch(HAS_DIGITS, t)]
         has_words = all(value is None for value in above) and not digits
-        if has_words and None not in numbers and not all(map(math.isnan, numbers)):
+        known = [number for number in numbers if number is not None]
+        if has_words and len(known) == len(numbers) and not all(map(math.isnan, known)):
             num_words += 1
         else:
             num_others += any(texts)

@@ -309,12 +309,18 @@ def _with_decimal_points(
 
 
 def _number_or_text(form: NumberText, cell: Any) -> Any:
+    """Return the number of a cell with a decimal point, and any other cell as it is."""
     try:
-        if "." in cell:
-            return form.parse(cell)
-        return cell
+        if "." not in cell:
+            return cell
+        number = form.parse(cell)
     except (TypeError, ValueError):  # the check of the values reports its row
         return cell
+    written = repr(number)
+    if form.unit and form.unit in cell and "e" not in written and math.isfinite(number):
+        # Notes say which numbers are without the unit, so the others keep it.
+        return f"{written.replace('.', ',')} {form.unit}"
+    return number
 
 
 def _has_header(card: Card, names: Sequence[str]) -> bool:

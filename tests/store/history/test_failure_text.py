@@ -285,7 +285,10 @@ def test_the_terminal_names_the_trials_of_one_error_together() -> None:
 
     messages = [f"ValueError: lr 0.{number} is too high" for number in range(4)]
     history = history_of(*((message, None) for message in [*messages, "KeyError: 'lr'"]))
-    assert failures_of(history) == {messages[0]: [0, 1, 2, 3], "KeyError: 'lr'": [4]}
+    assert failures_of(history) == {
+        f"{messages[0]} (values differ)": [0, 1, 2, 3],
+        "KeyError: 'lr'": [4],
+    }
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ in the same way.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.experiment.space import Choice
@@ -34,7 +35,10 @@ class FailureGroup:
 
     reason: str
     message: str
-    """The type, the first line of the message, and the cause of the first trial's error."""
+    """The type, the first line of the message, and the cause of the first trial's error.
+
+    It says so if the errors of the others have other numbers or values.
+    """
     place: str | None
     """The line of the user's code as file:line, or None if it is unknown."""
     trials: list[Trial]
@@ -53,10 +57,15 @@ def failure_groups(history: History) -> list[FailureGroup]:
         kind = trial.reason or "error", line, trial.failed_at
         groups.setdefault(kind, []).append(trial)
     by_kind = [
-        FailureGroup(reason, failure_line(trials[0]), place, trials)
+        FailureGroup(reason, _line_of_all(trials), place, trials)
         for (reason, _, place), trials in groups.items()
     ]
     return sorted(by_kind, key=lambda group: -len(group.trials))
+
+
+def _line_of_all(trials: Sequence[Trial]) -> str:
+    first, *others = map(failure_line, trials)
+    return first if all(line == first for line in others) else f"{first} (values differ)"
 
 
 def _without_params(line: str, trial: Trial) -> str:
@@ -98,7 +107,9 @@ def only_failures(history: History) -> str | None:
     described = failure_line(first) or first.reason or "no message"
     if len(failed) == 1:
         return f"the only trial failed: {described}"
-    if len(failure_groups(history)) == 1:
+    groups = failure_groups(history)
+    if len(groups) == 1:
+        described = groups[0].message or described
         return f"all {format_count(len(failed), 'trial')} failed: {described}"
     return (
         f"all {format_count(len(failed), 'trial')} failed in different ways: the first with"
