@@ -72,6 +72,9 @@ class DesignSampler(BaseSampler):
     def _candidates(self, number: int) -> Iterator[dict[str, Any]]:
         """Yield configurations for the proposal with this number, those to prefer first."""
         if self.memory is None:
+            points, exists = self._points(1, number)
+            yield self.encoding.params(points[0], exists[0])
+            # The others are only needed if that was tried before.
             points, exists = self._points(_NUM_LOOKED_AT, number)
             order = np.arange(_NUM_LOOKED_AT)
         else:
