@@ -19,9 +19,7 @@ from pydantic import JsonValue
 
 from workbench.experiment.actions import stored_payload, suggest
 from workbench.experiment.aliases import resolve_parameters
-from workbench.experiment.budget_units import parse_energy_wh, parse_money
 from workbench.experiment.changes import (
-    DURATIONS,
     ENERGY,
     MONEY,
     SEARCH,
@@ -34,7 +32,6 @@ from workbench.experiment.imported import refuse_imported
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled, VersionJudged
-from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import POLL_S, await_end
@@ -150,14 +147,10 @@ def extend(
         launcher: As in `sweep`. Used if the run has ended.
         address: As in `sweep`. Used if the run has ended.
     """
+    from workbench.sweeps.budget import extended
+
     refuse_imported(run.experiment, "extended")
     added = stored_payload("extend", _with_units(more))
-    for path in DURATIONS & added.keys():
-        added[path] = duration_argument_s(added[path], field=path.removeprefix("budget."))
-    if ENERGY in added:
-        added[ENERGY] = parse_energy_wh(added[ENERGY])
-    if MONEY in added:
-        added[MONEY] = parse_money(added[MONEY], run.history.in_force.budget.price)
     changes = _check_search(run, added.pop(SEARCH, None))
     code = added.pop("code", None)
     enqueued = added.pop("enqueue", None)
@@ -166,10 +159,13 @@ def extend(
         params = _checked(_space_after(run, changes), enqueued)
     if params is not None and not added:
         added = {"budget.trials": 1}
-    limits = _longer_limits(run, added, has_new_code=code == "current")
+    history = run.history
+    limits = extended(history, added, history.now_unix_s(), has_new_code=code == "current")
+    change(history.in_force, limits)
     row = run.row
     _request_code(run, code)
-    number = run.store.command(run.run_id, "extend", limits | changes)
+    # The driver adds to the limits of that moment, so two requests at once are both granted.
+    number = run.store.command(run.run_id, "extend", added | changes)
     if params is not None:  # carried out after the other, whichever process drives
         run.store.command(run.run_id, "enqueue", {"params": params})
     if row.state in ("waiting", "running", "stopping"):
@@ -281,18 +277,6 @@ def _space_after(run: StoredRun, changes: Mapping[str, Any]) -> Space:
 def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return a configuration with the names and the order of its space."""
     return space.check(resolve_parameters(params, space.root))
-
-
-def _longer_limits(
-    run: StoredRun, more: Mapping[str, Any], *, has_new_code: bool
-) -> dict[str, Any]:
-    """Return the limits of an extended run. An extension that is not possible raises an error."""
-    from workbench.sweeps.budget import extended
-
-    history = run.history
-    limits = extended(history, more, history.now_unix_s(), has_new_code=has_new_code)
-    change(history.in_force, limits)
-    return _as_stored(limits)
 
 
 def _with_units(limits: Mapping[str, Any]) -> dict[str, Any]:

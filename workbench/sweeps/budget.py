@@ -12,14 +12,32 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from workbench.experiment.automl import concluding_s, is_automl
-from workbench.experiment.budget_units import format_energy, parse_amount, parse_price
-from workbench.experiment.changes import CONFIRM, ENERGY, MONEY, describe_amount, values_of
+from workbench.experiment.budget_units import (
+    format_energy,
+    parse_amount,
+    parse_energy_wh,
+    parse_money,
+    parse_price,
+)
+from workbench.experiment.changes import (
+    CONFIRM,
+    DURATIONS,
+    ENERGY,
+    MONEY,
+    describe_amount,
+    values_of,
+)
 from workbench.experiment.goals import sign_of
 from workbench.experiment.populations import num_parts
 from workbench.experiment.trainings import tries_one_configuration
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import RunState, RunStateChanged
-from workbench.foundation.formatting import format_count, format_duration, format_number
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    parse_duration_s,
+)
 from workbench.store.history import History, cost_of, only_failures, systematic_failure
 from workbench.store.history.failures import began_nothing
 from workbench.store.history.history import Spent, money_of
@@ -186,15 +204,16 @@ def _nothing_left(history: History) -> ExperimentError:
 
 
 def extended(
-    history: History, more: Mapping[str, float], now_unix_s: float, *, has_new_code: bool = False
+    history: History, more: Mapping[str, Any], now_unix_s: float, *, has_new_code: bool = False
 ) -> dict[str, Any]:
     """Return the limits of a run that is to be extended.
 
     Args:
         history: The run so far.
-        more: What to add to each limit, by dotted path. Trials are counted in configurations, time
-            in seconds, energy in watt-hours, and money in the currency of the price. `CONFIRM` is
-            not added to: it is the new number of configurations to train again.
+        more: What to add to each limit, by dotted path. Trials are counted in configurations. Time
+            is in seconds, energy in watt-hours, and money in the currency of the price, or they are
+            text with a unit. `CONFIRM` is not added to: it is the new number of configurations to
+            train again.
         now_unix_s: The time now, in seconds since 1970.
         has_new_code: Whether its code changes as well, so that a grid can be tried again.
 
@@ -206,6 +225,7 @@ def extended(
         ExperimentError: If the run has no such limit, nothing is added, or it would still end at
             once.
     """
+    more = _in_numbers(more, history.in_force.budget.price)
     _check_extensible(history, more, has_new_code=has_new_code)
     extended_limits: dict[str, Any] = {}
     in_force = values_of(history.in_force)
@@ -251,7 +271,19 @@ def extended(
     return extended_limits
 
 
-def _check_extensible(history: History, more: Mapping[str, float], *, has_new_code: bool) -> None:
+def _in_numbers(more: Mapping[str, Any], price: str | None) -> dict[str, Any]:
+    """Return what is added to limits without units: seconds, watt-hours and money."""
+    amounts = dict(more)
+    for path in DURATIONS & amounts.keys():
+        amounts[path] = parse_duration_s(amounts[path])
+    if ENERGY in amounts:
+        amounts[ENERGY] = parse_energy_wh(amounts[ENERGY])
+    if MONEY in amounts:
+        amounts[MONEY] = parse_money(amounts[MONEY], price)
+    return amounts
+
+
+def _check_extensible(history: History, more: Mapping[str, Any], *, has_new_code: bool) -> None:
     """Raise an error if the run has nothing else to try."""
     if history.replay_of is not None:
         raise ExperimentError(

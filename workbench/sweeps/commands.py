@@ -34,7 +34,7 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import format_count, format_duration
 from workbench.store.database import Command, Store
-from workbench.sweeps.budget import has_room
+from workbench.sweeps.budget import extended, has_room
 from workbench.sweeps.clones import Clones, check_clone, describe_begin
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.program import Program
@@ -183,10 +183,13 @@ class Commands:
         return f"{answer}; at most {format_count(limit, 'configuration')} now"
 
     def _extend(self, arguments: Arguments, events: list[Event]) -> str:
-        # The limits count from the start of the run, so that carrying it out twice changes nothing.
         if self._driver.is_ending:
             raise RunError("the run is about to end", next_step="Extend it when it has ended.")
-        return self._change(arguments, events)
+        history = self._ledger.history
+        more = {path: amount for path, amount in arguments.items() if path != SEARCH}
+        limits = extended(history, more, history.now_unix_s())
+        changed_search = {path: value for path, value in arguments.items() if path == SEARCH}
+        return self._change(limits | changed_search, events)
 
     def _warm_start(self, arguments: Arguments, events: list[Event]) -> str:
         run_id = str(arguments.get("run_id", ""))

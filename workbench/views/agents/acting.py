@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +71,6 @@ class ActingTools:
         self._session = session
         self._launcher = launcher
         self._reading = ReadingTools(store)
-        self._extending = threading.Lock()
         self._started: set[str] = set()
         """The runs whose trials were counted when they started."""
 
@@ -174,8 +172,7 @@ class ActingTools:
         count = more * experiment.repeats + confirming.max_confirmations()
         if not count:
             raise ArgumentError("nothing to extend by", allowed="more_trials, confirm or params")
-        # Each extension adds to the limit that it finds, so two at once would add only one of both.
-        with self._extending, self._spending(count):
+        with self._spending(count):
             self._gate.check_money(experiment)
             opened.extend(
                 trials=more or None,
