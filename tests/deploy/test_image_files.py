@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.deploy.test_exported_applications import run_script
 from tests.deploy.trained import exported
-from workbench.cli.predict import predict
+from workbench.cli.exported_models import predict
 from workbench.deploy.card import Card, Input, Output, read_card
 from workbench.deploy.image_files import answers_for, image_files_of
 from workbench.deploy.predictor import Predictor

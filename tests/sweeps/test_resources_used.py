@@ -16,8 +16,7 @@ from workbench.runs import Run
 from workbench.store.database import Store
 from workbench.store.history.trial_columns import columns_of
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.resources_used import ResourcesUsed
-from workbench.sweeps.trial_reports import Referee
+from workbench.sweeps.trial_reports import Referee, ResourcesUsed
 
 MODEL: dict[str, Any] = {
     "model": "mlp",

@@ -24,8 +24,7 @@ from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.sweeps.budget import reason_to_end
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.resources_used import ResourcesUsed
-from workbench.sweeps.trial_reports import Referee
+from workbench.sweeps.trial_reports import Referee, ResourcesUsed
 from workbench.sweeps.warm_start import prior_trials
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial

@@ -18,7 +18,7 @@ from workbench.foundation.events import Event, Noted, PlanMeasured, TrialReporte
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.strategies import compiling
+from workbench.training.strategies import strategy
 from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
@@ -74,7 +74,7 @@ class TestWithoutCode:
     @pytest.fixture(autouse=True)
     def _no_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
-            compiling, "_compile", lambda target: torch.compile(target, backend="eager")
+            strategy, "_compile", lambda target: torch.compile(target, backend="eager")
         )
 
     def test_a_compiled_training_is_the_same(self, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""The command that checks an experiment file, tries first steps and estimates memory."""
+"""Commands about an experiment file: `check` tests one, and `init` writes one for a script."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,8 @@ from workbench.cli.parameters import (
     JSON,
     NO_STEP,
     SCHEMA,
+    SCRIPT,
+    TO,
     experiment_options,
 )
 from workbench.experiment.actions import ACTIONS, experiment_settings
@@ -291,3 +294,39 @@ def describe_memory(forecast: MemoryForecast) -> str:
     if forecast.params:
         lines.append(f"  estimated for {format_params(forecast.params)}")
     return "\n".join(lines)
+
+
+@click.command("init")
+@takes(SCRIPT, TO, JSON)
+@example("workbench init train.py --to experiment.yaml")
+def init(script: Path, to: Path | None, as_json: bool) -> None:
+    """Write a first experiment file for a script, from its options."""
+    from workbench.foundation.errors import ArgumentError
+    from workbench.foundation.formatting import counted_noun
+    from workbench.runs.scripts.first_experiment import experiment_for
+
+    first_experiment = experiment_for(script)
+    path = to or script.with_suffix(".yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(first_experiment.text)
+    except FileExistsError as error:
+        raise ArgumentError(
+            f"{path} already exists",
+            field="--to",
+            next_step="Give another file with --to, or remove this one.",
+        ) from error
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
+    needed = first_experiment.values_to_write
+    if as_json:
+        notes = list(first_experiment.notes)
+        print_json({"path": str(path), "values_to_write": list(needed), "notes": notes})
+        return
+    click.echo(f"wrote {path}")
+    for note in first_experiment.notes:
+        click.echo(note)
+    if needed:
+        values = counted_noun(len(needed), "value")
+        click.echo(f"Write the {values} of {', '.join(needed)} into it.")
+    click.echo(f"Edit it, then check it with: {shlex.join(['workbench', 'check', str(path)])}")

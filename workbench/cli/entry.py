@@ -1,4 +1,4 @@
-"""The entry point: the table of commands, and how errors are reported."""
+"""The entry point: the tables of commands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -16,6 +17,7 @@ from workbench.cli.declarations import takes
 from workbench.cli.errors import EXIT_CODES, INTERRUPTED, report, wants_json
 from workbench.cli.lazy_groups import LazyGroup, typed_words
 from workbench.cli.options import example
+from workbench.cli.output import print_note
 from workbench.cli.parameters import STORE
 from workbench.foundation.errors import ArgumentError, WorkbenchError, missing_part
 from workbench.version import VERSION
@@ -24,7 +26,7 @@ MADE_FROM_ACTIONS = ""
 """The place of a command that is made from the table of actions."""
 COMMANDS = {
     "Run": {
-        "init": "workbench.cli.init:init",
+        "init": "workbench.cli.check:init",
         "import": "workbench.cli.imports:imports",
         "check": "workbench.cli.check:check",
         "advise": "workbench.cli.advise:advise",
@@ -62,31 +64,53 @@ COMMANDS = {
     "Models": {
         "export": "workbench.cli.export:export",
         "model-card": "workbench.cli.automl_answers:model_card",
-        "ensemble": "workbench.cli.ensemble:ensemble",
-        "compress": "workbench.cli.compress:compress",
-        "predict": "workbench.cli.predict:predict",
-        "measure": "workbench.cli.measure:measure",
+        "ensemble": "workbench.cli.export:ensemble",
+        "compress": "workbench.cli.run:compress",
+        "predict": "workbench.cli.exported_models:predict",
+        "measure": "workbench.cli.exported_models:measure",
         "serve": "workbench.cli.serve:serve",
-        "drift": "workbench.cli.drift:drift",
+        "drift": "workbench.cli.exported_models:drift",
     },
     "Agents": {
         "mcp": "workbench.cli.mcp:mcp",
         "session": "workbench.cli.mcp:session",
     },
     "Clusters": {
-        "what-if": "workbench.cli.what_if:what_if",
-        "cluster": "workbench.cli.cluster:cluster",
+        "what-if": "workbench.cli.entry:what_if",
+        "cluster": "workbench.cli.entry:cluster",
         "place": "workbench.cli.place:place",
     },
     "Housekeeping": {
         "doctor": "workbench.cli.doctor:doctor",
         "alerts": "workbench.cli.alerts:alerts",
-        "backup": "workbench.cli.backup:backup",
-        "restore": "workbench.cli.backup:restore",
+        "backup": "workbench.cli.run_list:backup",
+        "restore": "workbench.cli.run_list:restore",
         "shutdown": "workbench.cli.doctor:shutdown",
     },
 }
 """The module and the object of each command, by its heading in the help."""
+QUESTIONS = {
+    "step-time": "workbench.cli.what_if_step_time:step_time",
+    "memory": "workbench.cli.what_if_memory:memory",
+    "capacity": "workbench.cli.what_if_memory:what_if_capacity",
+    "plan": "workbench.cli.what_if_plan:what_if_plan",
+    "exchange": "workbench.cli.what_if_step_time:what_if_exchange",
+    "scale": "workbench.cli.what_if_plan:what_if_scale",
+    "batch": "workbench.cli.what_if_batch:what_if_batch",
+    "budget": "workbench.cli.what_if_batch:what_if_budget",
+    "lr": "workbench.cli.what_if_batch:what_if_lr",
+    "fine-tuning": "workbench.cli.what_if_fine_tuning:what_if_fine_tuning",
+    "adapter": "workbench.cli.what_if_fine_tuning:what_if_adapter",
+    "ladder": "workbench.cli.what_if_fine_tuning:what_if_ladder",
+}
+"""The commands of `what-if`. They load neither torch nor Ray."""
+_CLUSTER_COMMANDS = {
+    "plan": "workbench.cli.cluster_plan:plan",
+    "clouds": "workbench.cli.cluster_plan:clouds",
+    "template": "workbench.cli.cluster_template:template",
+    "simulate": "workbench.cli.cluster_simulate:simulate_cluster",
+}
+"""The commands of `cluster`. They rent nothing, and load neither torch nor Ray."""
 _TABLE = {name: place for group in COMMANDS.values() for name, place in group.items()}
 _GARBAGE_THRESHOLD = 10_000
 """Python looks for garbage after this many new objects. Its default is 700."""
@@ -167,6 +191,42 @@ def group() -> None:
 
     RUN is a run id, the start of one, a name, or "last" for your newest run. Advice does not count
     as a run.
+    """
+
+
+@click.group(
+    "what-if",
+    cls=LazyGroup,
+    table=QUESTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
+@click.pass_context
+def what_if(context: click.Context) -> None:
+    """Predict from measurements, without training.
+
+    You can ask about another plan, step times, memory, more workers, the best batch size, the
+    learning rate, or the next run.
+    """
+    context.with_resource(warnings.catch_warnings())
+    warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
+    warnings.showwarning = lambda message, *_where: print_note(str(message))
+
+
+@click.group(
+    "cluster",
+    cls=LazyGroup,
+    table=_CLUSTER_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@example(
+    "workbench cluster plan mine.yaml --time 6h --money 40USD",
+    "workbench cluster template slurm mine.yaml --environment /shared/venv",
+)
+def cluster() -> None:
+    """Compare machines to rent, and write files for their launchers.
+
+    Also simulates a shared cluster.
     """
 
 

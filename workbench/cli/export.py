@@ -1,4 +1,4 @@
-"""Commands that write results: report, trace, export."""
+"""Commands that write results: report, trace, export, ensemble."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.options import attach, described, example, named_trial
-from workbench.cli.output import print_json, print_note
-from workbench.cli.parameters import RUN, STORED, TO, TRIAL, options_of
+from workbench.cli.options import attach, command_line, described, example, named_trial
+from workbench.cli.output import echo, print_json, print_note
+from workbench.cli.parameters import FORCE, METRIC, RUN, SIZE, STORED, TO, TRIAL, options_of
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS
 from workbench.foundation.bundle_manifest import read_configuration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.runs import Run
 
 
@@ -151,3 +153,47 @@ def _note_missing_stages(run: Run, number: int | None, folder: Path) -> None:
             "the model is exported as a whole, without a graph for each early exit. Tiers send each"
             " other one array, but the samples of this model are columns of a table"
         )
+
+
+@click.command()
+@remote_capable(brings={"--to": None})
+@takes(RUN, TRIAL(is_repeatable=True), SIZE, METRIC, TO, FORCE, STORED)
+@example("workbench ensemble last", "workbench ensemble last --to ensemble --size 4")
+def ensemble(
+    *,
+    run_id: str,
+    trial: tuple[int, ...],
+    size: int | None,
+    metric: str | None,
+    to: Path | None,
+    force: bool | None,
+    as_json: bool,
+) -> None:
+    """Combine trials, and compare that with the best one.
+
+    By default, trials are picked from the 20 best. Their weights are chosen on one half of the
+    validation samples and tested on the other half.
+    """
+    from workbench.foundation.errors import ArgumentError
+
+    run = attach(run_id)
+    try:
+        combined = run.ensemble(size=size, trials=trial or None, metric=metric)
+    except ArgumentError as error:
+        option = str(error.field)
+        if option == "trials":
+            option = "trial"
+        raise error.about(f"--{option}") from error
+    bundle: Path | None = None
+    if to is not None:
+        bundle = combined.export(to, force=bool(force)).absolute()
+    if as_json:
+        print_json({**combined.to_json(), "bundle": bundle and str(bundle)})
+        return
+    for line in combined.describe():
+        echo(line)
+    if bundle is not None:
+        echo(f"bundle  {bundle}")
+        echo(f"use it  {how_to_use(bundle)}")
+    elif combined.is_better:
+        echo(f"To export it: {command_line('ensemble', run_id, to='ensemble')}")

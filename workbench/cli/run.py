@@ -1,4 +1,4 @@
-"""Commands that start a run or follow it: sweep, follow, resume, extend, replay."""
+"""Commands that start a run or follow it: sweep, follow, resume, extend, replay, compress."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from workbench.cli.options import (
     command_line,
     described,
     is_relayed,
+    named_trial,
     open_store,
     write_for_shell,
 )
@@ -386,3 +387,32 @@ def _write_report(run: Run) -> str | None:
     except (ArtifactsError, RunError) as error:
         print_note(f"no report was written: {error.describe(write_for_shell)}")
         return None
+
+
+@click.command()
+@remote_capable(attaches=True)
+@takes(RUN, options_of("compress"), LAUNCH)
+@described(
+    ACTIONS["compress"],
+    """The first trials use no compression, dynamic int8 and static int8. The next ones search
+    with pruning, low rank and fine-tuning. Latencies are relative to the unchanged model in
+    ONNX Runtime, on this machine or on the one of --device. Workbench never recommends a
+    model that is slower, or whose metric drops by more than 0.5 %.""",
+)
+def compress(
+    run_id: str,
+    detach: bool,
+    launcher: str,
+    address: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Compress a trial."""
+    run_id, given["trial"] = named_trial(run_id, given["trial"])
+    original = attach(run_id)
+    with waiting_for_the_driver(original):
+        wanted = {name: value for name, value in given.items() if value is not None}
+        run = original.compress(**wanted, launcher=launcher, address=address)
+    if detach:
+        return detached(run, as_json=as_json)
+    return follow_run(run, as_json=as_json, with_report=True)

@@ -1,21 +1,32 @@
-"""Commands for the runs of a store: list them, compare some, and delete one."""
+"""Commands for the runs of a store: list, compare, delete, backup, restore."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.options import attach, command_line, described, example, open_existing_store
-from workbench.cli.output import colour_of, make_console, make_table, print_json
+from workbench.cli.options import (
+    attach,
+    command_line,
+    described,
+    example,
+    open_existing_store,
+    open_store,
+)
+from workbench.cli.output import colour_of, echo, make_console, make_table, print_json, progress
 from workbench.cli.parameters import (
     ALL,
     ARCHIVED,
+    FOLDER,
+    FORCE,
     LIMIT,
     MATCH,
     PINNED,
@@ -24,6 +35,7 @@ from workbench.cli.parameters import (
     STATE,
     STORED,
     TAG,
+    TO,
     YES,
 )
 from workbench.cli.remote import remote_capable
@@ -234,3 +246,72 @@ def delete(run_id: str, yes: bool, as_json: bool) -> None:
         print_json({"run_id": run.run_id, "message": answer})
     else:
         click.echo(f"delete {run.run_id}: {answer}")
+
+
+@click.command()
+@takes(TO(is_required=True), FORCE, STORED)
+@example(
+    "workbench backup --to /mnt/backups/2026-01-31",
+    "workbench backup --to /mnt/backups/newest --force",
+)
+def backup(to: Path, force: bool | None, as_json: bool) -> None:
+    """Back up the store and the files of all runs.
+
+    Runs may be under way. If the backup is interrupted, the same command continues it. The folder
+    gets its name only when the backup is complete.
+
+    With --force, an earlier backup in the folder is replaced once this one is complete.
+    """
+    from workbench.store.database.backup import back_up
+
+    with open_existing_store() as store, progress("reading the store") as show:
+        written = back_up(store, to, force=bool(force), progress=show)
+    if as_json:
+        print_json(
+            {
+                "path": str(written.folder),
+                "store": written.place,
+                "last_events": written.last_seqs,
+                "num_files": written.num_files,
+                "num_bytes": written.num_bytes,
+            }
+        )
+    else:
+        echo(f"backed up {written.describe()}")
+        echo(str(written.folder))
+        restoring = shlex.join(["workbench", "restore", str(written.folder)])
+        click.echo(f"To restore it: {restoring}", err=True)
+
+
+@click.command()
+@takes(FOLDER, FORCE, STORED)
+@example(
+    "workbench restore /mnt/backups/2026-01-31",
+    "workbench restore newest --store postgresql://me@host/runs",
+)
+def restore(folder: Path, force: bool | None, as_json: bool) -> None:
+    """Add the runs of a backup to a store.
+
+    The store is created if it does not exist. All files are checked before anything is written. You
+    can resume runs that were under way.
+
+    With --force, runs and files that are there already are replaced.
+    """
+    from workbench.store.database.backup import read_backup
+    from workbench.store.database.backup import restore as restore_backup
+
+    saved = read_backup(folder)
+    with open_store() as store, progress("reading the store") as show:
+        restore_backup(folder, store, force=bool(force), progress=show)
+        place = store.place
+        unfinished = [
+            row.run_id
+            for row in store.runs()
+            if row.run_id in saved.last_seqs and row.state == "lost"
+        ]
+    if as_json:
+        print_json({"store": place, "last_events": saved.last_seqs, "unfinished": unfinished})
+        return
+    echo(f"restored {saved.describe()} into {place}")
+    for run_id in unfinished:
+        echo(f"{run_id} was under way. To continue it: {command_line('resume', run_id)}")

@@ -1,5 +1,8 @@
 """Checks the sampler of an experiment, and creates Optuna's sampler for a configuration.
 
+Any space with few configurations is a grid, whatever the sampler is. Its configurations are tried
+in an order that the experiment's seed shuffles, and the run ends when all of them were tried.
+
 `workbench.experiment.samplers` defines the options of samplers.
 
 A new sampler is created for every configuration. Its seed follows from the experiment's seed and
@@ -17,8 +20,9 @@ import contextlib
 import hashlib
 import itertools
 import math
+import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,22 +45,24 @@ from pydantic import ValidationError
 from workbench.experiment import Experiment
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import Auto, samplers_for
-from workbench.experiment.space import Choice, Fixed
+from workbench.experiment.space import Choice, Fixed, Params, Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_count
 from workbench.foundation.registry import load_object
-from workbench.search.cost_limit import CostLimit
 from workbench.search.design import DesignSampler
 from workbench.search.limits import limit_options
 from workbench.search.optuna_logging import quiet
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut
 from workbench.search.records import MIN_PROCESS_RESULTS, Knowledge
+from workbench.search.resource_models import CostLimit
 
 if TYPE_CHECKING:
     from workbench.search.proposals import ProcessSampler
 
 LARGEST_GRID = 100_000
+_SMALL_GRID = 4096
+"""A space with at most so many configurations is a grid. No run is expected to try all of more."""
 _MIN_SOURCE_TRIALS = 10
 """CMA-ES starts from the best tenth of earlier trials, which must contain at least one."""
 
@@ -423,3 +429,45 @@ def _import_all(modules: tuple[str, ...]) -> None:
     for module in modules:
         with contextlib.suppress(ImportError):  # the proposal that needs the module reports it
             import_module(module)
+
+
+def is_small_space(space: Space) -> bool:
+    """Return whether a space has so few combinations that a run can try all of them."""
+    sizes: list[int] = []
+    for domain in space.root.values():
+        values = domain.values()
+        if values is None or len(values) > _SMALL_GRID:
+            return False
+        sizes.append(len(values))
+    # Nothing is searched. A user who requests several trials wants to repeat the same one.
+    if math.prod(sizes) == 1:
+        return False
+    # With conditions, there are fewer combinations than the product of the values.
+    return math.prod(sizes) <= _SMALL_GRID or (
+        sum(1 for _ in itertools.islice(space.grid(), _SMALL_GRID + 1)) <= _SMALL_GRID
+    )
+
+
+class Grid:
+    """The configurations of a grid that have not been tried."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Start before the first point of the grid of `experiment`."""
+        self._space = experiment.search
+        self._points = list(experiment.search.grid())
+        random.Random(stable_seed("grid", experiment.seed)).shuffle(self._points)
+        self._next = 0
+
+    def point(self, tried: Container[str]) -> Params | None:
+        """Return the next point, or None if there is none left.
+
+        Args:
+            tried: The keys of all configurations so far.
+        """
+        while (
+            self._next < len(self._points) and self._space.key_of(self._points[self._next]) in tried
+        ):
+            self._next += 1
+        if self._next == len(self._points):
+            return None
+        return self._points[self._next]

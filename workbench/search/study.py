@@ -34,7 +34,6 @@ from workbench.foundation.events import (
 )
 from workbench.search import export, samplers
 from workbench.search.follow_ups import Promotions, Recording, next_confirmation
-from workbench.search.grid import Grid, is_small
 from workbench.search.importance import Importance, ReadReports
 from workbench.search.learner import Learner
 from workbench.search.population import Population
@@ -46,6 +45,7 @@ from workbench.search.records import (
     first_turn,
     num_epochs,
 )
+from workbench.search.samplers import Grid, is_small_space
 
 ENDS = (
     "trial_proposed",
@@ -215,7 +215,7 @@ class Study:
         """
         if self._grid is not None or self._population is not None:
             return None
-        return Grid(experiment) if is_small(experiment.search) else None
+        return Grid(experiment) if is_small_space(experiment.search) else None
 
     def ask(self, *, repeats_only: bool = False) -> Proposal | None:
         """Propose the next training.

@@ -51,12 +51,11 @@ from workbench.sweeps.ledger import Ledger, RunClock, timely
 from workbench.sweeps.monitor import EnergyLimit, Hardware, Monitor, Waiting
 from workbench.sweeps.orders import Orders, Turns
 from workbench.sweeps.program import Program, read_origin
-from workbench.sweeps.resources_used import ResourcesUsed
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.run_notes import DataNotes
 from workbench.sweeps.trial_plans import TrialPlans, predict_memory
-from workbench.sweeps.trial_reports import Referee, RunLoggers, attempt_ended
+from workbench.sweeps.trial_reports import Referee, ResourcesUsed, RunLoggers, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.warm_start import inherited_repeats
 

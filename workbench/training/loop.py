@@ -47,12 +47,12 @@ from workbench.training.mirror import (
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import WorkerBatch
-from workbench.training.strategies.compiling import num_compiled
 from workbench.training.strategies.strategy import (
     NoiseMeasuring,
     RateSetting,
     StepCounting,
     WritableInParts,
+    num_compiled,
 )
 from workbench.training.task import TrialTask
 from workbench.training.window import NoiseMeter, RankTimes, Window

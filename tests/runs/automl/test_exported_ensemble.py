@@ -18,7 +18,7 @@ from tests.builders.recorded_runs import record_run
 from tests.data.test_category_pairs import shops
 from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import write_table
-from workbench.cli.predict import predict
+from workbench.cli.exported_models import predict
 from workbench.foundation.errors import RunError
 from workbench.models.configurations import configure
 from workbench.runs.automl.decisions import Decisions

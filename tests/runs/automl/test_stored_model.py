@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import workbench as wb
 from tests.builders.ended_automl import conclude, end, trained
 from tests.builders.recorded_runs import append, begin
-from workbench.cli.predict import predict
+from workbench.cli.exported_models import predict
 from workbench.deploy.serving.rows import intervals_as_json
 from workbench.deploy.serving.served_models import Limits, Version
 from workbench.foundation.errors import ArgumentError, RunError

@@ -15,8 +15,8 @@ from workbench.runs import attach
 from workbench.views.forms import Draft, answers
 from workbench.views.forms.answers import QueryContext
 from workbench.views.forms.protocol import to_message
-from workbench.views.forms.queries import Queries
 from workbench.views.forms.results import Confirmation
+from workbench.views.widgets.experiment_form import Queries
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from workbench.foundation.errors import ExperimentError
 from workbench.models.calls import map_tensors
 from workbench.training.strategies.capabilities import BUILT_IN
-from workbench.training.strategies.compiling import compiled, forget_compiled
 from workbench.training.strategies.counting import CountedStep, is_counted, stacked
 from workbench.training.strategies.gradient_norms import WatchedBatch
 from workbench.training.strategies.kept_blocks import PassCost, keep_what_fits
@@ -39,6 +38,8 @@ from workbench.training.strategies.strategy import (
     StepBatch,
     StepSettings,
     Worker,
+    compiled,
+    forget_compiled,
     parameters_in,
 )
 from workbench.training.strategies.weight_mean import WeightMean

@@ -1,11 +1,16 @@
-"""The interface between the loop and the ways in which workers make one step."""
+"""The interface between the loop and the ways in which workers make one step.
+
+It also compiles models for training. A compiled module shares the parameters of the model, and
+their names stay the same. Evaluations use the model itself.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -401,3 +406,39 @@ class Probeable(Protocol):
         leave the context. If each worker holds the whole model, that exchanges nothing.
         """
         ...
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """Return a module to call in training instead of a model. The first call compiles it."""
+    return cast(nn.Module, _compile(model))
+
+
+def compile_forward(module: nn.Module) -> None:
+    """Compile the forward pass of a module, but not the hooks around it."""
+    module.forward = _compile(module.forward)  # type: ignore[method-assign]
+
+
+def as_it_is() -> AbstractContextManager[Any]:
+    """Let compiled modules run without their compiled code for a while.
+
+    Otherwise evaluations would compile them a second time.
+    """
+    return torch.compiler.set_stance("force_eager")
+
+
+def _compile(target: Any) -> Any:
+    # With more threads, inductor starts processes that outlive the trial.
+    settings: Any = importlib.import_module("torch._inductor.config")
+    settings.compile_threads = 1
+    return torch.compile(target)
+
+
+def num_compiled() -> int:
+    """Return how many graphs this process has compiled. A new kind of batch may need another."""
+    utils: Any = importlib.import_module("torch._dynamo.utils")
+    return int(utils.counters["stats"]["unique_graphs"])
+
+
+def forget_compiled() -> None:
+    """Drop all compiled code of this process, because it keeps models alive."""
+    torch._dynamo.reset()
