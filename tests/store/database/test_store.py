@@ -36,10 +36,11 @@ from workbench.foundation.events import (
     TrialStarted,
 )
 from workbench.foundation.outside_text import storable, storable_name
+from workbench.foundation.processes import describe_process
 from workbench.store.database import RunWriter, Store
 from workbench.store.database import rows as rows_module
 from workbench.store.database.labels import change_tags, write_notes
-from workbench.store.database.rows import can_name_run, describe_process, make_run_id, to_run
+from workbench.store.database.rows import can_name_run, make_run_id, to_run
 from workbench.store.database.tables import runs
 
 

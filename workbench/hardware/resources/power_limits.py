@@ -25,12 +25,11 @@ import platformdirs
 
 from workbench.foundation.errors import ResourcesError
 from workbench.foundation.files import write_atomically
+from workbench.foundation.processes import boot_id, start_of
 from workbench.hardware.resources.nvml import Holder, holders_of, session
 
 _GUARD = "from workbench.hardware.resources.power_limits import guard; guard()"
 _ATTEMPTS, _PAUSE_S = 100, 0.1
-_START_PLACE = 18
-"""Where a line of /proc has the start of a process, after its name and state."""
 _NEEDS_ROOT = (
     "Run it as root, or ask an administrator to measure it once. Otherwise omit --max-slowdown."
 )
@@ -129,8 +128,8 @@ def restore_left() -> list[str]:
     for note in sorted(_folder().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, ResourcesError):
             kept: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-            if kept["boot"] == _boot():  # a reboot has reset all limits
-                if any(_start_of(pid) == start for pid, start in kept["processes"]):
+            if kept["boot"] == boot_id():  # a reboot has reset all limits
+                if any(start_of(pid) == start for pid, start in kept["processes"]):
                     continue
                 for uuid, limit_w in kept["limits_w"].items():
                     _set(uuid, limit_w)
@@ -150,7 +149,7 @@ def guard() -> None:
     if os.fork():  # without a parent, it is not ended with the children of a worker
         os._exit(0)
     kept: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-    processes = [*kept["processes"], (os.getpid(), _start_of(os.getpid()))]
+    processes = [*kept["processes"], (os.getpid(), start_of(os.getpid()))]
     write_atomically(note, json.dumps({**kept, "processes": processes}))
     print("ready", flush=True)
     sys.stdin.read()
@@ -189,8 +188,8 @@ def _start_guard(note: Path) -> subprocess.Popen[str]:
 def _write_note(note: Path, ranges: Mapping[str, PowerRange]) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
     kept = {
-        "boot": _boot(),
-        "processes": [(os.getpid(), _start_of(os.getpid()))],
+        "boot": boot_id(),
+        "processes": [(os.getpid(), start_of(os.getpid()))],
         "limits_w": {uuid: one.limit_w for uuid, one in ranges.items()},
     }
     write_atomically(note, json.dumps(kept))
@@ -203,25 +202,6 @@ def _note_of(pid: int) -> Path:
 def _folder() -> Path:
     """Return the folder of notes: of the user, not of a head, as GPUs belong to the machine."""
     return platformdirs.user_state_path("workbench", appauthor=False) / "power-limits"
-
-
-def _boot() -> str:
-    """Return the id of this start of the machine, which no change of its clock changes."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _start_of(pid: int) -> str:
-    """Return when a process started, in ticks since the boot, or "" if it has ended.
-
-    A process of the same number may be another one. One that has ended may be listed for long, if
-    nobody takes note of its end.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    state, *fields = stat.rpartition(")")[2].split()
-    return "" if state in "ZX" else fields[_START_PLACE]
 
 
 def _range_of(uuid: str) -> PowerRange:

@@ -1,8 +1,6 @@
 """The values that the store returns: runs, their ids and owners, stored events and commands.
 
-The process of a driver is identified by its pid, the boot, the pid namespace and its start time,
-all from /proc, because pids are reused. Without /proc, only a missing pid is conclusive. Nothing is
-known about processes of other machines, so their heartbeat decides.
+Nothing is known about drivers on other machines except their heartbeat, so it decides.
 """
 
 from __future__ import annotations
@@ -10,17 +8,14 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 import re
-import socket
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.foundation.errors import StoreError
 from workbench.foundation.events import Event, RunState
+from workbench.foundation.processes import is_alive
 
 _DRIVEN_STATES = ("running", "stopping", "waiting")
 SILENCE_PATIENCE_S = 120.0
@@ -232,64 +227,3 @@ def hint(run_id: str, run_ids: Sequence[str]) -> str:
     if near:
         return f"Did you mean {' or '.join(near)}?"
     return newest
-
-
-def describe_process(pid: int) -> str | None:
-    """Return the boot, pid namespace and start time of a process, or None without /proc."""
-    status = _read_status(pid)
-    namespace = _read_place()
-    if status and namespace:
-        return f"{namespace} {status[1]}"
-    return None
-
-
-def is_known_dead(pid: int, host: str, described: str | None) -> bool:
-    """Return whether a process has certainly ended. The arguments are explained in `is_alive`."""
-    return is_alive(pid, host, described) is False
-
-
-def is_alive(pid: int, host: str, described: str | None) -> bool | None:
-    """Return whether a process is alive, even if it is suspended.
-
-    Args:
-        pid: Its pid.
-        host: The name of its machine.
-        described: The result of `describe_process` when it was known to be alive.
-
-    Returns:
-        True or False, or None if that cannot be known, as for processes of other machines.
-    """
-    if described is not None:
-        namespace, _, start = described.rpartition(" ")
-        if namespace != _read_place():
-            return None
-        status = _read_status(pid)
-        return status is not None and status[1] == start and status[0] not in "ZX"
-    # On Windows, os.kill with signal 0 ends the process instead of checking it.
-    if host != socket.gethostname() or sys.platform == "win32":
-        return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # it belongs to another user
-    return None  # another process may have the pid by now
-
-
-def _read_status(pid: int) -> tuple[str, str] | None:
-    """Return the state letter and the start time in clock ticks since the boot."""
-    try:
-        # The command's name is in parentheses and may contain anything, even spaces.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return fields[0], fields[19]
-
-
-def _read_place() -> str | None:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None

@@ -22,8 +22,8 @@ from typing_extensions import Self
 from workbench.foundation.errors import LeaseError, StoreError
 from workbench.foundation.events import Event, RunStateChanged, to_json
 from workbench.foundation.formatting import format_duration
+from workbench.foundation.processes import describe_process, is_known_dead
 from workbench.store.database.connection import Database, translated
-from workbench.store.database.rows import describe_process, is_known_dead
 from workbench.store.database.tables import events, last_seq_of, runs
 
 _HEARTBEATS_PER_TIMEOUT = 5

@@ -37,6 +37,7 @@ from workbench.foundation.errors import (
 from workbench.foundation.events import FINISHED_RUN_STATES, from_json
 from workbench.foundation.formatting import format_bytes, format_count
 from workbench.foundation.outside_text import storable_name
+from workbench.foundation.processes import describe_process
 from workbench.store.database.connection import Database, connect, translated
 from workbench.store.database.notifications import Listener, Notifications
 from workbench.store.database.rows import (
@@ -47,7 +48,6 @@ from workbench.store.database.rows import (
     StoredEvent,
     check_run_id,
     count_ticks,
-    describe_process,
     hint,
     make_run_id,
     to_run,

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from workbench.store.database.rows import describe_process, is_known_dead
+from workbench.foundation.processes import describe_process, is_known_dead
 
 HOST = socket.gethostname()
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc (Linux)")
