@@ -1,12 +1,7 @@
 """Which global batch reaches a given accuracy first: seconds per step times the number of steps.
 
 The caller provides a model of step times. The number of steps follows from the gradient noise. It
-is read from a training in progress and extrapolated to the end (`NoiseCourse`).
-
-While a training converges, the gradient shrinks but its noise does not, so the noise scale grows.
-If the loss falls like 1 / progress^a, then |G|^2 shrinks like 1 / progress^(1 + a), because it is
-the rate at which the loss falls. The noise scale then grows about in proportion to progress. This
-is the prior, which measurements correct.
+is read from a training in progress, and `NoiseCourse` extrapolates it to the end.
 """
 
 from __future__ import annotations
@@ -14,12 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
-
-import numpy as np
-from numpy.typing import NDArray
 
 from workbench.advisor.tables import (
     Column,
@@ -30,19 +21,7 @@ from workbench.advisor.tables import (
 )
 from workbench.foundation.errors import DataError, ResourcesError
 from workbench.foundation.formatting import format_count
-from workbench.hardware.performance.noise import gain
-
-Array = NDArray[np.float64]
-
-# The prior of the exponent of growth with progress: its mean and deviation.
-_GROWTH, _GROWTH_DEVIATION = 1.0, 0.5
-# Even smoothed noise scales scatter: the least standard deviation of their logarithms.
-_MIN_SCATTER = 0.3
-# The level is taken from this newest part of the measurements.
-_NEWEST_PART = 1 / 3
-_NUM_MOMENTS = 200
-# If the end of a training is unknown, it is assumed to last twice as long as measured.
-_UNKNOWN_END = 2.0
+from workbench.hardware.performance.noise import NoiseCourse
 
 # How many numbers of micro steps are compared. More than memory requires are rarely faster.
 _ACCUMULATIONS = 4
@@ -109,12 +88,12 @@ class SeenNoise:
 
     def courses(self, end: float | None) -> dict[int, NoiseCourse]:
         """Return the noise over the whole training as each batch predicts it, to the same end."""
-        courses = {batch: NoiseCourse.seen(*seen, end=end) for batch, seen in self.scales.items()}
-        last = max(course.end for course in courses.values())
-        return {
-            batch: NoiseCourse(course.progress, course.scale, course.growth, last)
-            for batch, course in courses.items()
+        courses = {
+            batch: NoiseCourse.extrapolate(progress, scales, end=end)
+            for batch, (progress, scales) in self.scales.items()
         }
+        last = max(course.end for course in courses.values())
+        return {batch: replace(course, end=last) for batch, course in courses.items()}
 
 
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
@@ -237,83 +216,3 @@ def _plans(batch: int, num_workers: int, max_micro_batch: int) -> list[BatchPlan
     return [
         BatchPlan(num_workers, micro, accumulation) for accumulation, micro in micro_batches.items()
     ]
-
-
-@dataclass(frozen=True)
-class NoiseCourse:
-    """The noise scale as a function of progress: scale (p / progress)^growth.
-
-    Attributes:
-        progress: The progress at which the scale is known, in steps of the reference batch.
-        scale: The noise scale at that progress, in samples.
-        growth: Its exponent.
-        end: The progress at which the training is assumed to end.
-    """
-
-    progress: float
-    scale: float
-    growth: float
-    end: float
-
-    @classmethod
-    def seen(
-        cls, progress: Sequence[float], scales: Sequence[float], *, end: float | None = None
-    ) -> NoiseCourse:
-        """Extrapolate the noise of a training from its measured part.
-
-        Args:
-            progress: When the scale was measured, in steps of the reference batch, > 0, in any
-                order.
-            scales: The noise scale then, in samples, > 0.
-            end: The progress at the end of the training. None means twice the measured progress.
-
-        Raises:
-            ValueError: If nothing was measured.
-        """
-        if not progress:
-            raise ValueError("the course of the noise needs at least one measured scale")
-        order = np.argsort(progress)
-        when, scale = (
-            np.log(np.array(progress, float)[order]),
-            np.log(np.array(scales, float)[order]),
-        )
-        growth = _estimate_growth(when, scale)
-        newest = slice(-max(1, round(len(when) * _NEWEST_PART)), None)
-        anchor = float(np.mean(when[newest]))
-        level = float(np.median(scale[newest] - growth * (when[newest] - anchor)))
-        until = float(np.exp(when[-1])) * _UNKNOWN_END if end is None else end
-        return cls(float(np.exp(anchor)), float(np.exp(level)), growth, until)
-
-    def at(self, progress: float) -> float:
-        """Return the noise scale in samples at a progress."""
-        return self.scale * (progress / self.progress) ** self.growth
-
-    def steps(self, batch: float, *, reference_batch: float) -> float:
-        """Return the optimizer steps that a batch needs to the end of the training.
-
-        Source: Johnson et al. 2020, "AdaScale SGD": a step makes the progress of gain(phi)
-        reference steps.
-
-        Args:
-            batch: Samples per step, > 0.
-            reference_batch: Samples per step in which progress is counted, > 0.
-        """
-        moments = [(number + 0.5) / _NUM_MOMENTS * self.end for number in range(_NUM_MOMENTS)]
-        return self.end * fmean(
-            1.0 / gain(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
-            for moment in moments
-        )
-
-
-def _estimate_growth(when: Array, scale: Array) -> float:
-    """Regress the logarithm of the scale on the logarithm of progress, with the prior of growth."""
-    if len(when) < 2:
-        return _GROWTH
-    x, y = when - np.mean(when), scale - np.mean(scale)
-    variance, growth = _MIN_SCATTER**2, _GROWTH
-    for _ in range(5):
-        belief = 1.0 / _GROWTH_DEVIATION**2
-        growth = float((x @ y / variance + _GROWTH * belief) / (x @ x / variance + belief))
-        left = y - growth * x
-        variance = max(_MIN_SCATTER**2, float(left @ left) / (len(x) - 1))
-    return growth

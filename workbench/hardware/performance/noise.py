@@ -3,21 +3,32 @@
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
 phi = tr(Sigma) / |G|^2, in samples, is the batch at which both have the same weight. Far below it,
 doubling the batch saves nearly half of the steps. Far above it, doubling saves nothing.
-`advisor.batch_choice` models its growth during a training. Nothing here imports torch or numpy,
-because the command line reads the constants.
+It grows during a training (`NoiseCourse`). Nothing here imports torch or numpy, because the command
+line reads the constants.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 SHORTEST_WINDOW = 100
 # Beyond this many noise scales, a larger batch saves almost no steps, and no rule for the learning
 # rate is reliable.
 MAX_NOISE_SCALES = 4.0
+# The prior of the exponent of growth with progress: its mean and deviation.
+_GROWTH, _GROWTH_DEVIATION = 1.0, 0.5
+# Even smoothed noise scales scatter: the least standard deviation of their logarithms.
+_MIN_SCATTER = 0.3
+# The level is taken from this newest part of the measurements.
+_NEWEST_PART = 1 / 3
+_NUM_MOMENTS = 200
+# If the end of a training is unknown, it is assumed to last twice as long as measured.
+_UNKNOWN_END = 2.0
 
 
 @dataclass(frozen=True)
@@ -186,3 +197,91 @@ def critical_batch(*, least_steps: float, least_samples: float) -> float:
         least_samples: Samples that even the smallest batch needs, > 0.
     """
     return least_samples / least_steps
+
+
+@dataclass(frozen=True)
+class NoiseCourse:
+    """The noise scale as a function of progress: scale (p / progress)^growth.
+
+    While a training converges, the gradient shrinks but its noise does not, so the scale grows. If
+    the loss falls like 1 / p^a, then |G|^2 shrinks like 1 / p^(1 + a), because it is the rate at
+    which the loss falls. The scale then grows about in proportion to progress. This is the prior,
+    which measurements correct.
+
+    Attributes:
+        progress: The progress at which the scale is known, in steps of the reference batch.
+        scale: The noise scale at that progress, in samples.
+        growth: Its exponent.
+        end: The progress at which the training is assumed to end.
+    """
+
+    progress: float
+    scale: float
+    growth: float
+    end: float
+
+    @classmethod
+    def extrapolate(
+        cls, progress: Sequence[float], scales: Sequence[float], *, end: float | None = None
+    ) -> NoiseCourse:
+        """Extrapolate the noise of a training from its measured part.
+
+        Args:
+            progress: When the scale was measured, in steps of the reference batch, > 0, in any
+                order.
+            scales: The noise scale then, in samples, > 0.
+            end: The progress at the end of the training. None means twice the measured progress.
+
+        Raises:
+            ValueError: If nothing was measured.
+        """
+        if not progress:
+            raise ValueError("the course of the noise needs at least one measured scale")
+        points = sorted(zip(map(math.log, progress), map(math.log, scales), strict=True))
+        growth = _estimate_growth(points)
+        newest = points[-max(1, round(len(points) * _NEWEST_PART)) :]
+        anchor = fmean(when for when, _ in newest)
+        level = median(scale - growth * (when - anchor) for when, scale in newest)
+        until = max(progress) * _UNKNOWN_END if end is None else end
+        return cls(math.exp(anchor), math.exp(level), growth, until)
+
+    def at(self, progress: float) -> float:
+        """Return the noise scale in samples at a progress."""
+        return self.scale * (progress / self.progress) ** self.growth
+
+    def steps(self, batch: float, *, reference_batch: float) -> float:
+        """Return the optimizer steps that a batch needs to the end of the training.
+
+        Source: Johnson et al. 2020, "AdaScale SGD": a step makes the progress of gain(phi)
+        reference steps.
+
+        Args:
+            batch: Samples per step, > 0.
+            reference_batch: Samples per step in which progress is counted, > 0.
+        """
+        moments = [(number + 0.5) / _NUM_MOMENTS * self.end for number in range(_NUM_MOMENTS)]
+        return self.end * fmean(
+            1.0 / gain(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
+            for moment in moments
+        )
+
+
+def _estimate_growth(points: Sequence[tuple[float, float]]) -> float:
+    """Regress the logarithm of the scale on the logarithm of progress, with the prior of growth.
+
+    Args:
+        points: Both logarithms of each measurement.
+    """
+    if len(points) < 2:
+        return _GROWTH
+    mean_when, mean_scale = (fmean(values) for values in zip(*points, strict=True))
+    centred = [(when - mean_when, scale - mean_scale) for when, scale in points]
+    product = math.fsum(when * scale for when, scale in centred)
+    square = math.fsum(when**2 for when, _ in centred)
+    variance, growth = _MIN_SCATTER**2, _GROWTH
+    belief = 1.0 / _GROWTH_DEVIATION**2
+    for _ in range(5):
+        growth = (product / variance + _GROWTH * belief) / (square / variance + belief)
+        residual = math.fsum((scale - growth * when) ** 2 for when, scale in centred)
+        variance = max(_MIN_SCATTER**2, residual / (len(points) - 1))
+    return growth

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.batch_choice import NoiseCourse
-from workbench.hardware.performance.noise import gain
+from workbench.hardware.performance.noise import NoiseCourse, gain
 
 PROGRESS = [100.0 * step for step in range(1, 21)]
 
 
 def test_one_look_is_taken_to_grow_in_proportion_to_progress() -> None:
-    course = NoiseCourse.seen([500.0], [1000.0])
+    course = NoiseCourse.extrapolate([500.0], [1000.0])
     assert course.growth == 1.0
     assert course.end == pytest.approx(1000.0)
     assert course.at(1000.0) == pytest.approx(2000.0)
@@ -21,25 +20,30 @@ def test_one_look_is_taken_to_grow_in_proportion_to_progress() -> None:
 
 @given(growth=st.floats(0.0, 2.0), level=st.floats(10, 1e6))
 def test_a_long_look_is_believed(growth: float, level: float) -> None:
-    course = NoiseCourse.seen(PROGRESS, [level * (when / 100) ** growth for when in PROGRESS])
+    course = NoiseCourse.extrapolate(
+        PROGRESS, [level * (when / 100) ** growth for when in PROGRESS]
+    )
     assert course.growth == pytest.approx(growth, abs=0.05)
     assert course.at(2000.0) == pytest.approx(level * 20**growth, rel=0.05)
 
 
 def test_a_short_look_hardly_moves_what_is_believed_of_growth() -> None:
-    course = NoiseCourse.seen([1000.0, 1050.0, 1100.0], [1000.0, 1500.0, 500.0])
+    course = NoiseCourse.extrapolate([1000.0, 1050.0, 1100.0], [1000.0, 1500.0, 500.0])
     assert 0.5 < course.growth < 1.0
 
 
 def test_one_wild_look_among_many_does_not_set_the_level() -> None:
     scales = [10.0 * when for when in PROGRESS]
     scales[-2] *= 1000
-    assert NoiseCourse.seen(PROGRESS, scales).at(2000.0) == pytest.approx(20000.0, rel=0.35)
+    assert NoiseCourse.extrapolate(PROGRESS, scales).at(2000.0) == pytest.approx(20000.0, rel=0.35)
 
 
 def test_the_order_of_the_looks_does_not_matter() -> None:
     scales = [7.0 * when for when in PROGRESS]
-    there, back = NoiseCourse.seen(PROGRESS, scales), NoiseCourse.seen(PROGRESS[::-1], scales[::-1])
+    there, back = (
+        NoiseCourse.extrapolate(PROGRESS, scales),
+        NoiseCourse.extrapolate(PROGRESS[::-1], scales[::-1]),
+    )
     assert there == back
 
 
@@ -65,4 +69,4 @@ def test_a_larger_batch_takes_fewer_steps_and_more_samples(
 
 def test_nothing_seen_is_refused() -> None:
     with pytest.raises(ValueError, match="one measured scale"):
-        NoiseCourse.seen([], [])
+        NoiseCourse.extrapolate([], [])
