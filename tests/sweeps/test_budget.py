@@ -570,12 +570,13 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
 @pytest.mark.parametrize(
     ("losses", "fields", "is_exhausted", "message"),
     [
-        ([1.0], {"budget": {"trials": 1}}, False, "tried its only configuration"),
+        ([1.0], {"search": {}}, False, "tried its only configuration"),
+        ([1.0], {"budget": {"trials": 1}}, False, "tried 1 configuration, its whole budget"),
         (
             [1.0, 2.0],
             {"budget": {"trials": 2}},
             False,
-            "tried all 2 configurations",
+            "tried 2 configurations, its whole budget",
         ),
         (
             [1.0] * 9,

@@ -84,13 +84,13 @@ def _what_was_tried(history: History) -> str:
     tried = format_count(num_tried, "configuration")
     if allowed is not None and num_tried > allowed:
         return f"its budget was lowered to {allowed} when {tried} had already started"
-    if num_tried == 1:
+    if not history.in_force.search.has_choice and num_tried == 1:
         return "tried its only configuration"
     num_different = history.num_different_configurations()
     if num_different < num_tried:
         different = format_count(num_different, "configuration")
         return f"tried {different} in {num_tried} proposals"
-    return f"tried all {tried}"
+    return f"tried {tried}, its whole budget"
 
 
 def result_of(

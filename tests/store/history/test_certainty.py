@@ -104,7 +104,8 @@ def test_of_configurations_trained_once_the_lead_and_the_cost_of_knowing_more_ar
     assert (
         describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]]))
         == "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this"
-        " may be luck. extend --confirm 3 would train the best 3 again, with at most 12 trainings"
+        " may be luck. extend --confirm 3 would train the best 3 again with other seeds, each at"
+        " most 4 times: 12 trainings"
     )
     assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith(
         "The second best also has 0.5. "
@@ -342,7 +343,7 @@ def test_it_is_said_which_trainings_show_the_noise() -> None:
     alike.apply(repeats_of([0.4, 0.5, 0.45], [0.1, 0.15, 0.05]))
     assert (describe_luck(alike) or "").endswith(
         "The ranking is open: the other one may be as good. extend --confirm 2 would train the best"
-        " 2 again, with at most 8 trainings"
+        " 2 again with other seeds, each at most 4 times: 8 trainings"
     )
 
 

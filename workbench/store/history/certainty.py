@@ -426,12 +426,13 @@ def _way_to_know(history: RankedTrials, num_best: int) -> str:
     experiment = history.experiment
     if importing_tool(experiment) is not None:
         return "To know, train the best with other seeds in its own program, and import the results"
-    num = num_best * (experiment.confirm.trainings - experiment.repeats)
+    num_times = experiment.confirm.trainings - experiment.repeats
+    num = num_best * num_times
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
     return (
-        f"extend --confirm {num_best} would train the best {num_best} again, with at most"
-        f" {format_count(num, 'training')}{duration}"
+        f"extend --confirm {num_best} would train the best {num_best} again with other seeds, each"
+        f" at most {format_count(num_times, 'time')}: {format_count(num, 'training')}{duration}"
     )
 
 
