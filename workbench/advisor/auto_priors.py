@@ -30,12 +30,13 @@ from typing import Any
 
 from workbench.advisor.adapter_rates import AdapterPoint, BestAdapter, shipped_law
 from workbench.advisor.ladder import where_to_begin
-from workbench.advisor.language_models import read_config, read_language_model
+from workbench.advisor.language_models import read_language_model
 from workbench.experiment import Experiment
 from workbench.experiment.domain import Choice, Domain, Fixed, Prior
 from workbench.experiment.space import Space
 from workbench.foundation.errors import DataError, ExperimentError
 from workbench.foundation.formatting import compact_count, format_count, format_number
+from workbench.foundation.model_config import read_model_config
 from workbench.training.planning.learning_rate import default_lr, scaled_lr
 
 ALPHA_POWER = 0.6
@@ -122,7 +123,7 @@ def read_known_model(folder: Path) -> KnownModel:
         DataError: If it has no `config.json`, or one without the sizes.
     """
     plan = read_language_model(folder)
-    config = read_config(folder)
+    config = read_model_config(folder)
     name = f"{config.get('_name_or_path') or ''} {folder.resolve().name}"
     parameters_b = plan.parameters_b or 0.0
     is_tuned = bool(_INSTRUCT.search(name))

@@ -8,7 +8,6 @@ Source: the configurations of transformers. Older models call the same sizes by 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from workbench.advisor.fine_tuning_costs import FineTuningPlan, shipped_law
 from workbench.experiment import Experiment, Training
 from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.foundation.events import PredictedMemory
+from workbench.foundation.model_config import max_positions, read_model_config
 from workbench.hardware.performance.memory import SCORES_AT_ONCE
 from workbench.training.planning.settings import searched_training
 
@@ -50,7 +50,7 @@ def read_language_model(folder: Path) -> FineTuningPlan:
         DataError: If there is no `config.json`, or it lacks a size.
     """
     path = folder / "config.json" if folder.is_dir() else folder
-    config = read_config(path)
+    config = read_model_config(path)
     sizes: dict[str, Any] = {}
     for name, keys in _NAMES.items():
         sizes[name] = next((config[key] for key in keys if config.get(key) is not None), None)
@@ -157,31 +157,6 @@ def _way_of(training: Training) -> dict[str, Any]:
     }
 
 
-def read_config(path: Path) -> Mapping[str, Any]:
-    """Read the configuration of a language model, also of one that is part of a larger model.
-
-    Args:
-        path: The folder of a model of transformers, or its `config.json`.
-
-    Raises:
-        DataError: If there is none.
-    """
-    if path.is_dir():
-        path = path / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read: {error}",
-            next_step="Give the folder of a model of transformers, which has a config.json.",
-        ) from error
-    if not isinstance(config, dict):
-        raise DataError(f"{path} contains no configuration of a model")
-    # Models that also see images describe their language model in a part.
-    part = config.get("text_config") or config.get("llm_config")
-    return {**config, **part} if isinstance(part, dict) else config
-
-
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -202,5 +177,5 @@ def _num_parameters(config: Mapping[str, Any], sizes: Mapping[str, int], is_tied
     embedded = sizes["vocabulary"] * hidden * (1 if is_tied else 2)
     positions = 0
     if config.get("model_type") in ("gpt2", "opt", "gpt_neo"):
-        positions = hidden * (config.get("n_positions") or config.get("max_position_embeddings", 0))
+        positions = hidden * (max_positions(config) or 0)
     return sizes["layers"] * (attention + feed_forward) + embedded + positions

@@ -38,6 +38,7 @@ from workbench.data.splits import IGNORED, Datasets, LanguageTasks, Prompt
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, MissingDependencyError, install_command
 from workbench.foundation.formatting import format_count
+from workbench.foundation.model_config import max_positions, read_model_config
 
 _NUM_OF_SIMILAR_LENGTH = 256
 """Rows of similar length that an epoch visits one after the other, so that padding stays short."""
@@ -146,6 +147,10 @@ class _RowsOptions(DatasetOptions):
             return None
         tokenizer = self._tokenizer()
         assert self.tokenizer is not None
+        folder = self.tokenizer.expanduser()
+        positions = None
+        if (folder / "config.json").is_file():
+            positions = max_positions(read_model_config(folder))
         return LanguageTasks(
             names=self.lm_eval,
             folder=self.lm_eval_folder,
@@ -153,7 +158,7 @@ class _RowsOptions(DatasetOptions):
             num_shots=self.lm_eval_shots,
             uses_chat=self.lm_eval_chat,
             tokenizer=tokenizer.loaded,
-            max_tokens=_most_positions(self.tokenizer.expanduser()) or self.sequence,
+            max_tokens=positions or self.sequence,
         )
 
     def _prompts(self, split: ConversationSplit) -> tuple[Prompt, ...]:
@@ -781,14 +786,3 @@ class RepeatedRows:
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return inputs and targets of rows of this epoch. See ConversationSplit.batch."""
         return self._split.batch(self._order[indices])
-
-
-def _most_positions(folder: Path) -> int | None:
-    """Return how many tokens the model in a folder reads at once, or None if nothing says so."""
-    file = folder / "config.json"
-    if not file.is_file():
-        return None
-    config = json.loads(file.read_text(encoding="utf-8"))
-    config = config.get("text_config", config)
-    names = ("max_position_embeddings", "n_positions", "n_ctx")
-    return next((int(config[name]) for name in names if config.get(name)), None)
