@@ -47,7 +47,7 @@ def create_compression(
     from workbench.deploy.compression.compression import Compression
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
-    from workbench.runs.launch import create_run
+    from workbench.runs.creation import create_run
     from workbench.sweeps.program import read_origin
     from workbench.tiers.placement.profile import find_device
     from workbench.training.trained_model import write_weights
