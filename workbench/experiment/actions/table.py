@@ -157,8 +157,8 @@ _DECLARED = (
         "Continue a trial in a second one with other values, while the first goes on.",
         "driver",
         explanation=(
-            "A new trial continues from the last checkpoint of this one, with the values below. "
-            "This trial goes on as before."
+            "A new trial continues from a copy of this one's last checkpoint, with the values "
+            "below. This trial itself does not change."
         ),
         arguments=(
             replace(declared.TRIAL, is_required=True, is_positional=True),
