@@ -66,6 +66,17 @@ def test_choosing_begins_when_trials_without_a_worker_are_given_up() -> None:
     assert "one model is chosen and tested in any case" in over
 
 
+def test_all_time_of_a_run_without_trials_is_to_choose() -> None:
+    events: list[Event] = [
+        DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=1000.0),
+        RunStateChanged(state="running", time_unix_s=1000.0),
+        SettingsChanged(settings={}, waited_s=12.0, time_unix_s=1000.0),
+        RunStateChanged(state="complete", reason="time", time_unix_s=1025.0),
+    ]
+    (time,) = time_lines(History.of(EXPERIMENT, events), 39.0)
+    assert time == "time    39 s: 14 s to start, 0 s to try, 25 s to choose and test"
+
+
 @pytest.mark.parametrize(
     ("parts_s", "over", "why"),
     [

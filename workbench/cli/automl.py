@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -131,6 +131,9 @@ def automl(
     average_precision for classes, also quadratic_kappa or class_distance for ordered ones, and rmse
     (the default), mae, r2, mape, median_absolute_error or pinball for numbers.
     """
+    from workbench.hardware.resources import processor_times
+
+    began_s, before = monotonic(), processor_times()
     from workbench.cli.automl_result import CandidatesView
     from workbench.cli.following import (
         detached,
@@ -142,7 +145,6 @@ def automl(
     from workbench.runs.automl import launch
     from workbench.runs.waiting import ended_like_interrupted
 
-    began_s = monotonic()
     with _as_options():
         created = launch.create(
             table,
@@ -176,8 +178,14 @@ def automl(
         print_note(note)
     last_seq = created.run.row.last_seq
 
+    where: Any = {"began_s": began_s, "launcher": launcher, "address": address}
+    at_once = None
+    if not detach:
+        share = before.share_until(processor_times())
+        at_once = launch.reason_for_no_trials(created, share, **where)
+
     def drive() -> None:
-        launch.start(created, began_s=began_s, launcher=launcher, address=address)
+        launch.start(created, **where, at_once=at_once)
 
     try:
         if launcher == "inline" and not detach:
@@ -186,8 +194,13 @@ def automl(
                     drive, created.run, as_json=as_json, make_view=CandidatesView
                 )
                 return _print_result(created, *followed, began_s, as_json=as_json)
-        with waiting_for_the_driver(created.run):
-            drive()
+        if at_once is not None:
+            print_note(at_once)
+            with ended_like_interrupted():
+                drive()
+        else:
+            with waiting_for_the_driver(created.run):
+                drive()
         if detach:
             _say_how_to_use(created)
             return detached(created.run, as_json=as_json)

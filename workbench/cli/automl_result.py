@@ -56,7 +56,9 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     ended_s = history.ended_unix_s or history.now_unix_s()
     if history.stopping_unix_s is not None:  # trials that had no worker yet just end then
         ends_s.append(history.stopping_unix_s)
-    choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
+    if not ends_s:  # there was no time for trials
+        ends_s.append(ended_s - max(0.0, history.active_s(ended_s) - history.waited_s))
+    choose_s = max(0.0, ended_s - max(ends_s))
     unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)
     try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s - unserved_s)
     parts_s = {

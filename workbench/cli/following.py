@@ -193,7 +193,7 @@ def detached(run: Run, *, as_json: bool, how: str = "started") -> int:
 
 def interrupted(run: Run, launcher: str = "ray") -> int:
     """Print what happens to a run that is no longer followed, and return the exit code."""
-    if launcher == "inline":
+    if launcher == "inline" or run.finished:
         again = command_line("resume", run.run_id)
         click.echo(f"\nThe run ended with this process. To continue it: {again}", err=True)
     elif run.state == "waiting":

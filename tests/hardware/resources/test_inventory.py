@@ -13,6 +13,7 @@ import pytest
 
 from workbench.hardware.resources import inventory
 from workbench.hardware.resources.inventory import (
+    ProcessorTimes,
     cgroup_folders,
     read_nodes,
     usable_cpus,
@@ -119,3 +120,39 @@ def test_a_cluster_that_nobody_is_connected_to_is_refused() -> None:
     code = "from workbench.hardware.resources import cluster_inventory; cluster_inventory()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "ResourcesError: this process is not connected to a cluster" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("computed_s", "waited_s", "share"), [(2.0, 0.0, 1.0), (1.0, 3.0, 0.25), (0.1, 9.0, None)]
+)
+def test_the_share_of_a_processor_leaves_out_times_before(
+    computed_s: float, waited_s: float, share: float | None
+) -> None:
+    before = ProcessorTimes(10.0, 50.0)
+    assert before.share_until(ProcessorTimes(10.0 + computed_s, 50.0 + waited_s)) == (
+        None if share is None else pytest.approx(share)
+    )
+
+
+@pytest.mark.skipif(
+    not Path("/proc/thread-self/schedstat").exists(), reason="only Linux counts waits"
+)
+def test_threads_on_one_processor_wait_for_each_other() -> None:
+    script = """
+import os, subprocess, sys
+from workbench.hardware.resources import processor_times
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # which child processes inherit
+busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+try:
+    before = processor_times()
+    while processor_times().computed_s < before.computed_s + 0.5:
+        pass
+    print(before.share_until(processor_times()))
+finally:
+    for process in busy:
+        process.kill()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert 0.0 < float(done.stdout) < 0.8  # about a quarter once they have started, or less

@@ -107,6 +107,77 @@ def test_boosted_trees_are_fitted_at_once_where_they_are_better(
         assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("share", "waited_s", "options", "is_refused"),
+    [
+        (0.3, 10, {}, True),  # 50 s at 30 % are 15 s of a processor
+        (0.55, 10, {}, False),
+        (0.55, 40, {}, True),
+        (0.9, 50, {}, False),  # it is short, but the machine is not busy
+        (None, 50, {}, False),
+        (0.3, 10, {"families": "linear"}, False),  # nothing good can be fitted at once
+        (0.3, 10, {"limit": "latency=1ms"}, False),
+    ],
+)
+def test_a_machine_that_is_too_busy_for_trials_in_time_is_told(
+    tmp_path: Path,
+    share: float | None,
+    waited_s: float,
+    options: dict[str, Any],
+    is_refused: bool,
+) -> None:
+    pytest.importorskip("lightgbm")
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="1m", store=store, **options)
+        began_s = monotonic() - waited_s
+        reason = launch.reason_for_no_trials(found, share, began_s=began_s)
+        assert (reason is not None) == is_refused
+        for elsewhere in ({"launcher": "inline"}, {"address": "10.0.0.1:6379"}):
+            where: dict[str, Any] = {"began_s": began_s, **elsewhere}
+            assert launch.reason_for_no_trials(found, share, **where) is None
+
+
+def test_a_run_without_time_for_trials_ends_here_and_can_be_extended(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(600, 2)), columns=["a", "b"])
+    rows["y"] = rows["a"] * rows["b"]
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(rows, "y", time="1m", store=store)
+        launch.start(found, began_s=monotonic() - 20, at_once="the machine is busy")
+        history = found.run.history
+        assert (history.state, history.message) == ("complete", "the machine is busy")
+        assert history.waited_s == pytest.approx(20, abs=5)
+        assert not history.trials
+        document = found.to_json()
+        assert (document["model"], list(document["refit"])) == ("lightgbm", ["at_once"])
+        assert "fitted again to all rows" in "\n".join(found.summary())
+        # The model of all rows knows the test rows. The score is that of the one before.
+        residuals = rows["y"] - found.predict(rows.drop(columns="y"))
+        assert residuals.std() < found.score()["rmse"]
+        assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
+        used_s = history.limited_s(history.ended_unix_s)
+        more = launch.create(rows, "y", time=used_s + 100, store=store)
+        assert more.continued is not None
+        assert more.run.run_id == found.run.run_id
+
+
+def test_a_run_that_is_interrupted_without_trials_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workbench.runs.automl.conclusion.result_of", interrupt)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="1m", store=store)
+        with pytest.raises(KeyboardInterrupt):
+            launch.start(found, began_s=monotonic(), at_once="the machine is busy")
+        history = found.run.history
+        assert (history.state, history.reason) == ("stopped", "person")
+        assert not store.is_driven(found.run.run_id)
+
+
 def without_trials(rows: pd.DataFrame, tmp_path: Path, **options: Any) -> wb.AutoML:
     """Return an ended run that had no time for a trial."""
     store = wb.Store.open(str(tmp_path / "store.sqlite"))

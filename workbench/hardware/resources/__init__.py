@@ -13,12 +13,14 @@ from workbench.hardware.resources.inventory import (
     ClusterInventory,
     Inventory,
     NodeInventory,
+    ProcessorTimes,
     cluster_inventory,
     inventory,
     likely_cluster,
     loaded_ray,
     num_memory_kills,
     num_usable_cpus,
+    processor_times,
     resident_bytes,
 )
 from workbench.hardware.resources.nvml import Gpu
@@ -44,6 +46,7 @@ __all__ = [
     "Inventory",
     "NodeInventory",
     "NodeSample",
+    "ProcessorTimes",
     "Rollup",
     "Sampler",
     "TrialEnergy",
@@ -58,5 +61,6 @@ __all__ = [
     "num_memory_kills",
     "num_usable_cpus",
     "processor_counters",
+    "processor_times",
     "resident_bytes",
 ]

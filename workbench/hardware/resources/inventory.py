@@ -28,6 +28,9 @@ from workbench.hardware.resources.nvml import Gpu, GpusState, list_gpus
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _VIRTUAL_MEMORY = Path("/proc/vmstat")
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+# Shorter computations may fall between the turns of other processes.
+_LEAST_COMPUTED_S = 0.3
 CONTEXT_BYTES = 2**30
 """GPU memory of the driver and its libraries per process, which allocators do not count."""
 # Ray derives the type from the driver's name in the same way, so measurements have the same names.
@@ -72,6 +75,41 @@ def inventory() -> Inventory:
         no_gpus_because=gpus.reason,
         gpus_state=gpus.state,
     )
+
+
+@dataclass(frozen=True)
+class ProcessorTimes:
+    """How long a thread has computed, and how long it was ready to but had no processor.
+
+    Attributes:
+        computed_s: Seconds of a processor.
+        waited_s: Seconds without one. Waits for disks and locks do not count.
+    """
+
+    computed_s: float
+    waited_s: float
+
+    def share_until(self, later: ProcessorTimes) -> float | None:
+        """Return the part of a processor that the thread got when it needed one, from 0 to 1.
+
+        None if it has computed for too short a time since then to tell.
+
+        Args:
+            later: Its times at the end.
+        """
+        computed_s = later.computed_s - self.computed_s
+        waited_s = later.waited_s - self.waited_s
+        if computed_s < _LEAST_COMPUTED_S:
+            return None
+        return computed_s / (computed_s + waited_s)
+
+
+def processor_times() -> ProcessorTimes:
+    """Return the times of the current thread. They are 0 where the system has none: Linux has."""
+    with contextlib.suppress(OSError, ValueError):
+        computed_ns, waited_ns, *_ = _SCHEDULED.read_text(encoding="ascii").split()
+        return ProcessorTimes(int(computed_ns) / 1e9, int(waited_ns) / 1e9)
+    return ProcessorTimes(0.0, 0.0)
 
 
 def num_usable_cpus() -> int:

@@ -678,14 +678,23 @@ def instant_models(
         num_outputs: Number of classes, or of numbers to predict.
     """
     models: dict[Family, dict[str, Any]] = {"linear": {"l2": 1.0}}
-    families: Any = experiment.search.root["family"].values()
-    is_limited = experiment.data is not None and LATENCY_LIMIT in experiment.data.options
-    if "lightgbm" in families and not is_limited:  # with a limit, the fastest model is wanted
+    if has_instant_trees(experiment):
         num_scores = num_outputs if num_outputs > 2 else 1
         tree_s = _TREE_TIMES["lightgbm"].of(inputs) * num_scores
         num_trees = int(min(_MAX_INSTANT_TREES, max(_MIN_INSTANT_TREES, _INSTANT_S / tree_s)))
         models["lightgbm"] = {"num_trees": num_trees, "shrinkage": _INSTANT_SHRINKAGE}
     return models
+
+
+def has_instant_trees(experiment: Experiment) -> bool:
+    """Return whether trees are among the models of a run that are fitted in about a second.
+
+    Args:
+        experiment: As `experiment_for` returns it.
+    """
+    families: Any = experiment.search.root["family"].values()
+    is_limited = experiment.data is not None and LATENCY_LIMIT in experiment.data.options
+    return "lightgbm" in families and not is_limited  # with a limit, the fastest model is wanted
 
 
 def _reported_metrics(task: Task, optimised: str) -> list[str]:

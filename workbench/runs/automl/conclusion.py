@@ -1,20 +1,33 @@
 """The result of an AutoML run as the driver stores it when the last trial has ended.
 
-Choosing and testing is left to `result`.
+A run that has no time for trials gets its result without a driver. Choosing and testing is left to
+`result`.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 
 from workbench.experiment.automl import concluding_s
-from workbench.foundation.events import ModelChosen, RunState, RunStateChanged
+from workbench.foundation.events import (
+    DriverStarted,
+    ModelChosen,
+    Noted,
+    RunState,
+    RunStateChanged,
+    SettingsChanged,
+    steady_unix_s,
+)
 from workbench.foundation.python_values import plain
+from workbench.hardware.resources import num_usable_cpus
 from workbench.runs.automl.result import AutoML
 from workbench.runs.run import Run
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
 from workbench.store.history import History
+from workbench.sweeps.conclusion import result_of
 
 # If trials took longer than planned, choosing makes up for it, but not entirely.
 _LEAST_S, _LEAST_PART = 2.0, 0.5
@@ -61,3 +74,38 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     automl.refit()
     automl.store_model()
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))
+
+
+def conclude_at_once(store: Store, run_id: str, why: str, *, waited_s: float) -> None:
+    """Give a run that was not driven a model that is fitted here and now, and end it.
+
+    It needs neither Ray nor other processes, which take most of a short time on a busy machine.
+    Extending the run continues it with trials.
+
+    Args:
+        store: The store of the run.
+        run_id: Its id.
+        why: Why there are no trials.
+        waited_s: How long the user has waited before, in seconds.
+
+    Raises:
+        LeaseError: If another process drives the run.
+        KeyboardInterrupt: If the user stopped it. The run is stored as stopped.
+    """
+    owner_pid, owner_host = os.getpid(), socket.gethostname()
+    ending = RunStateChanged(state="stopped", reason="person", message="interrupted")
+    with store.writer(run_id, owner_pid=owner_pid, owner_host=owner_host) as writer:
+        writer.append(
+            DriverStarted(pid=owner_pid, host=owner_host, num_cpus=num_usable_cpus()),
+            RunStateChanged(state="running"),
+            SettingsChanged(settings={}, waited_s=round(waited_s, 1)),
+            Noted(level="info", message=why),
+        )
+        result = []
+        try:
+            ended = RunStateChanged(state="complete", reason="time", message=why)
+            result = result_of(store, run_id, store.experiment(run_id), ended)
+            ending = ended
+        finally:
+            ending = ending.model_copy(update={"time_unix_s": steady_unix_s()})
+            writer.append(*result, ending)

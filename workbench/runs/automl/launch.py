@@ -18,6 +18,7 @@ from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.formatting import duration_argument_s, format_duration
+from workbench.hardware.resources import processor_times
 from workbench.runs.automl.given_data import columns_of
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.several_targets import split_targets
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 MIN_TIME_S = 10.0
 # The newest runs of a store that are compared with a new one, and how many of them are used.
 _MOST_COMPARED, _MOST_EARLIER = 50, 3
+# On a machine that gives a thread less than this part of a processor, a run has no trials if fewer
+# seconds of a processor are left than Ray, a driver, a worker and a first model take.
+_BUSY_SHARE, _LEAST_COMPUTED_S = 0.6, 25.0
 # A driver gives a sign of life more often than this.
 _LONGEST_SILENCE_S, _POLL_S = 30.0, 0.2
 
@@ -148,7 +152,7 @@ def automl(
         >>> automl.has_result
         True
     """
-    began_s = monotonic()
+    began_s, before = monotonic(), processor_times()
     handle = create(
         data,
         target,
@@ -181,7 +185,12 @@ def automl(
     if wait:
         shown = waiting_for(handle.run.stored, lambda: handle.progress)
     with shown:
-        start(handle, began_s=began_s, launcher=launcher, address=address)
+        where: dict[str, Any] = {"began_s": began_s, "launcher": launcher, "address": address}
+        at_once = None
+        if wait:
+            share = before.share_until(processor_times())
+            at_once = reason_for_no_trials(handle, share, **where)
+        start(handle, **where, at_once=at_once)
         if wait:
             handle.wait()
         return handle
@@ -430,20 +439,30 @@ def _implied_task(metric: str | None, problem: Problem) -> Literal["regression",
 
 
 def start(
-    automl: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None
+    automl: AutoML,
+    *,
+    began_s: float,
+    launcher: str = "ray",
+    address: str | None = None,
+    at_once: str | None = None,
 ) -> None:
     """Start the driver of a stored run. Its time budget counts from when the user began to wait.
+
+    Without time for trials, a model is fitted in this process instead, and the run has ended when
+    this returns.
 
     Args:
         automl: The run.
         began_s: When the user began to wait, by `time.monotonic`.
         launcher: As in `sweep`.
         address: As in `sweep`.
+        at_once: Why there is no time for trials, as `reason_for_no_trials` returns it.
 
     Raises:
         RunError: If the driver could not be started.
     """
     from workbench.cluster.head.attachment import attached
+    from workbench.runs.automl.conclusion import conclude_at_once
     from workbench.runs.launch import start as start_run
 
     if automl.continued is not None:
@@ -453,6 +472,10 @@ def start(
         elif automl.has_new_driver:
             _drive_again(automl, launcher=launcher, address=address)
         return
+    if at_once is not None:
+        waited_s = monotonic() - began_s
+        conclude_at_once(automl.run.store, automl.run.run_id, at_once, waited_s=waited_s)
+        return
     if launcher == "inline":  # it returns when the run has ended
         with attached(address):
             _count_wait(automl.run, began_s)
@@ -460,6 +483,41 @@ def start(
     else:
         start_run(automl.run, launcher=launcher, address=address)
         _count_wait(automl.run, began_s)
+
+
+def reason_for_no_trials(
+    automl: AutoML,
+    share: float | None,
+    *,
+    began_s: float,
+    launcher: str = "ray",
+    address: str | None = None,
+) -> str | None:
+    """Return why a run has no time for trials on a machine as busy as this one, or None.
+
+    Args:
+        automl: The run.
+        share: The part of a processor that this thread got when it needed one, from 0 to 1, or None
+            if that is unknown.
+        began_s: As in `start`.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+    """
+    from workbench.cluster.head.ray_environment import cluster_address
+    from workbench.runs.automl.candidates import has_instant_trees
+
+    time_s = automl.run.experiment.budget.time
+    if share is None or share >= _BUSY_SHARE or time_s is None or automl.continued is not None:
+        return None
+    if launcher != "ray" or cluster_address(address) is not None:
+        return None
+    left_s = time_s - (monotonic() - began_s)
+    if left_s * share >= _LEAST_COMPUTED_S or not has_instant_trees(automl.run.experiment):
+        return None
+    return (
+        f"this machine is busy: reading the data got {share:.0%} of a processor. Trials would start"
+        " too late, so a model is fitted at once"
+    )
 
 
 def _drive_again(automl: AutoML, *, launcher: str, address: str | None) -> None:

@@ -660,7 +660,7 @@ def instant_model(
 
     fold = learning.folds[0]
     num_features = math.prod(fold.input_shape)
-    num_rows = min(len(fold.train_inputs), max(_FEWEST_INSTANT, _MAX_INSTANT // num_features))
+    num_rows = num_instant_rows(learning)
     rows = np.random.default_rng(0).permutation(len(fold.train_inputs))[:num_rows]
     inputs = fold.train_inputs[rows].reshape(num_rows, num_features)
     fitted: list[Candidate] = []
@@ -688,8 +688,16 @@ def instant_model(
         )
         predicted = interpreter.readers[0].in_units(outputs, fold.validation_inputs)
         params = {f"{family}_{name}": value for name, value in options.items()}
+        params = {"family": family, **params}
         fitted.append(Candidate(None, family, params, {0: model}, predicted, loss(predicted)))
     return min(fitted, key=lambda candidate: candidate.loss, default=None)
+
+
+def num_instant_rows(learning: LearningData) -> int:
+    """Return from how many rows the models learn that are fitted at once."""
+    fold = learning.folds[0]
+    most = max(_FEWEST_INSTANT, _MAX_INSTANT // math.prod(fold.input_shape))
+    return min(len(fold.train_inputs), most)
 
 
 def can_choose(history: History) -> bool:

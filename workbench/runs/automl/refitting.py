@@ -17,7 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import RunError
-from workbench.runs.automl.model_selection import Candidate, ChosenModel, expected_fit_s, teach
+from workbench.runs.automl.model_selection import (
+    Candidate,
+    ChosenModel,
+    expected_fit_s,
+    num_instant_rows,
+    teach,
+)
 from workbench.runs.automl.preparation import AllRows, LearningData
 from workbench.store.database.run_files import read_objects, write_objects
 
@@ -35,7 +41,9 @@ _FEW_VALUES = 100_000
 On two busy cores, 40 trees for 80 rows of two columns took 0.02 s of processor time on one thread,
 and 0.95 s on two.
 """
-_TAUGHT = "taught"
+_TAUGHT, _AT_ONCE = "taught", "at_once"
+# To how many times its rows a model that was fitted at once is fitted again.
+_MOST_AGAIN = 4
 
 
 def refit(
@@ -52,8 +60,9 @@ def refit(
             left as it is.
 
     Returns:
-        The SHA-256 of the stored weights by the number of the trial of a candidate, or by "taught"
-        for a small model that others have taught.
+        The SHA-256 of the stored weights by the number of the trial of a candidate, by "taught" for
+        a small model that others have taught, or by "at_once" for one that was fitted without a
+        trial.
     """
     from workbench.training import checkpoint
 
@@ -75,7 +84,9 @@ def refit(
 
 
 def _key_of(candidate: Candidate) -> str:
-    return _TAUGHT if candidate.is_taught else str(candidate.trial)
+    if candidate.is_taught:
+        return _TAUGHT
+    return _AT_ONCE if candidate.trial is None else str(candidate.trial)
 
 
 def _fitted_again(
@@ -84,12 +95,13 @@ def _fitted_again(
     """Return a candidate that was fitted to all rows, or None if there is no time for it."""
     from workbench.training.planning.settings import fitted_of
 
-    if candidate.trial is None:  # there was no time for trials, so there is none for this
-        return None
     params: Any = candidate.params
     configuration = fitted_of(run.experiment, params)
     expected_s = expected_fit_s(run, candidate, learning, len(rows.targets))
-    if configuration is None or time.monotonic() + expected_s > until_s:
+    has_time = time.monotonic() + expected_s <= until_s
+    if candidate.trial is None:  # about a second for its rows, which is worth it even if it is late
+        has_time = len(rows.targets) <= _MOST_AGAIN * num_instant_rows(learning)
+    if configuration is None or not has_time:
         return None
     return _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
 

@@ -84,16 +84,9 @@ def summary_lines(
         lines.append(
             f"no trial was ready in time, so a {family} model was fitted at once. {more_time}"
         )
-        lines += describe_analysis(result["analysis"])
+        lines += [*_described_refit(result), *describe_analysis(result["analysis"])]
     else:
-        if result.get("refit"):
-            rows = "all rows"
-            if _has_own_test(result):
-                rows = "all rows but yours to test on"
-            lines.append(
-                f"after the test, models were fitted again to {rows}: the scores are those of the"
-                " model before"
-            )
+        lines += _described_refit(result)
         cut_short = describe_cut_short(history)
         if cut_short is not None:
             lines.append(cut_short)
@@ -107,6 +100,19 @@ def summary_lines(
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
+
+
+def _described_refit(result: Mapping[str, Any]) -> list[str]:
+    """Return to which rows models were fitted again, if they were."""
+    if not result.get("refit"):
+        return []
+    rows = "all rows"
+    if _has_own_test(result):
+        rows = "all rows but yours to test on"
+    return [
+        f"after the test, models were fitted again to {rows}: the scores are those of the model"
+        " before"
+    ]
 
 
 def _described_latency(result: Mapping[str, Any]) -> list[str]:
