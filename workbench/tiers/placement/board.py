@@ -111,7 +111,9 @@ class Board:
             places: The further tiers.
         """
         self.places = tuple(places)
-        self._free = [[(0.0, machine) for machine in range(p.num_machines)] for p in places]
+        self._free_s = [[0.0] * place.num_machines for place in places]
+        # The same times in heaps, in which those that were corrected since are passed over.
+        self._heaps = [[(0.0, machine) for machine in range(p.num_machines)] for p in places]
         # A link that several tiers are reached over is one queue, so its times are shared.
         free: dict[int, list[float]] = {}
         self._links = [
@@ -141,7 +143,7 @@ class Board:
                 continue
             links = self._links[number]
             ready = now_s + place.send_s + (links.wait_s(device, now_s) if links.can_wait else 0.0)
-            free = self._free[number][0][0]
+            free, _ = self._first_free(number)
             finish = ready + place.alone_s if ready >= free else free + place.queued_s
             if finish + place.back_s < best_s:
                 best_s, chosen = finish + place.back_s, number
@@ -160,9 +162,10 @@ class Board:
         if links.can_wait:
             ready += links.wait_s(device, now_s)
             links.send(device, now_s)
-        free, machine = self._free[number][0]
+        free, machine = self._first_free(number)
         finish = ready + place.alone_s if ready >= free else free + place.queued_s
-        heapq.heapreplace(self._free[number], (finish, machine))
+        heapq.heapreplace(self._heaps[number], (finish, machine))
+        self._free_s[number][machine] = finish
         return Booking(number, machine, ready, finish)
 
     def correct(self, booking: Booking, finish_s: float) -> None:
@@ -173,11 +176,18 @@ class Board:
             finish_s: When it ended, in seconds.
         """
         late_s = finish_s - booking.finish_s
-        self._free[booking.place] = [
-            (free + late_s if machine == booking.machine else free, machine)
-            for free, machine in self._free[booking.place]
-        ]
-        heapq.heapify(self._free[booking.place])
+        if late_s:
+            free_s = self._free_s[booking.place]
+            free_s[booking.machine] += late_s
+            entry = (free_s[booking.machine], booking.machine)
+            heapq.heappush(self._heaps[booking.place], entry)
+
+    def _first_free(self, number: int) -> tuple[float, int]:
+        """Return when the first machine of a place is free, in seconds, and which it is."""
+        heap, free_s = self._heaps[number], self._free_s[number]
+        while heap[0][0] != free_s[heap[0][1]]:
+            heapq.heappop(heap)
+        return heap[0]
 
 
 class PlayedLinks:
