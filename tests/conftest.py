@@ -80,6 +80,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+_MAX_ID_LENGTH = 200
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the name of a long text, such as a document of a megabyte that must be refused.
+
+    pytest-xdist sends all names from each of its processes.
+    """
+    if isinstance(val, str | bytes) and len(val) > _MAX_ID_LENGTH:
+        return ascii(val[:_MAX_ID_LENGTH])[1:-1]
+    return None
+
+
 _MAX_SLOW_S = 1200
 """Ends a slow test that hangs.
 
