@@ -72,7 +72,7 @@ gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not
 bridges: env .flower  ## Install the frameworks that have a bridge, peft, OpenVINO, ExecuTorch, Ray Serve, Flower and the libraries for tables, and test these.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		--editable '.[development,bridges,executorch,foundation,lora,openvino,serve-on-ray,tables]'
-	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py tests/training/test_lm_eval_tasks.py
+	$(BIN)/python -m pytest -rs -m "slow or not slow" tests/bridges tests/training/test_low_rank.py tests/training/test_lm_eval_tasks.py
 	$(BIN)/python -m pytest -rs tests/models/test_library_trees.py tests/models/test_growth.py tests/models/test_foundation_models.py
 	$(BIN)/python -m pytest -rs -m "slow or not slow" tests/deploy/test_formats.py tests/deploy/serving/test_on_ray.py
 	WORKBENCH_FLOWER=.flower/bin $(BIN)/python -m pytest -rs -m slow tests/deploy/test_flower_application.py

@@ -148,6 +148,7 @@ def load_libraries(rank: int, num_workers: int, meeting: str, names: tuple[str, 
         importlib.import_module(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case.needed for case in CASES if case.name in DISTRIBUTED])
 def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_path: Path) -> None:
     # Takes a minute on a busy machine, nothing waits for it.

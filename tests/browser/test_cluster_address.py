@@ -78,6 +78,7 @@ def test_a_cluster_that_does_not_answer_is_told_under_its_address_until_that_cha
     until(page, lambda: "Nothing answers at" not in under(field))
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_seen_at_once_also_while_the_kernel_is_busy(
     page, kernel: FormKernel
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_model_takes_the_place_of_a_train_function_and_can_be_undone(page) -> 
     until(page, lambda: kernel.draft.document == train.model_dump(mode="json"))
 
 
+@pytest.mark.slow
 def test_objectives_and_constraints_are_added_and_removed_by_clicks(page, kernel) -> None:
     kernel.draft.edit([("early_stop", {})])
     open_form(page, kernel)
@@ -280,6 +281,7 @@ def test_the_text_is_set_in_columns_as_yaml_and_python_need_it(page, kernel) -> 
     assert "mono" in font.lower()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_path_is_stated_while_it_is_typed(page, kernel, tmp_path) -> None:
     open_form(page, kernel)
     panel = show(page, "Data")

@@ -174,6 +174,7 @@ def test_the_form_and_both_texts_are_in_step(page, kernel) -> None:
     assert kernel.draft.problems == []
 
 
+@pytest.mark.slow
 def test_a_range_is_set_by_keys_and_by_pointer_one_change_each(page, kernel) -> None:
     open_form(page, kernel, ("space",))
     low = page.get_by_role("slider", name="Lowest lr")
@@ -238,6 +239,7 @@ def test_a_search_space_is_built_changed_and_undone_by_clicks(page, kernel) -> N
     until(page, lambda: kernel.draft.hash == first)
 
 
+@pytest.mark.slow
 def test_problems_of_a_text_come_together_and_a_lost_condition_and_a_prior_are_in_sight(
     page: Any, kernel: FormKernel
 ) -> None:

@@ -294,7 +294,7 @@ def test_a_report_opens_as_a_page_and_is_saved_where_nothing_is(page, jupyter) -
     assert saved.read_text() == "changed by a person"
 
 
-@pytest.mark.parametrize("width", [320, 1400])
+@pytest.mark.parametrize("width", [320, pytest.param(1400, marks=pytest.mark.slow)])
 def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None:
     url = jupyter.store_url
     expected = {
@@ -428,6 +428,7 @@ BEYOND_THEIR_BOX = """(box) => {
 }"""
 
 
+@pytest.mark.slow
 def test_in_a_low_window_the_curves_are_in_sight_at_once_and_the_list_on_request(
     page, jupyter
 ) -> None:

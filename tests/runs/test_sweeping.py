@@ -302,6 +302,7 @@ def test_an_earlier_run_is_repeated_and_learned_from_by_one_command_in_any_folde
     assert "FILE: no experiment is given" in err
 
 
+@pytest.mark.slow
 def test_a_function_of_this_process_can_be_swept(folder: Path) -> None:
     def train(config: dict[str, Any], report: Any) -> float:
         return (config["x"] - 0.3) ** 2
@@ -407,7 +408,8 @@ def test_a_start_that_fails_leaves_no_run_that_waits(folder: Path) -> None:
 
     assert code == 1
     assert "nothing answers at 127.0.0.1:1" in err
-    assert [run["state"] for run in json.loads(_finish("list", "--json")[1])] == ["failed"]
+    with wb.Store.open() as store:
+        assert [run.state for run in store.runs()] == ["failed"]
 
 
 def _install(commands: Path) -> str:

@@ -163,6 +163,7 @@ def test_a_trial_without_a_checkpoint_can_only_be_cloned_from_its_start(
     assert len(sweep.trials) == 2
 
 
+@pytest.mark.slow
 def test_a_clone_of_a_clone_and_a_killed_driver(store: Store) -> None:
     sweep = start(store, options={"steps": 20, "pause_s": 0.1}, resources={"concurrency": 2})
     sweep.drive()
@@ -216,6 +217,7 @@ def test_a_script_with_a_checkpoint_can_be_cloned(store: Store, tmp_path: Path) 
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_model_is_cloned_with_its_weights(store: Store) -> None:
     sweep = start(
         store,

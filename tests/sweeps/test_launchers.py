@@ -33,6 +33,7 @@ from workbench.sweeps.launchers import launch
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
 
+@pytest.mark.slow
 def test_a_second_driver_of_a_live_run_is_refused_and_a_second_launch_changes_nothing(
     store: Store, tmp_path: Path
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_second_driver_of_a_live_run_is_refused_and_a_second_launch_changes_no
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_frozen_before_it_took_its_run_is_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_program_receives_its_level(store: Store) -> None:
     check(Sweep(store, store.create_run(experiment)).launch("inline"), "size", [16, 32, 64])
 
 
+@pytest.mark.slow
 def test_a_model_sees_a_share_of_its_samples_at_first(store: Store) -> None:
     experiment = Experiment(
         model={"name": "mlp", "hidden_width": 8},

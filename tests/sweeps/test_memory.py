@@ -39,7 +39,7 @@ def train(store: Store, model: str, *, launcher: str = "inline", **fields: Any) 
     ("workers", "options"),
     [
         pytest.param(1, {}, id="alone"),
-        pytest.param(2, {"hungry_rank": 1}, id="on rank 1 of 2"),
+        pytest.param(2, {"hungry_rank": 1}, id="on rank 1 of 2", marks=pytest.mark.slow),
         pytest.param(2, {"hungry_rank": 0}, id="on rank 0 of 2", marks=pytest.mark.slow),
         pytest.param(2, {}, id="on both of 2", marks=pytest.mark.slow),
     ],
@@ -95,7 +95,7 @@ def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(
 @pytest.mark.parametrize(
     ("workers", "options", "plan", "ways"),
     [
-        (1, {"until": "blocks"}, {}, [{"recompute": "blocks"}]),
+        pytest.param(1, {"until": "blocks"}, {}, [{"recompute": "blocks"}], marks=pytest.mark.slow),
         pytest.param(
             2,
             {"until": "shards", "blocks": False},

@@ -156,6 +156,7 @@ def test_a_bundle_holds_the_data_that_its_trial_read(
         ) is says_so
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_code_that_a_program_reads_from_the_disk_is_compared(store: Store, folder: Path) -> None:

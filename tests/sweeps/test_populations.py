@@ -135,6 +135,7 @@ def test_a_killed_driver_continues_the_population(store: Store) -> None:
     assert trained(sweep) == trained(quick)
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_in_parts_and_a_replay_reaches_the_same(store: Store) -> None:
     tuned = Experiment(
         model="mlp",

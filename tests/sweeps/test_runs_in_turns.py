@@ -71,6 +71,7 @@ def test_several_trials_at_once_leave_no_place_idle(store: Store) -> None:
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [1, 2])
 def test_a_killed_driver_loses_and_repeats_no_turn(turn: int, store: Store) -> None:
     sweep = start(store, options={"steps": STEPS, "pause_s": 0.1}).launch()

@@ -31,6 +31,7 @@ def steps_of(sweep: Sweep, trial: int) -> set[int]:
     return {event.step for event in sweep.of(TrialReported, trial)}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_a_turn_costs_an_attempt_and_no_turn(store: Store) -> None:
     sweep = start(store, options=SLOW).drive()
     report = sweep.wait_for(TrialReported, lambda event: event.step == 3)

@@ -44,6 +44,7 @@ def are_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
     return all(torch.equal(values, other[name]) for name, values in one.items())
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_sees_the_same_changes(tmp_path: Path) -> None:
     changes = {"mixup": 0.4, "crop": 0.2, "rand_augment": 4.0}
     whole = weights_of(tmp_path / "whole", **changes)

@@ -84,7 +84,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return checkpoint.read(folder / "checkpoints" / "last.pt")["strategy"]["model"]
 
 
-@pytest.mark.parametrize("strategy", OF_SEVERAL)
+@pytest.mark.parametrize(
+    "strategy",
+    [*sorted({*OF_SEVERAL} - {"tensor"}), pytest.param("tensor", marks=pytest.mark.slow)],
+)
 def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
     strategy: str, tmp_path: Path
 ) -> None:

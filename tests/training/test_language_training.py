@@ -141,13 +141,13 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_a_training_follows_a_plain_loop(way, folder, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    epochs = 10 if way.startswith("micro") else 5  # about 50 steps
+    epochs = 4 if way.startswith("micro") else 2  # about 20 steps
     written = experiment(folder, epochs=epochs, **WAYS[way])
     values = train(written, tmp_path)
     datasets = load_trial_data("run", written, SEED)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     losses = plain_loop(model, datasets, epochs)
-    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     model.eval()
     with torch.no_grad():
         total, num = plain_losses(model, datasets.validation, np.arange(len(datasets.validation)))
@@ -362,7 +362,8 @@ def beginning_with(values: dict[str, torch.Tensor]) -> Iterator[None]:
     "kind", ["lora", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("dora", "rslora"))]
 )
 def test_an_adapter_follows_a_plain_loop_with_peft(kind, folder, tmp_path):
-    written = experiment(folder, epochs=7, adapter=ADAPTERS[kind], lr=0.01)
+    epochs = 3
+    written = experiment(folder, epochs=epochs, adapter=ADAPTERS[kind], lr=0.01)
     datasets = load_trial_data("run", written, SEED)
     model = with_peft(folder, kind)
     begins = {
@@ -372,8 +373,8 @@ def test_an_adapter_follows_a_plain_loop_with_peft(kind, folder, tmp_path):
     }
     with beginning_with(begins):
         values = train(written, tmp_path)
-    losses = plain_loop(model, datasets, 7, lr=0.01)
-    assert losses[-1] < 0.5 * losses[0]
+    losses = plain_loop(model, datasets, epochs, lr=0.01)
+    assert losses[-1] < 0.8 * losses[0]
     model.eval()
     with torch.no_grad():
         total, num = plain_losses(model, datasets.validation, np.arange(len(datasets.validation)))
@@ -413,7 +414,7 @@ def preference_experiment(folder: Path, **changes: Any) -> Experiment:
     ("plan", "beta"), [({}, 0.1), ({"micro_batch": 2}, 0.5)], ids=["whole steps", "micro batches"]
 )
 def test_preferences_follow_a_plain_loop_with_peft(plan, beta, folder, tmp_path):
-    epochs = 6  # about 50 steps
+    epochs = 2  # about 20 steps
     written = preference_experiment(folder, epochs=epochs, plan=plan)
     datasets = load_trial_data("run", written, SEED)
     model = with_peft(folder, "lora")
@@ -443,7 +444,7 @@ def test_preferences_follow_a_plain_loop_with_peft(plan, beta, folder, tmp_path)
             optimizer.zero_grad()
             losses.append(float(loss.detach()))
     assert losses[0] == pytest.approx(math.log(2.0), abs=1e-5)
-    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     with torch.no_grad():
         places = np.arange(len(datasets.validation))
         margins = plain_dpo(model, datasets.validation, places, beta)

@@ -41,7 +41,9 @@ def train(config, report):
 """
 
 
-@pytest.mark.parametrize("loaded", [["numpy"], ["numpy", "torch"]])
+@pytest.mark.parametrize(
+    "loaded", [["numpy"], pytest.param(["numpy", "torch"], marks=pytest.mark.slow)]
+)
 def test_a_function_draws_the_same_whether_it_loads_torch_or_finds_it_loaded(
     tmp_path: Path, loaded: list[str]
 ) -> None:

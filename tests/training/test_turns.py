@@ -23,6 +23,7 @@ TRAININGS = {
         "optimizer": "adamw",
         "lr": 0.01,
         "schedule": "cosine",
+        "epochs": 4,
         "augment": {"crop": 0.2, "noise": 0.1},
         "average_start": 0.4,
     },

@@ -165,6 +165,7 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
     wait_until(lambda: not psutil.pid_exists(old.pid))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported_lost_and_replaced(make_task, origin, capfd):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
@@ -260,6 +261,7 @@ def test_how_long_workers_stay_warm_is_set_by_a_variable(
     assert Pool()._idle._idle_s == idle_s
 
 
+@pytest.mark.slow
 def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_unknown_to_the_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -455,6 +457,7 @@ def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, o
     assert run(make_task("constant"), origin)[1].state == "complete"
 
 
+@pytest.mark.slow
 def test_a_gang_that_has_waited_for_long_outlives_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gang_module, "POOL_RESTART_S", 0.0)  # it has waited for longer than that
     held, gang = Gang.lease(Request("other", num_workers=2)), Gang(ONE)

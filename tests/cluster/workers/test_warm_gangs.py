@@ -74,6 +74,7 @@ def test_a_trial_takes_a_worker_that_is_being_prepared_instead_of_starting_anoth
     assert list(pool_status().idle_pids) == pids
 
 
+@pytest.mark.slow
 def test_another_number_of_workers_from_trial_to_trial_finds_them_warm(make_task, origin):
     pair, _ = run(make_task("add_up"), origin, 2)
     for trial, num_workers in enumerate((1, 2, 1, 2, 1, 2), start=1):

@@ -68,7 +68,11 @@ def run(tmp_path: Path) -> wb.Run:
 
 @pytest.mark.parametrize(
     ("target", "second"),
-    [("price", "extra_trees"), ("colour", "extra_trees"), ("colour", "tabular_mlp")],
+    [
+        ("price", "extra_trees"),
+        ("colour", "extra_trees"),
+        pytest.param("colour", "tabular_mlp", marks=pytest.mark.slow),
+    ],
 )
 def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
     target: str, second: str, run: wb.Run, tmp_path: Path

@@ -69,7 +69,9 @@ def test_only_trees_of_many_rows_are_learnt_on_several_threads(
     assert used == (min(8, num_cores) if uses_all else 1)
 
 
-@pytest.mark.parametrize("params", [TREES, NETWORK], ids=["trees", "network"])
+@pytest.mark.parametrize(
+    "params", [TREES, pytest.param(NETWORK, marks=pytest.mark.slow)], ids=["trees", "network"]
+)
 def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_older(
     params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ def created(store: wb.Store, table: pd.DataFrame = TABLE) -> wb.AutoML:
     return launch.create(table, "y", time="20s", families="boosted_trees,linear", store=store)
 
 
-@pytest.mark.parametrize("target", ["number", "class"])
+@pytest.mark.parametrize("target", ["number", pytest.param("class", marks=pytest.mark.slow)])
 def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,8 +95,10 @@ def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
             _check_intervals(tmp_path / "best", rows, again.predict(rows, interval=0.8))
 
 
-@pytest.mark.parametrize("family", ["linear", "boosted_trees", "extra_trees"])
-@pytest.mark.parametrize("target", ["number", "class"])
+@pytest.mark.parametrize(
+    ("family", "target"),
+    [("linear", "class"), ("boosted_trees", "number"), ("extra_trees", "class")],
+)
 def test_trees_and_linear_models_predict_without_torch(
     family: str, target: str, tmp_path: Path
 ) -> None:

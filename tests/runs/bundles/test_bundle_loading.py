@@ -271,6 +271,7 @@ def test_an_export_over_a_bundle_that_is_killed_is_completed_by_the_next_command
         assert (folder / "weights.safetensors").read_bytes() == expected[is_new]
 
 
+@pytest.mark.slow
 def test_a_bundle_has_all_files_of_its_data_and_its_model_or_their_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

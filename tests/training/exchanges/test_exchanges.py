@@ -108,7 +108,7 @@ def train_together(
     worker, found = Worker(rank, num_workers, group=group), []
     for name, options in cases:
         strategy = make(loaded(name)(plan_of(name, **options)), worker)
-        train(strategy, worker, range(6))
+        train(strategy, worker, range(3))
         strategy.train(False)
         found.append({key: value.clone() for key, value in strategy.state()["model"].items()})
         strategy.close()
@@ -136,7 +136,7 @@ def test_exact_exchanges_make_the_step_of_one_worker_and_all_keep_replicas_alike
     ]
     replicas = run_together(train_together, 3, cases)
     alone = make(None, Worker())
-    train(alone, Worker(), range(6))
+    train(alone, Worker(), range(3))
     for number, (name, _) in enumerate(cases):
         for key, expected in alone.state()["model"].items():
             first = replicas[0][number][key]

@@ -143,7 +143,7 @@ def train_alone(
     return losses, alone.state()["model"]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def trained(request: pytest.FixtureRequest) -> dict[Any, Any]:
     """What groups of 2 and of 3 workers made of every case."""
     return dict(zip(CASES, run_together(train_cases, request.param, CASES)[0], strict=True))

@@ -153,6 +153,7 @@ def test_workers_that_hold_two_copies_train_like_one(trained: list[Any]) -> None
             torch.testing.assert_close(model[name], values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any) -> None:
     alone = make("single", Worker(), optimizer="adamw")
     train(alone, Worker(), GLOBAL_BATCH)
@@ -165,6 +166,7 @@ def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any)
             )
 
 
+@pytest.mark.slow
 def test_the_gradient_noise_is_that_of_whole_copies(together: Any) -> None:
     _, divided_norms, whole = together
     for norms in divided_norms:

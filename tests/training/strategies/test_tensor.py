@@ -75,7 +75,9 @@ def test_a_warm_worker_uses_no_group_of_an_earlier_trial() -> None:
     assert before["losses"] == after["losses"]
 
 
-@pytest.mark.parametrize(("num_workers", "shard"), [(2, 0), (4, 0), (4, 2)])
+@pytest.mark.parametrize(
+    ("num_workers", "shard"), [(2, 0), pytest.param(4, 0, marks=pytest.mark.slow), (4, 2)]
+)
 def test_heads_and_hidden_units_in_parts_compute_what_one_worker_computes(
     num_workers: int, shard: int
 ) -> None:
