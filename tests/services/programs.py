@@ -138,7 +138,6 @@ def _serve(control: socket.socket) -> None:
     """Fork a program for each request until the other side is gone."""
     for name in (
         "workbench.store.database",
-        "alembic.command",
         "sqlalchemy.dialects.sqlite",
         "psycopg",
     ):

@@ -143,7 +143,7 @@ def test_folder_that_cannot_be_written_is_unavailable(start: Start, tmp_path: Pa
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
     source = """
-    import alembic.command, filelock, sqlalchemy.dialects.sqlite
+    import filelock, sqlalchemy.dialects.sqlite
     if os.getuid() == 0:
         os.setuid(65534)  # root may write everywhere
     for path in sys.argv[1:]:

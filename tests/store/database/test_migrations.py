@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -56,10 +57,59 @@ def database_of(kind: str, dump: Path | None, request: pytest.FixtureRequest) ->
     return path
 
 
-def read_script() -> ScriptDirectory:
+def alembic_config() -> Config:
     config = Config()
     config.set_main_option("script_location", "workbench.store.database:migrations")
-    return ScriptDirectory.from_config(config)
+    return config
+
+
+def read_script() -> ScriptDirectory:
+    return ScriptDirectory.from_config(alembic_config())
+
+
+def migrate(url: str) -> None:
+    """Run all migrations, of which a new store needs none."""
+    config, engine = alembic_config(), sa.create_engine(resolve_url(url))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    engine.dispose()
+
+
+SCHEMA_OF = {
+    "sqlite": "SELECT type, name, tbl_name, sql FROM sqlite_master",
+    "postgresql": """
+        SELECT attrelid::regclass::text, attname, attnum, attlen, attnotnull, attstorage::text,
+            format_type(atttypid, atttypmod), pg_get_expr(adbin, adrelid)
+        FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+        WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+        UNION ALL SELECT conrelid::regclass::text, conname, 0, 0, true, contype::text,
+            pg_get_constraintdef(oid), '' FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", DUMPS)
+def test_a_new_store_has_the_schema_that_migrations_make(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    url = database_of(kind, None, request)
+    Store.open(url).close()
+    created = execute(url, SCHEMA_OF[kind])
+    version = execute(url, f"SELECT * FROM {VERSION_TABLE}")
+    for table in ("events", "commands", "samples", "energy", "blocks", "runs", VERSION_TABLE):
+        execute(url, f"DROP TABLE {table}")
+    assert tables_of(url) == []
+    migrate(url)
+    migrated = execute(url, SCHEMA_OF[kind])
+    assert len(created) > len(metadata.tables)
+
+    def in_words(rows: list[tuple[object, ...]]) -> list[str]:
+        return sorted(" ".join(str(row).replace("\\n", " ").split()) for row in rows)
+
+    assert in_words(created) == in_words(migrated)
+    assert execute(url, f"SELECT * FROM {VERSION_TABLE}") == version == [(SCHEMA_VERSION,)]
 
 
 def test_newest_revision_is_the_schema_of_this_version() -> None:
@@ -160,6 +210,8 @@ def test_migrations_make_the_tables_of_this_version(
     kind: str, dump: Path | None, request: pytest.FixtureRequest
 ) -> None:
     url = database_of(kind, dump, request)
+    if dump is None:
+        migrate(url)
     Store.open(url).close()
     engine = sa.create_engine(resolve_url(url))
     with engine.connect() as connection:

@@ -11,20 +11,28 @@ the meantime. The writer checks whether stored events are missing.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
 
 from workbench.foundation.artifacts.local import make_private
 from workbench.foundation.errors import (
@@ -35,16 +43,14 @@ from workbench.foundation.errors import (
 )
 from workbench.foundation.events import process_unix_s
 from workbench.store.database import postgresql
-from workbench.store.database.tables import SCHEMA_VERSION, VERSION_TABLE, runs
+from workbench.store.database.tables import (
+    SCHEMA_VERSION,
+    VERSION_TABLE,
+    metadata,
+    runs,
+    versions,
+)
 from workbench.store.database.urls import describe
-
-if TYPE_CHECKING:
-    from alembic.script import ScriptDirectory
-import logging
-import threading
-from typing import Any
-
-from sqlalchemy.exc import DisconnectionError
 
 BUSY_TIMEOUT_S = 5.0
 _MIGRATION_TIMEOUT_S = 60.0
@@ -250,12 +256,6 @@ def _migration_lock(engine: Engine) -> Iterator[None]:
 
 
 def _migrate(engine: Engine) -> None:
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    config = Config()
-    config.set_main_option("script_location", "workbench.store.database:migrations")
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             # The mode is stored in the file. Setting it fails if several processes do so at once,
@@ -265,22 +265,49 @@ def _migrate(engine: Engine) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         elif engine.dialect.name == "postgresql":
             postgresql.lock_for_migration(connection, _MIGRATION_TIMEOUT_S)
-        _refuse_foreign(connection, ScriptDirectory.from_config(config))
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        version = _read_version(connection)
+        if version is None:
+            _create(connection)
+        elif version != SCHEMA_VERSION:
+            _update(connection, version)
         connection.commit()
 
 
-def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
-    """Raise an error for a database that this version cannot update."""
-    version, place = _read_version(connection), describe(connection.engine.url)
-    if version is None and sa.inspect(connection).has_table(runs.name):
+def _create(connection: Connection) -> None:
+    """Create all tables as they are now. To import and run migrations takes a new store longer.
+
+    Raises:
+        StoreError: If the database belongs to another program.
+
+    Source: "Building an Up to Date Database from Scratch" in the cookbook of alembic.
+    """
+    if sa.inspect(connection).has_table(runs.name):
         raise StoreError(
-            f"{place} contains a table {runs.name!r} of another program",
+            f"{describe(connection.engine.url)} contains a table {runs.name!r} of another program",
             field="store",
             next_step="Choose another store with --store.",
         )
-    if version is None or version in {revision.revision for revision in script.walk_revisions()}:
+    metadata.create_all(connection, checkfirst=False)
+    versions.create(connection)
+    connection.execute(versions.insert().values(version_num=SCHEMA_VERSION))
+
+
+def _update(connection: Connection, version: str) -> None:
+    """Run the migrations from a version on.
+
+    Raises:
+        StoreError: If there are none from this version on.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", "workbench.store.database:migrations")
+    place, script = describe(connection.engine.url), ScriptDirectory.from_config(config)
+    if version in {revision.revision for revision in script.walk_revisions()}:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
         return
     if version < SCHEMA_VERSION:
         raise StoreError(

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
@@ -25,6 +26,13 @@ SCHEMA_VERSION = "0005"
 VERSION_TABLE = "workbench_schema"
 
 metadata = MetaData()
+# As alembic makes it. It is none of the tables that migrations change.
+versions = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 
 # Other tables refer to a run by this small integer, because a run has up to millions of rows there.
 runs = Table(
@@ -76,6 +84,14 @@ blocks = Table(
     Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("last_seq", BigInteger, nullable=False),
     Column("payload", LargeBinary, nullable=False),
+)
+# Compressed numbers are almost as large, and would be decompressed at each read.
+sa.event.listen(
+    blocks,
+    "after_create",
+    sa.DDL("ALTER TABLE blocks ALTER COLUMN payload SET STORAGE EXTERNAL").execute_if(
+        dialect="postgresql"
+    ),
 )
 
 commands = Table(
