@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.services.process_group import start_beside
 from workbench.data import load
 from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.models.zoo import BoostedTreesConfiguration
+from workbench.training import fitting
 from workbench.training.task import BEST, LAST, TrialTask
 from workbench.training.trained_model import load_model, outputs_of, stored_outputs
 from workbench.training.trial import run_trial
@@ -33,13 +33,7 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment(**fields | changes)
 
 
-def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **changes: Any):
-    events: list[Event] = []
-
-    def hear(event: Event) -> bool:
-        events.append(event)
-        return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
-
+def order(asked: Experiment, folder: Path, **changes: Any) -> TrialTask:
     fields: dict[str, Any] = {
         "run_id": "r",
         "trial": 0,
@@ -47,8 +41,17 @@ def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **cha
         "seed": 7,
         "folder": str(folder),
     }
-    task = TrialTask(**fields | {"experiment_json": asked.model_dump_json()} | changes)
-    return run_trial(task, hear), events
+    return TrialTask(**fields | {"experiment_json": asked.model_dump_json()} | changes)
+
+
+def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **changes: Any):
+    events: list[Event] = []
+
+    def hear(event: Event) -> bool:
+        events.append(event)
+        return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
+
+    return run_trial(order(asked, folder, **changes), hear), events
 
 
 @pytest.mark.parametrize(
@@ -165,34 +168,6 @@ def test_what_trees_cannot_do_is_said(tmp_path, changes, part):
     assert part in str(ended.message)
 
 
-KILLED = """
-import json, os, signal, sys
-import sklearn.ensemble
-from workbench.foundation.events import TrialReported
-from workbench.training import fitting
-from workbench.training.task import TrialTask
-from workbench.training.trial import run_trial
-
-fitting._STORED_EVERY_S, fitting._PART_FOR_STORING = 0.0, 1e9
-
-def fit(experiment, family, folder):
-    seen = []
-
-    def hear(event):
-        seen.append(isinstance(event, TrialReported))
-        if sum(seen) == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    task = TrialTask("r", 0, 0, experiment, params={"family": family}, seed=7, folder=folder)
-    run_trial(task, hear)
-    os._exit(0)
-
-for arguments in json.loads(sys.argv[1]):
-    pid = os.fork()  # libraries are loaded once
-    if pid == 0:
-        fit(*arguments)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
 GROWN = [
     family
     for family in ("boosted_trees", "lightgbm", "tabular_mlp")
@@ -207,30 +182,31 @@ def asked_of(family: str) -> Experiment:
     )
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of folders, each with what is left of a fit that was killed."""
-    folder = tmp_path_factory.mktemp("killed")
-    arguments = [
-        [asked_of(family).model_dump_json(), family, str(folder / family)] for family in GROWN
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, json.dumps(arguments)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(GROWN), done.stderr
-    return folder
+def fit_and_die(_connection: Any, family: str, folder: Path) -> None:
+    """Fit, store every round, and be killed at the fourth report."""
+    fitting._STORED_EVERY_S, fitting._PART_FOR_STORING = 0.0, 1e9
+    seen: list[bool] = []
+
+    def hear(event: Event) -> bool:
+        seen.append(isinstance(event, TrialReported))
+        if sum(seen) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+    run_trial(order(asked_of(family), folder, params={"family": family}), hear)
 
 
 @pytest.mark.parametrize("family", GROWN)
-def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, killed, family):
+def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, family):
+    killed = tmp_path / "killed"
+    process, _ = start_beside(fit_and_die, family, killed)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     asked = asked_of(family)
-    assert [path.name for path in (killed / family).rglob("*.pt")] == [LAST]
+    assert [path.name for path in killed.rglob("*.pt")] == [LAST]
 
     params = {"family": family}
-    ended, events = run(asked, killed / family, params=params, resume=True, attempt=1)
+    ended, events = run(asked, killed, params=params, resume=True, attempt=1)
     whole, all_events = run(asked, tmp_path / "whole", params=params)
     assert ended.state == whole.state == "complete"
     assert ended.values == pytest.approx(whole.values, rel=1e-5)
@@ -240,7 +216,7 @@ def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, k
     assert [step for _, step in reports] == [
         each.step for each in all_events if isinstance(each, TrialReported)
     ]
-    assert [path.name for path in (killed / family).rglob("*.pt")] == [BEST]
+    assert [path.name for path in killed.rglob("*.pt")] == [BEST]
 
 
 def test_a_short_fit_stores_nothing_before_its_end(tmp_path):
