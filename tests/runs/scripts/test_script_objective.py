@@ -745,3 +745,78 @@ def test_curves_of_one_picture_have_names_of_their_own(tmp_path: Path) -> None:
         "        self.write_log('emb_loss', {'tr': loss})\n"
     )
     assert objective(tmp_path, source)[:2] == ("wer/dev_att", "minimize")
+
+
+@pytest.mark.parametrize(
+    ("source", "metric", "goal"),
+    [
+        (  # by the loader that a loop goes over
+            "for x in train_loader:\n    total += criterion(x)\nprint(f'Loss: {total:.3f}')\n"
+            "for x in val_loader:\n    correct += hits(net(x))\n"
+            "print(f'Result: {100 * correct / n:.2f}%, accuracy {correct / n:.3f}')\n",
+            "accuracy",
+            "maximize",
+        ),
+        (  # by what is called, also through a tuple
+            "train_loss, train_acc = run(a)\nerr, score = evaluate(net, data)\n"
+            "print(f'acc {train_acc:.3f}')\nprint(f'error {err:.3f}')\n",
+            "error",
+            "minimize",
+        ),
+        (  # by where no gradients are computed
+            "def main():\n    for x in data:\n        a = step(x)\n        print(f'mae {a:.3f}')\n"
+            "    with torch.no_grad():\n        b = net(x)\n        print(f'rmse {b:.3f}')\n",
+            "rmse",
+            "minimize",
+        ),
+        (  # the function of an event, in one that trains
+            "def do_train(cfg):\n    def log_loss(e):\n        print(f'Acc: {e.acc:.3f}')\n"
+            "    def log_validation_results(e):\n        print(f'mAP: {e.map:.3f}')\n",
+            "mAP",
+            "maximize",
+        ),
+        (  # a value of a dict is printed, not the dict
+            "def estimate():\n    return {'train': a, 'val': b}\nlosses = estimate()\n"
+            "print(f\"train loss {losses['train']:.4f}, val loss {losses['val']:.4f}\")\n",
+            "val_loss",
+            "minimize",
+        ),
+        (  # what a value is says in which direction it is better
+            "print(f\"train_R {log['avg_reward']:.2f}\\teval_R {log_eval['avg_reward']:.2f}\")",
+            "eval_R",
+            "maximize",
+        ),
+        (  # a statistic of the data is no metric
+            "print('mean in train: {}'.format(train_target.mean()))\n"
+            "print('mean in valid: {}'.format(valid_target.mean()))\n"
+            "print('ROC_AUC on validation is {:.3f}'.format(score))\n",
+            "validation_ROC_AUC",
+            "maximize",
+        ),
+        (
+            "print('loss %.3f, acc %.2f%%' % (loss, 100 * acc))",
+            "acc",
+            "maximize",
+        ),
+        (
+            "model.compile(optimizer='adam', loss='mse')\n"
+            "model.fit_generator(batches, validation_data=others)\n",
+            "val_loss",
+            "minimize",
+        ),
+    ],
+)
+def test_what_a_value_is_computed_from_says_its_data(
+    source: str, metric: str, goal: str, tmp_path: Path
+) -> None:
+    assert objective(tmp_path, source)[:2] == (metric, goal)
+
+
+def test_a_name_with_several_data_is_no_better_than_what_is_clear(tmp_path: Path) -> None:
+    source = (
+        "form = 'Iter {:d} Loss: {:.4f}'\nfor x in train_loader:\n    a = loss(x)\n"
+        "    print(form.format(1, a))\n    print('Iter %d Loss: %.4f' % (1, a))\n"
+        "for x in val_loader:\n    b = loss(x)\n    writer.add_scalar('loss/val_loss', b)\n"
+        "    print('Iter %d Loss: %.4f' % (1, b))\n"
+    )
+    assert objective(tmp_path, source)[0] == "loss/val_loss"

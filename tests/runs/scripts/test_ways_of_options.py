@@ -966,6 +966,19 @@ def test_constants_of_the_function_that_a_script_starts(
         ("--lr=0.1 --a.net.dim=8 --a.unet.dim=8 --a.vit.dim=8", ["lr"]),
         ("--lr=0.1 --sampling.batch_size=8 --train.batch_size=8", ["lr", "train.batch_size"]),
         ("--gamma=12.0 --sample_rate=16000", ["gamma"]),
+        (
+            "--lr=0.1 --delta=1e-5 --max-per-sample-grad_norm=1.0",
+            ["lr", "max-per-sample-grad_norm"],
+        ),
+        ("--lr=0.1 --distill-type=none --distill-alpha=0.5", ["lr"]),
+        ("--lr=0.1 --n_heads=4 --n_kv_heads=4", ["lr", "n_heads"]),
+        ("--lr=0.1 --min-batch-size=64 --eval-batch-size=64", ["lr", "min-batch-size"]),
+        ("--gamma=0.9 --clip_ratio=0.1 --epochs=3", ["gamma", "clip_ratio", "epochs"]),
+        ("--gamma=0.9 --clip_ratio=0.1 --epochs=300", ["gamma", "clip_ratio"]),
+        (
+            "--lgbm__lr=0.1 --lgbm__num_leaves=8 --xgb__eta=0.1 --rf__max_depth=8",
+            ["lgbm__lr", "lgbm__num_leaves"],
+        ),
     ],
 )
 def test_what_has_no_effect_is_not_searched(
@@ -1278,3 +1291,47 @@ def test_any_program_gives_an_experiment_or_a_sentence(tmp_path: Path, pieces: l
     script.write_text("\n".join(pieces))
     with contextlib.suppress(DataError):  # a sentence, whatever the program is
         Experiment.from_yaml(experiment_for(script).text)
+
+
+def test_what_an_imported_file_does_as_a_program_is_no_part_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("from data import load\nlr = 0.1\nprint(f'loss {load(lr):.3f}')\n")
+    Path("data.py").write_text(
+        "import argparse\ndef load(rate): return rate\nif __name__ == '__main__':\n"
+        "    p = argparse.ArgumentParser()\n    p.add_argument('stage', choices=['a', 'b'])\n"
+        "    p.add_argument('--width', type=int, default=8)\n    print(f'val loss {1:.3f}')\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert list(experiment.search.root) == ["lr"]
+    assert experiment.objectives[0].metric == "loss"
+
+
+def test_the_mode_that_trains_is_chosen_with_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import sacred\nex = sacred.Experiment()\n@ex.config\ndef cfg():\n    mode = 'test'\n"
+        "    if mode == 'train':\n        batch_size = 8\n        optim = {'lr': 0.1}\n"
+        "    elif mode == 'test':\n        batch_size = 1\n        runs = 5\n"
+        "@ex.automain\ndef main(batch_size, optim): print(f'loss {optim:.3f}')\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    words = experiment.command.split()
+    assert "mode=train" in words
+    assert set(experiment.search.root) == {"batch_size", "optim.lr"}
+
+
+def test_values_of_a_configuration_that_no_code_reads_are_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import sys\nfrom yacs.config import CfgNode as CN\ncfg = CN()\ncfg.SOLVER = CN()\n"
+        "cfg.SOLVER.LR = 0.1\ncfg.SOLVER.MARGIN = 0.3\ncfg.SOLVER.RANGE_ALPHA = 0.2\n"
+        "cfg.merge_from_list(sys.argv[1:])\nfit(cfg.SOLVER.LR, cfg.SOLVER.MARGIN)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert set(experiment.search.root) == {"SOLVER.LR", "SOLVER.MARGIN"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.programs.printed_metrics import read_line
+from workbench.training.programs.printed_metrics import PrintedMetrics, read_line
 from workbench.training.programs.printed_numbers import with_pairs
 
 counts = st.integers(1, 10**6)
@@ -140,3 +140,25 @@ def test_brackets_around_a_metric_or_its_step() -> None:
     assert read_line(b"[Valid accuracy]: 80/100 : 80.0%")["Valid_accuracy"] == 0.8
     line = b"Test set (epoch 3): Average loss: 0.512, Accuracy: 50/100 (50.00%)"
     assert read_line(line) == {"epoch": 3, "Test_Average_loss": 0.512, "Test_Accuracy": 50.0}
+
+
+@pytest.mark.parametrize("form", ["EP{} reward=0.5", "Epoch{} reward 0.5", "[Epoch{}] reward: 0.5"])
+def test_a_number_at_the_word_of_a_count_is_no_part_of_a_name(form: str) -> None:
+    names = {frozenset(read_line(form.format(n).encode())) - {"Epoch"} for n in (3, 12)}
+    assert names == {frozenset(["reward"])}
+
+
+def test_names_of_parts_of_the_data_between_tabs() -> None:
+    line = b"7\tT_sample 0.25\ttrain_R_avg 1.5\teval_R_avg 2.5"
+    assert read_line(line) == {"train_R_avg": 1.5, "eval_R_avg": 2.5}
+    assert read_line(b"It took val_data 0.5 of the memory") == {}
+
+
+def test_a_title_may_have_a_count() -> None:
+    metrics = PrintedMetrics()
+    lines = (b"Validation Results - Epoch: 3", b"mAP: 68.5%", b"Epoch[4] Iteration[1/9] Loss: 0.5")
+    assert [dict(metrics.read(line)) for line in lines] == [
+        {"Epoch": 3.0},
+        {"Validation_mAP": 68.5},
+        {"Epoch": 4.0, "Iteration": 1.0, "Loss": 0.5},
+    ]

@@ -46,6 +46,7 @@ from workbench.runs.scripts.script_options import (
     walk,
     words_of,
 )
+from workbench.runs.scripts.static_values import last_name
 from workbench.runs.scripts.typed_options import typed_options
 from workbench.training.programs.constants import MODULE
 
@@ -54,7 +55,7 @@ _STARTED = re.compile(r"\bpython3?\s+(?:-u\s+|-W\s+\w+\s+)*([\w./-]+\.py)\b")
 _PASSED_ON = ("option", "apart", "single", "switch", "off", "both", "python", "assigned")
 """Ways to take options that work through "$@"."""
 _CONFIGURATIONS = frozenset(("cfg", "config", "conf", "args", "hparams"))
-_MODES = frozenset(("mode", "task", "phase", "stage", "action"))
+_MODES = frozenset(("mode", "task", "phase", "stage", "action", "status"))
 _EVALUATES = frozenset(("eval", "evaluate", "evaluation", "val", "valid", "validate", "validation"))
 _DOES = frozenset(("do", "run", "with", "use", "enable"))
 _SWITCHES = frozenset(("use", "log", "enable", "with", "to", "report", "track", "logger"))
@@ -107,7 +108,9 @@ def experiment_for(path: Path) -> FirstExperiment:
     """
     program = read_program(path)
     interface = _options_of(program)
-    interface = replace(interface, options=_without_data(program, interface.options))
+    options = _without_data(program, _without_unread(program, interface.options))
+    options = _with_modes(program, options)
+    interface = replace(interface, options=options)
     objective = objective_of(program, interface.options)
     evaluation = _evaluation_words(program, interface, objective)
     names = {word.lstrip("-").partition("=")[0] for word in evaluation}
@@ -146,6 +149,65 @@ def _options_of(program: ProgramSource) -> _Interface:
             [*own, *configured.options], interface.words, configured, is_by_types=True
         )
     return _with_others(program, interface)
+
+
+def _with_modes(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which one such as `mode` has the choices that it is compared with."""
+    compared: dict[str, list[str]] = {}
+    for module in program.modules:
+        for node in walk(module.tree):
+            match node:
+                case ast.Compare(
+                    left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as value)]
+                ):
+                    compared.setdefault(last_name(left), []).append(value)
+    return [
+        replace(option, choices=tuple(dict.fromkeys([option.default, *compared[option.name]])))
+        if option.name in _MODES & compared.keys()
+        and isinstance(option.default, str)
+        and not option.choices
+        else option
+        for option in options
+    ]
+
+
+def _without_unread(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which no value of a configuration is searched that no code reads.
+
+    A group that is passed on as a whole has values that are read by other names.
+    """
+    grouped = [option for option in options if option.way == "assigned" and "." in option.name]
+    if not grouped:
+        return options
+    read = {
+        name
+        for module in program.modules
+        for node in walk(module.tree)
+        for name in _names_read(node)
+    }
+    siblings: dict[str, list[bool]] = {}
+    for option in grouped:
+        group, _, name = option.name.rpartition(".")
+        siblings.setdefault(group, []).append(name in read)
+    by_name = {group for group, known in siblings.items() if sum(known) * 2 > len(known)}
+    return [
+        replace(option, way="fixed")
+        if option in grouped
+        and option.name.rpartition(".")[0] in by_name
+        and option.name.rpartition(".")[2] not in read
+        and not option.is_required
+        else option
+        for option in options
+    ]
+
+
+def _names_read(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node reads: an attribute, a key, or a parameter."""
+    match node:
+        case ast.Attribute(attr=name, ctx=ast.Load()) | ast.arg(arg=name):
+            yield name
+        case ast.Constant(value=str() as name) if name.isidentifier():
+            yield name
 
 
 def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:

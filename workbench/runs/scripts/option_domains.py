@@ -44,7 +44,7 @@ _NEVER = _table(
     " fraction_data limit hidden_act torch opset onnx target source lang language instance"
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
     " syncbn fft hop mels overfit quantize launcher cv fold folds splits rows imgsz ctx shot shots"
-    " way ways qry query flip_y class_sep holdout heldout"
+    " way ways qry query flip_y class_sep holdout heldout ignore niter"
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
@@ -111,6 +111,7 @@ _ALLOWED_DESPITE = (
     ("num", "steps"),
     ("n", "steps"),
     ("update", "epochs"),
+    ("update", "interval"),
     ("ppo", "epoch"),
     ("ppo", "epochs"),
     ("k", "epoch"),
@@ -192,6 +193,7 @@ _SIZE_PAIRS = (
     ("lora", "alpha"),
     ("d", "model"),
     ("grad", "acc"),
+    ("update", "interval"),
     ("policy", "freq"),
     ("policy", "delay"),
 )
@@ -205,11 +207,12 @@ _VERY_NEAR_ONE = 0.95
 _NEAR_ONE_WORDS = _table(
     "momentum beta beta1 beta2 b1 b2 gamma discount ema decay lambda lam rho gae"
 )
+_SMALLEST_DELTA = 1e-3
 _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
 _NOT_CHOSEN = _table(
     "quantize quantization attn impl attention opset strategy reporter logger sampler metric"
-    " metrics objective recipe splits loss level"
+    " metrics objective obj recipe splits loss level"
 )
 _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 """A word and what belongs to it, written together."""
@@ -365,14 +368,16 @@ def searched_domains(
     if {"topk", "topp"} & {"".join(name_words(option.name)) for option in options}:
         # With them, the temperature is that of sampling, which trains nothing.
         domains.pop("temperature", None)
-    if not any(set(words_in(option.name)) & _OF_POLICIES for option in options):
-        # Passes over the same rollout are searched. Elsewhere it is the length of the training.
-        defaults = {option.name: option.default for option in options}
-        domains = {
-            name: domain
-            for name, domain in domains.items()
-            if not _is_length(words_in(name.rpartition(".")[2]), defaults[name])
-        }
+    is_of_policy = any(set(words_in(option.name)) & _OF_POLICIES for option in options)
+    # Passes over the same rollout are searched. Elsewhere it is the length of the training.
+    defaults = {option.name: option.default for option in options}
+    domains = {
+        name: domain
+        for name, domain in domains.items()
+        if not _is_length(words_in(name.rpartition(".")[2]), defaults[name], is_of_policy)
+    }
+    if is_of_policy:
+        domains |= _passes_of_policies(options)
     for refusal in refusals:
         mentioned = {word.strip("-") for word in re.findall(r"[\w-]+", refusal)} & domains.keys()
         flags = {option.name for option in options if option.is_flag} & mentioned
@@ -396,12 +401,40 @@ def searched_domains(
     return chosen | _filled_up(others, chosen)
 
 
-def _is_length(words: list[str], default: Any) -> bool:
+def _passes_of_policies(options: list[ScriptOption]) -> dict[str, str]:
+    """Return the domain of the epochs of a policy with a clipped ratio, as PPO has it.
+
+    A few epochs are passes over one rollout there, and not the length of the training.
+    """
+    words = [set(words_in(option.name)) for option in options]
+    if not any("clip" in own and own & {"ratio", "epsilon", "eps", "coef"} for own in words):
+        return {}
+    passes = {
+        option.name: option.default
+        for option in options
+        if words_in(option.name) in (["epochs"], ["epoch"]) and isinstance(option.default, int)
+    }
+    return {
+        name: f"{{choices: {json.dumps([number // 2, number, number * 2])}}}"
+        for name, number in passes.items()
+        if 1 < number <= _MAX_PASSES
+    }
+
+
+_MAX_PASSES = 20
+
+
+def _is_length(words: list[str], default: Any, is_of_policy: bool) -> bool:
     """Return whether a number is that of the epochs or steps of a whole training."""
+    is_number = isinstance(default, int)
     if words in (["n", "epochs"], ["k", "epochs"]):
-        return True
-    is_long = isinstance(default, int) and default > _LARGEST
-    return is_long and words in (["n", "steps"], ["num", "steps"])
+        return not is_of_policy or (is_number and default > _MAX_PASSES)
+    return (
+        not is_of_policy
+        and is_number
+        and default > _LARGEST
+        and words in (["n", "steps"], ["num", "steps"])
+    )
 
 
 def _filled_up(options: list[ScriptOption], chosen: Mapping[str, str]) -> dict[str, str]:
@@ -471,10 +504,12 @@ def _switched_off(options: list[ScriptOption]) -> set[str]:
     """
     off: set[str] = set()
     for flag in options:
-        if not flag.is_flag or flag.default is not False:
-            continue
         group, _, last = flag.name.rpartition(".")
         words = list(name_words(last))
+        if flag.default in _IS_OFF and words[-1:] in (["type"], ["mode"], ["method"]):
+            words = words[:-1]  # `distillation-type` with the default "none"
+        elif not flag.is_flag or flag.default is not False:
+            continue
         if group and len(words) == 1 and words[0] in _TURNS_ON:
             off |= {o.name for o in options if o.name.startswith(f"{group}.")} - {flag.name}
             continue
@@ -491,6 +526,9 @@ def _switched_off(options: list[ScriptOption]) -> set[str]:
             if any(own[: len(part)] == part and len(own) > len(part) for part in (stem, *ends)):
                 off.add(other.name)
     return off
+
+
+_IS_OFF = ("none", "None", "off")
 
 
 def _is_known(word: str) -> bool:
@@ -537,10 +575,32 @@ def _leave_unused(options: list[ScriptOption], domains: dict[str, str]) -> None:
         # A configuration with the same value for each kind of model uses only one of them.
         if len(names) >= _NUM_VARIANTS:
             unused.update(names)
+    unused.update(_of_other_families(domains))
     for name in unused:
         del domains[name]
 
 
+def _of_other_families(domains: Mapping[str, str]) -> list[str]:
+    """Return what belongs to other models than the first: `xgb__eta`, with `lgbm__num_leaves`.
+
+    A program with parameters for several kinds of models trains one of them at a time.
+    """
+    families: dict[str, list[str]] = {}
+    for name in domains:
+        words = words_in(name.rpartition(".")[2])
+        if len(words) > 1 and words[0] in _FAMILIES:
+            families.setdefault(words[0], []).append(name)
+    rated = [f for f, names in families.items() if any(map(is_learning_rate, names))]
+    if len(families) < _NUM_VARIANTS or not rated:
+        return []
+    return [name for family, names in families.items() if family != rated[0] for name in names]
+
+
+_FAMILIES = _table(
+    "lgbm lgb lightgbm xgb xgboost catboost cat cb rf forest svc svm nn mlp knn ridge lasso lr"
+    " logreg nb et gbm gbdt"
+)
+"""Words in front of the parameters of one of several kinds of models."""
 _OPTIMIZERS = frozenset(("optimizer", "optim", "opt"))
 _NUM_VARIANTS = 3
 
@@ -563,7 +623,8 @@ def _keep_heads_divisible(options: list[ScriptOption], domains: dict[str, str]) 
         heads = option.default
         if words & {"dim", "size"} or not isinstance(heads, int):
             continue
-        if any((width // 2) % (heads * 2) for width in widths):
+        # Those of keys and values divide those of the queries.
+        if "kv" in words or any((width // 2) % (heads * 2) for width in widths):
             del domains[option.name]
 
 
@@ -614,7 +675,8 @@ def domain_of(option: ScriptOption) -> str | None:
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
     if _is_of_data(option.name, set(own)) or is_place or _is_never(own, option):
         return None
-    if _SAYS_DATA.search(option.text) or _SAYS_HELD_OUT.search(option.text):
+    is_batch = bool(set(own) & {"batch", "batchsize", "bs"})
+    if not is_batch and (_SAYS_DATA.search(option.text) or _SAYS_HELD_OUT.search(option.text)):
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
@@ -699,7 +761,8 @@ def usual_domain(name: str) -> str | None:
 
 
 def _of_choices(words: list[str], plain: list[Any]) -> str | None:
-    if set(words) & _NOT_CHOSEN or len(plain) > _MAX_CHOICES:
+    is_mode = {"train", "training", "fit"} & {str(value).lower() for value in plain}
+    if is_mode or set(words) & _NOT_CHOSEN or len(plain) > _MAX_CHOICES:
         return None
     return f"{{choices: {json.dumps(plain)}}}"
 
@@ -755,21 +818,33 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         return False
     if "base" in joined and words[-1] in ("size", "base") and len(words) > 2:
         return True  # what the base of a rate refers to
+    if {"max", "grad", "norm"} <= joined:
+        return False
+    if is_number and words == ["delta"] and option.default < _SMALLEST_DELTA:
+        return True  # that of differential privacy
     if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
-        left = joined & _table(
-            "log save print eval evaluation path dir file name seed no start end min gpu test val"
-            " interpolation valid inference sample sampling caching cache"
-        )
-        if _contains(words, ("drop", "path")):
-            left -= {"path"}
-        if joined & {"lr", "kl"}:  # where a schedule begins and ends
-            left -= {"start", "end", "min"}
-        if _contains(words, ("per", "gpu")):
-            left -= {"gpu"}
-        if _contains(words, ("clip", "val")):
-            left -= {"val"}
-        return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
+        return _is_hindered(words)
     return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
+
+
+def _is_hindered(words: list[str]) -> bool:
+    """Return whether a name with a word that is searched has another one that is not."""
+    joined = set(words)
+    left = joined & _table(
+        "log save print eval evaluation path dir file name seed no start end min gpu test val"
+        " interpolation valid inference sample sampling caching cache"
+    )
+    if _contains(words, ("drop", "path")):
+        left -= {"path"}
+    if joined & {"lr", "kl"}:  # where a schedule begins and ends
+        left -= {"start", "end", "min"}
+    if _contains(words, ("per", "gpu")):
+        left -= {"gpu"}
+    if _contains(words, ("clip", "val")):
+        left -= {"val"}
+    if _contains(words, ("batch", "size")):
+        left -= {"min"}
+    return bool(left - {"min"} if _contains(words, ("min",)) and _is_tree(words) else left)
 
 
 _EXPLORES = 0.01
@@ -889,6 +964,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
             num_details = len([word for word in behind if word not in _NEUTRAL])
             num_details += 4 * len([word for word in others if word in _DETAILS])
             num_details += int(own == ["head", "dim"])
+            num_details += 4 * int("min" in others or _contains(own, ("warmup", "lr")))
             others = [word for word in others if word not in _NEUTRAL and len(word) > 1]
             return place + 9 * num_details + 4 * len(others), len(words)
     return len(_USUAL), len(words)

@@ -396,7 +396,9 @@ def files_below(folder: Path, suffixes: tuple[str, ...], max_files: int) -> list
 
 
 def read_module(path: Path) -> Module | None:
-    """Return a Python file, or None if it cannot be read or is large.
+    """Return a Python file that is imported, or None if it cannot be read or is large.
+
+    What it does as a program of its own, below `if __name__ == "__main__"`, is left out.
 
     Args:
         path: Where it is.
@@ -404,10 +406,30 @@ def read_module(path: Path) -> Module | None:
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None
-        text = path.read_text(encoding="utf-8")
+        text = _without_own_program(path.read_text(encoding="utf-8"))
         return Module(path, text, _without_aliases(ast.parse(text)))
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None
+
+
+def _without_own_program(text: str) -> str:
+    """Return a source with `pass` instead of what only runs if its file is started."""
+    if "__main__" not in text:
+        return text
+    lines = text.split("\n")
+    for node in ast.parse(text).body:
+        if (
+            isinstance(node, ast.If)
+            and not node.orelse
+            and _IS_STARTED.search(ast.unparse(node.test))
+        ):
+            last = node.end_lineno or node.lineno
+            lines[node.lineno - 1 : last] = [_OWN_PROGRAM, *[""] * (last - node.lineno)]
+    return "\n".join(lines)
+
+
+_OWN_PROGRAM = 'if __name__ == "__main__": pass'
+_IS_STARTED = re.compile(r"^__name__ == '__main__'|'__main__' == __name__$")
 
 
 def _is_module(path: Path, text: str, imports: _Imports) -> bool:

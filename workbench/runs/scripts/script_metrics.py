@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.runs.scripts.script_options import called_name, name_words, walk
 from workbench.runs.scripts.static_values import (
@@ -162,6 +162,16 @@ def _texts(
     dicts: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield the texts of a source in their order, with a mark for each value that is put in."""
+    yield from (text for text, _ in _texts_of_nodes(tree, several, stands_for, dicts))
+
+
+def _texts_of_nodes(
+    tree: ast.Module,
+    several: Container[str],
+    stands_for: Mapping[str, list[str]],
+    dicts: Mapping[str, str],
+) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the texts of a source, each with the expression that makes it."""
     looped = {**stands_for, **looped_words(tree, dicts)}
     nodes = [node for node in walk(tree) if isinstance(node, ast.expr)]
     # A text that is a statement alone is a comment.
@@ -182,7 +192,7 @@ def _texts(
         combinations = itertools.product(*(looped[name] for name in used))
         for chosen in itertools.islice(combinations, _MAX_COMBINATIONS):
             words = {**dicts, **dict(zip(used, chosen, strict=True))}
-            yield " ".join(_text(part, several, words) for part in parts)
+            yield " ".join(_text(part, several, words) for part in parts), node
 
 
 def texts_of_dicts(
@@ -444,6 +454,98 @@ def names_of_lists(tree: ast.Module) -> list[str]:
     return list(dict.fromkeys(name for _, name, _ in _printed_names(iter(lines))))
 
 
+class PrintedValue(NamedTuple):
+    """A value that a script prints.
+
+    Attributes:
+        expression: What it is.
+        is_share: Whether a `%` follows.
+    """
+
+    expression: ast.expr
+    is_share: bool = False
+
+
+def origins_of(
+    tree: ast.Module,
+    words: Mapping[str, list[str]] = MappingProxyType({}),
+    dicts: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, list[PrintedValue]]:
+    """Return what a script prints, by the names that a run reads.
+
+    `None` stands for what is not clear, as in a text that a variable holds.
+
+    Args:
+        tree: The script, or a part of it.
+        words: What variables stand for, such as a parameter that names the part of the data.
+        dicts: How variables with dicts are printed, see `texts_of_dicts`.
+
+    Example:
+        >>> import ast
+        >>> from workbench.runs.scripts.script_metrics import origins_of
+        >>> origins = origins_of(ast.parse('print(f"Result: loss {total / n:.2f}")'))
+        >>> [ast.unparse(value.expression) for value in origins["Result_loss"]]
+        ['total / n']
+    """
+    reader = PrintedMetrics()
+    origins: dict[str, list[PrintedValue]] = {}
+    for text, values in _texts_with_values(tree, set(_names_of_several(tree)), words, dicts):
+        if not values:
+            for _, name, _ in _printed_names(iter([text])):
+                origins.setdefault(name, []).append(PrintedValue(ast.Constant(None)))
+            continue
+        places = iter(range(len(values)))
+        numbered = _VALUE.sub(lambda _, places=places: f"0.5{next(places, 0):04}", text)
+        for line in numbered.replace("%%", "%").splitlines():
+            for name, number in reader.read(line.encode()).items():
+                place = round((number - _CERTAIN) * 10**5)
+                if 0 <= place < len(values) and abs(number - _CERTAIN - place / 10**5) < 10**-9:
+                    is_share = re.search(rf"0\.5{place:04}\s?%", line) is not None
+                    origins.setdefault(name, []).append(PrintedValue(values[place], is_share))
+    return origins
+
+
+def _texts_with_values(
+    tree: ast.Module,
+    several: Container[str],
+    words: Mapping[str, list[str]],
+    dicts: Mapping[str, str],
+) -> Iterator[tuple[str, list[ast.expr]]]:
+    """Yield the texts of a source with what is put into each, or nothing if that is not clear."""
+    for text, node in _texts_of_nodes(tree, several, words, dicts):
+        values = [value for part in _parts_of_text(node) for value in _values_in(part)]
+        yield text, values if len(values) == len(_VALUE.findall(text)) else []
+
+
+def _values_in(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the expressions whose values a text has, in their order."""
+    if (template := _template(node)) is not None:
+        text, arguments, named = template
+        by_name = {word.arg: word.value for word in named}
+        given = iter(arguments)
+        for place in _VALUE.findall(text):
+            name = re.split(r"[:!.\[)]", place.strip("{}").removeprefix("%("))[0]
+            value = by_name[name] if name in by_name else next(given, None)
+            if value is not None:
+                yield value
+        return
+    match node:
+        case ast.JoinedStr():
+            for part in node.values:
+                yield from _values_in(part)
+        case ast.FormattedValue(value=value):
+            yield from _values_in(value)
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if _is_text(node):
+            yield from _values_in(left)
+            yield from _values_in(right)
+        case ast.Call(func=ast.Name(id="str"), args=[value]):
+            yield from _values_in(value)
+        case ast.Constant(value=str()):
+            return
+        case _:
+            yield node
+
+
 def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
     """Yield the texts, the names that a run reads in them, and whether each surely is a number.
 
@@ -451,9 +553,10 @@ def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
     """
     all_fractions, some_fractions = PrintedMetrics(), PrintedMetrics()
     for text in texts:
-        for line in _VALUE.sub("0.5", text).splitlines():
+        for line in _VALUE.sub("0.5", text).replace("%%", "%").splitlines():
             yield from ((text, name, False) for name in all_fractions.read(line.encode()))
-        for line in _VALUE.sub("1", _FORMATTED.sub("0.5", text)).splitlines():
+        plain = _VALUE.sub("1", _FORMATTED.sub("0.5", text)).replace("%%", "%")
+        for line in plain.splitlines():
             for name, value in some_fractions.read(line.encode()).items():
                 yield text, name, value == _CERTAIN
 
@@ -911,8 +1014,14 @@ def _is_writer(call: ast.Call) -> bool:
 
 
 def _outer_expressions(root: ast.expr) -> Iterator[ast.expr]:
-    """Yield an expression and those in it, without what is in a dict: its keys have a prefix."""
+    """Yield an expression and those in it that are printed as they are.
+
+    That is not what is in a dict, whose keys have a prefix, and no dict of which one value is
+    taken: `losses["val"]`.
+    """
     yield root
+    if isinstance(root, ast.Subscript):
+        return
     for node in [] if isinstance(root, ast.Dict) else ast.iter_child_nodes(root):
         if isinstance(node, ast.expr):
             yield from _outer_expressions(node)

@@ -9,6 +9,7 @@ Which names a printed line has is left to `script_metrics`.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from workbench.runs.scripts.script_metrics import (
     names_of_libraries,
     names_of_lists,
     names_of_trainer,
+    origins_of,
     printed_names,
     static_texts,
     texts_of_dicts,
@@ -46,7 +48,13 @@ from workbench.runs.scripts.script_options import (
     places_in_source,
     walk,
 )
-from workbench.runs.scripts.static_values import StaticValues, dotted_name, last_name, literal_of
+from workbench.runs.scripts.static_values import (
+    Origins,
+    StaticValues,
+    dotted_name,
+    last_name,
+    literal_of,
+)
 from workbench.training.programs.metric_names import (
     TESTS,
     TRAINS,
@@ -61,6 +69,7 @@ _Way = Literal["print", "jsonl", "json", "csv", "lightning", "wandb", "tensorboa
 _TRAIN = frozenset((*TRAINS, "tr", "running", "batch", "step", "iter"))
 _VALIDATION = frozenset(VALIDATES)
 _TEST = frozenset((*TESTS, "te"))
+_OF_EVALUATION_LOADERS = frozenset(("testloader", "testset", "testdata"))
 _SPLITS = _VALIDATION | _TEST | frozenset(("train", "training"))
 _OF_BEST = frozenset(
     ("best", "min", "max", "lowest", "highest", "minimum", "maximum", "prev", "old")
@@ -132,6 +141,10 @@ _OF_RESULTS = frozenset(
     ("metric", "metrics", "result", "results", "score", "scores", "stat", "stats", "log", "logs")
 )
 """Words of dicts that hold what a program measures."""
+_OF_ROWS = frozenset(
+    ("data", "dataset", "set", "loader", "target", "targets", "label", "labels", "split", "df")
+)
+"""Words of data, of which a statistic is no metric."""
 _MAX_RESULTS = 12
 _MAX_CONFIGURATIONS = 5
 _MAX_MODULES = 25
@@ -183,6 +196,10 @@ class _Reported:
     is_monitored: bool = False
     is_of_best: bool = False
     """Whether it is only printed when it has improved, so that its last value is its best one."""
+    origin: str = ""
+    """The data that its value comes from, as the source shows."""
+    measured: frozenset[str] = frozenset()
+    """The words of what its value is."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -192,12 +209,13 @@ class _Reported:
     @property
     def split(self) -> Literal["validation", "test", "train", ""]:
         """The data that it is measured on, "" if nothing says so."""
-        for ordered in (self.words, _words(self.context)):
+        for ordered in (self.words, _words(self.origin), _words(self.context)):
             words = set(ordered)
             if _is_train(ordered) and not words & (_VALIDATION | _TEST):
                 # A function that trains often measures as well.
                 is_measure = any(_is_measure(word) for word in self.words)
-                return "" if is_measure and words.isdisjoint(self.words) else "train"
+                is_said = not words.isdisjoint((*self.words, self.origin))
+                return "" if is_measure and not is_said else "train"
             if words & _VALIDATION or _has_letter("v", ordered):
                 return "validation"
             if words & _TEST:
@@ -242,7 +260,12 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     has_trainer = _calls_trainer(program.main.tree)
     own = _own_classes(program)
     reported = [
-        replace(metric, is_of_main=module is program.main, module=str(module.path))
+        replace(
+            metric,
+            is_of_main=module is program.main,
+            module=str(module.path),
+            origin=metric.origin if metric.is_number or module is program.main else "",
+        )
         for module in modules
         for metric in _in_module(
             module, calls, results, None if has_trainer and module is not program.main else own
@@ -345,12 +368,14 @@ def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal |
 def _monitored_by_callbacks(
     program: ProgramSource, modules: Iterable[Module]
 ) -> Iterator[tuple[str, Goal | None]]:
-    """Yield what callbacks of Lightning monitor, in a source or in a configuration file."""
-    if not _LIGHTNING & program.imported_names:
-        return
+    """Yield what callbacks of a library monitor, in a source or in a configuration file."""
     for module in modules:
         for node in walk(module.tree):
-            if isinstance(node, ast.Call) and called_name(node) in _MONITORS:
+            if (
+                isinstance(node, ast.Call)
+                and called_name(node) in _MONITORS
+                and called_name(node) not in program.classes
+            ):
                 given = {word.arg: literal_of(word.value) for word in node.keywords if word.arg}
                 if isinstance(metric := given.get("monitor"), str):
                     yield metric, _GOALS_OF_MODES.get(str(given.get("mode")))
@@ -458,7 +483,6 @@ def _of_names(
     reported: list[_Reported], criteria: list[_Criterion], program: ProgramSource
 ) -> Objective:
     validates = not _has_no_evaluation(program)
-    reported = [_with_data_of_value(metric, program) for metric in reported]
     known = [
         metric
         for metric in reported
@@ -493,7 +517,8 @@ def _of_names(
             goal, reason = criterion.goal, "how the script compares it with its best value"
             break
     else:
-        if set(best.words) <= _SPLITS and _is_printed_score(best.name, program):
+        is_named = any(map(kind_of_metric, best.words))
+        if not is_named and any(kind_of_metric(word) == "score" for word in best.measured):
             goal, reason = "maximize", f"the value that is printed as {best.name}"
     source, needs_folder = _source_of(best, program)
     notes = []
@@ -528,30 +553,6 @@ def _printed_numbers_of(reported: list[_Reported]) -> list[_Reported]:
     ]
 
 
-def _with_data_of_value(metric: _Reported, program: ProgramSource) -> _Reported:
-    """Return a metric with the part of the data that its value names: `Accuracy {val_acc:.3f}`."""
-    if metric.split or metric.way != "print":
-        return metric
-    for module in program.modules[:_MAX_MODULES]:
-        if str(module.path) != metric.module:
-            continue
-        written = re.escape(metric.name).replace("_", "[ _]")
-        for match in re.finditer(rf"\b{written}\s*[:=]?\s*\{{(\w+)[^}}]*\}}", module.text):
-            if set(_words(match[1])) & _VALIDATION:
-                return replace(metric, context="validate")
-    return metric
-
-
-def _is_printed_score(name: str, program: ProgramSource) -> bool:
-    """Return whether a name stands before a score or a percentage in a text of a program."""
-    for module in program.modules[:_MAX_MODULES]:
-        for match in re.finditer(rf"\b{re.escape(name)}\s*[:=]?\s*\{{([^}}]*)\}}(%?)", module.text):
-            words = _words(match[1].partition(":")[0])
-            if match[2] or any(kind_of_metric(word) == "score" for word in words):
-                return True
-    return False
-
-
 def _has_no_evaluation(program: ProgramSource) -> bool:
     """Return whether a program gives its Trainer no data for an evaluation."""
     given = re.findall(r"eval_dataset['\"]?\s*[=:]\s*(\w+)", program.text)
@@ -572,6 +573,8 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
         # What is measured on validation data is a result, whatever its name is: `valid rse 0.41`.
         is_result = metric.is_number and metric.way == "print" and set(words) & _VALIDATION
         return bool(is_result) and not is_count(metric.name) and not is_option(metric.name)
+    if metric.measured & _OF_ROWS and not any(map(kind_of_metric, metric.measured)):
+        return False
     # `Train: 0.9, Valid: 0.8`: the names of the data stand for the metric.
     others = {
         word
@@ -700,16 +703,21 @@ def _in_module(
         printed = printed_names(part, words, own)
         printed |= dict.fromkeys(_meters(part), True)
         of_best = _only_improved(body)
+        values = _Values(part, words, own)
+        inner = _inner_functions(body, words, own)
         for metric, is_number in printed.items():
-            place += 1
-            yield _Reported(
-                metric,
-                name,
-                "print",
-                place,
-                is_number=is_number,
-                is_of_best=metric in of_best,
-            )
+            for data in values.data_of(metric):
+                place += 1
+                yield _Reported(
+                    metric,
+                    inner.get(metric, name),
+                    "print",
+                    place,
+                    is_number=is_number,
+                    is_of_best=metric in of_best,
+                    origin=data,
+                    measured=values.words_of(metric),
+                )
         for metric in names_of_bars(part, {**words, **looped_words(part)}):
             place += 1
             yield _Reported(metric, name, "print", place)
@@ -722,6 +730,71 @@ def _in_module(
     for metric in _of_whole_module(tree, own_classes):
         place += 1
         yield replace(metric, place=place)
+
+
+def _inner_functions(
+    body: list[ast.stmt], words: Mapping[str, list[str]], dicts: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the functions in a function that print metrics, by the metrics.
+
+    A function such as `do_train` may have one for each event, such as `log_validation_results`.
+    """
+    inner = [
+        node
+        for statement in body
+        for node in walk(statement)[1:]
+        if isinstance(node, ast.FunctionDef)
+    ]
+    return {
+        metric: function.name
+        for function in inner
+        for metric in printed_names(ast.Module([_without_docstring(function)], []), words, dicts)
+    }
+
+
+class _Values:
+    """What the printed values of a part of a program are computed from."""
+
+    def __init__(
+        self, part: ast.Module, words: Mapping[str, list[str]], dicts: Mapping[str, str]
+    ) -> None:
+        self._printed = origins_of(part, words, dicts)
+        self._origins = Origins(part.body)
+
+    def words_of(self, metric: str) -> frozenset[str]:
+        """Return the words of what is printed as a metric, with `acc` for a share in percent."""
+        values = self._printed.get(metric, [])
+        return frozenset(
+            word
+            for value in values
+            for words in itertools.islice(self._origins.words_of(value.expression), 1)
+            for word in (*words, *(["acc"] if value.is_share else []))
+        )
+
+    def data_of(self, metric: str) -> list[str]:
+        """Return the parts of the data that a metric comes from, "" where that is not clear."""
+        values = self._printed.get(metric, [])
+        return sorted({_data_of(self._origins.words_of(value.expression)) for value in values}) or [
+            ""
+        ]
+
+
+def _data_of(steps: Iterable[frozenset[str]]) -> str:
+    """Return the part of the data that the nearest step to a value names, "" if that is unclear."""
+    for words in steps:
+        named = words - {"eval"} if words & (_TEST | {"train", "training"}) else words
+        parts = [
+            part
+            for part, known in (
+                ("train", {"train", "training", "trainloader", "trainset"}),
+                ("test", _TEST | _OF_EVALUATION_LOADERS),
+                ("validation", _VALIDATION | {"valloader", "validloader", "valset"}),
+            )
+            if named & known
+        ]
+        if parts:
+            return parts[0] if len(parts) == 1 else ""
+    return ""
 
 
 def _words_of_loops(
@@ -1327,7 +1400,7 @@ def _of_keras(trees: list[ast.Module]) -> Iterator[str]:
     if isinstance(listed, ast.List | ast.Tuple):
         names += [_keras_name(node) for node in listed.elts]
     validates = any(
-        called_name(call) == "fit"
+        called_name(call) in ("fit", "fit_generator")
         and {word.arg for word in call.keywords} & {"validation_data", "validation_split"}
         for call in calls
     )

@@ -2,7 +2,8 @@
 
 Literals, arithmetic, names that a module assigns once, f-strings, and a few builtins are evaluated,
 so that `default=5 * 8` and options that a loop declares are known. Whatever depends on the run of a
-program is not.
+program is not. What such a value is computed from is known as well: a loop over `val_loader`, a
+call of `evaluate`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from workbench.runs.scripts.script_options import called_name
+from workbench.runs.scripts.script_options import called_name, name_words, walk
 
 MAX_ITEMS = 500
 """Maximum number of items of what is evaluated. A source may ask for any number."""
@@ -340,3 +341,137 @@ class StaticValues:
             inner.bind(generator.target, item)
             values.append(inner.value(node.elt))
         return values
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a variable gets its value from.
+
+    Attributes:
+        value: The expression.
+        around: What the loops go over that it is in.
+        is_of_evaluation: Whether no gradients are computed there, or the model evaluates.
+    """
+
+    value: ast.expr
+    around: tuple[ast.expr, ...]
+    is_of_evaluation: bool
+
+
+class Origins:
+    """What the values of a function are computed from, as far as its source shows."""
+
+    def __init__(self, body: list[ast.stmt]) -> None:
+        """Read the assignments of a function.
+
+        Args:
+            body: Its statements.
+        """
+        self._known: dict[str, list[_Origin]] = {}
+        self._evaluates = False
+        self._read(body, ())
+
+    def words_of(self, value: ast.expr) -> Iterator[frozenset[str]]:
+        """Yield the words of the names that a value comes from: its own, then those before it.
+
+        `eval` is among them if it is computed where the model evaluates.
+
+        Args:
+            value: The expression.
+
+        Example:
+            >>> body = ast.parse("for x in val_loader: total += criterion(x)").body
+            >>> [sorted(words) for words in Origins(body).words_of(ast.Name("total"))]
+            [['total'], ['criterion', 'loader', 'val', 'x']]
+        """
+        step, seen = [value], set[str]()
+        yield _words_in(step)
+        for _ in range(_MAX_STEPS):
+            names = {dotted_name(part) for inner in step for part in walk(inner)} - seen
+            seen |= names
+            origins = [origin for name in names for origin in self._known.get(name, ())]
+            if not origins:
+                return
+            step = [part for origin in origins for part in (origin.value, *origin.around)]
+            evaluates = any(origin.is_of_evaluation for origin in origins)
+            yield _words_in(step) | (frozenset(("eval",)) if evaluates else frozenset())
+
+    def _read(self, body: list[ast.stmt], around: tuple[ast.expr, ...]) -> None:
+        for statement in body:
+            match statement:
+                case ast.For(target=target, iter=items, body=inner, orelse=after):
+                    self._learn(target, items, around)
+                    self._read([*inner, *after], (*around, items))
+                case ast.With(items=items, body=inner):
+                    self._read_below(inner, around, items, is_alone=False)
+                case ast.FunctionDef(body=inner, decorator_list=decorators):
+                    self._read_below(inner, (), decorators, is_alone=True)
+                case (
+                    ast.Assign(targets=[target], value=value)
+                    | ast.AugAssign(target=target, value=value)
+                    | ast.AnnAssign(target=target, value=ast.expr() as value)
+                ):
+                    self._learn(target, value, around)
+                case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=args)):
+                    self._call(method, args, around)
+            if not isinstance(statement, ast.For | ast.With | ast.FunctionDef):
+                for name in ("body", "orelse", "finalbody"):
+                    self._read(getattr(statement, name, []), around)
+
+    def _read_below(
+        self,
+        body: list[ast.stmt],
+        around: tuple[ast.expr, ...],
+        heads: Iterable[ast.AST],
+        *,
+        is_alone: bool,
+    ) -> None:
+        """Read the body of a function or a `with`, which may say that there are no gradients."""
+        before, named = self._evaluates, " ".join(map(ast.unparse, heads))
+        evaluates = _WITHOUT_GRADIENTS.search(named) is not None
+        self._evaluates = evaluates or (before and not is_alone)
+        self._read(body, around)
+        self._evaluates = before
+
+    def _call(
+        self, method: ast.Attribute, args: list[ast.expr], around: tuple[ast.expr, ...]
+    ) -> None:
+        """Take a call alone, such as `losses.append(loss)` and `model.eval()`."""
+        if method.attr in ("append", "update", "add", "extend"):
+            for value in args:
+                self._learn(method.value, value, around)
+        elif method.attr in ("eval", "train"):
+            self._evaluates = method.attr == "eval" or bool(args and literal_of(args[0]) is False)
+
+    def _learn(self, target: ast.expr, value: ast.expr, around: tuple[ast.expr, ...]) -> None:
+        match target, value:
+            case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+                for inner, own in zip(targets, values, strict=True):
+                    self._learn(inner, own, around)
+            case ((ast.Tuple(elts=targets) | ast.List(elts=targets)), _):
+                for inner in targets:
+                    self._learn(inner, value, around)
+            case ((ast.Subscript(value=owner) | ast.Starred(value=owner)), _):
+                self._learn(owner, value, around)
+            case _:
+                if name := dotted_name(target):
+                    origin = _Origin(value, around, self._evaluates)
+                    self._known.setdefault(name, []).append(origin)
+
+
+_WITHOUT_GRADIENTS = re.compile(r"\bno_grad\b|\binference_mode\b")
+_MAX_STEPS = 4
+
+
+def _words_in(values: list[ast.expr]) -> frozenset[str]:
+    """Return the words of all names in some expressions, in lower case."""
+    texts: list[str] = []
+    for part in (inner for value in values for inner in walk(value)):
+        match part:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                texts.append(name)
+            case ast.Subscript(slice=ast.Constant(value=str() as key)):
+                texts.append(key)
+            case ast.Call(args=[ast.Constant(value=str() as key), *_]):
+                texts.append(key)
+    return frozenset(word for text in texts for word in name_words(text))

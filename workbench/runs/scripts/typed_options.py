@@ -595,9 +595,12 @@ class _Types:
         return list(options.values())
 
     def _of_body(self, function: ast.FunctionDef, way: Way) -> list[ScriptOption]:
-        """Return what a function assigns, as options."""
+        """Return what a function assigns, as options.
+
+        Of several modes, what it assigns for training.
+        """
         values = StaticValues()
-        values.learn(function.body)
+        values.learn([inner for statement in function.body for inner in _for_training(statement)])
         return [
             ScriptOption(name, value, kind=_kind_of_value(value), way=way)
             for name, value in _flattened(values.names)
@@ -920,3 +923,15 @@ def _name_of_command(decorator: ast.expr, function: str) -> str:
         if isinstance(name := first or given.get("name"), str):
             return name
     return function.replace("_", "-")
+
+
+def _for_training(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield a statement, or those below `if mode == "train"`, which run when a program trains."""
+    if not isinstance(statement, ast.If):
+        yield statement
+        return
+    modes = {part.value for part in walk(statement.test) if isinstance(part, ast.Constant)}
+    if modes & {"train", "training"}:
+        yield from (inner for part in statement.body for inner in _for_training(part))
+    else:
+        yield from (inner for part in statement.orelse for inner in _for_training(part))

@@ -45,7 +45,7 @@ _FORMS = {
     "loss": re.compile(r"\w*loss\w*|cost|objective|energy"),
     "score": re.compile(
         r"acc\w*|top\d+|r2|f_?score|roc|map\d*|bleu\w*|rouge\w*|\w*ret|ndcg\w*|hits\w*|em|correct"
-        r"|success"
+        r"|success|prec\d?"
     ),
     "error": re.compile(r"fid\w*|bits|metric"),
 }

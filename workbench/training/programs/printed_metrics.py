@@ -331,6 +331,8 @@ class PrintedMetrics:
         if values.is_empty:
             self._section.follow(text)
             return values
+        if all(map(is_count, values)) and self._section.begins_at(text):
+            return values
         return self._section.apply(text, values)
 
     def _read_mapping(self, text: str) -> Values | None:
@@ -491,6 +493,23 @@ class Section:
         if self._has_ended(indent, is_progress=True) and re.search(r"[^\W\d]", text):
             self._end()
 
+    def begins_at(self, text: str) -> bool:
+        """Take a line that may be a title with a count, such as `Validation results, epoch: 3`.
+
+        Args:
+            text: The line, with its indentation.
+
+        Returns:
+            Whether it is one.
+        """
+        title = _TITLE.fullmatch(text.strip()) if len(text) <= _MAX_TITLE else None
+        if title is None or _scope_of_title(title["words"], is_marked=None) == "":
+            return False
+        if _OF_RESULTS.search(title["words"]) is None:  # as in `Validation epoch: 3`
+            return False
+        self.follow(text)
+        return True
+
     def apply(self, text: str, values: Values, *, is_row: bool = False) -> Values:
         """Return the values of a line with the title in their names, if it belongs to them.
 
@@ -534,6 +553,7 @@ _TITLE = re.compile(
     r"(?P<words>[^\W\d](?:[^:=|{}]|:(?=\s\S))*?[\w)])\s*(?P<end>:|\.\.\.|\u2026|[-=*#~<+\]\u2500-\u257f][-=*#~<+\]\u2500-\u257f:]*)?\s*"
 )
 _MAX_TITLE_WORDS, _MAX_TITLE = 5, 80
+_OF_RESULTS = re.compile(r"\b(?:results?|metrics|scores?|performance|summary)\b", re.IGNORECASE)
 _MAY_BE_TITLE = re.compile(
     r"train|val|test|eval|dev|hold|config|arg|param|option|setting|flag", re.IGNORECASE
 )
@@ -875,7 +895,7 @@ def _spaced_pairs(text: str, *, has_progress: bool) -> list[_Pair]:
         text: A line without its pairs that have signs.
         has_progress: Whether the line says where the program is.
     """
-    if not has_metric_name(text):
+    if not (has_metric_name(text) or _OF_SPLIT.search(text)):
         return []
     text = _PROGRESS.sub(lambda match: "|" + " " * (len(match[0]) - 1), text)
     text = _BEFORE_LAST.sub(" ", text)
@@ -885,13 +905,23 @@ def _spaced_pairs(text: str, *, has_progress: bool) -> list[_Pair]:
         end = len(text) if separator is None else separator.start()
         has_more = separator is not None and separator[0] in (":", "|")
         pairs = _spaced_pairs_of(text[place:end], place, has_more=has_more)
-        if any(
-            has_metric_name(pair.name) and (has_progress or not _is_whole(pair.number))
-            for pair in pairs
-        ):
+        if any(_may_be_metric(pair, has_progress=has_progress) for pair in pairs):
             kept += pairs
         place = end if separator is None else separator.end()
     return kept
+
+
+_OF_SPLIT = re.compile(
+    rf"(?<![\w./-])(?:{'|'.join(SPLITS)})[_/]\w[\w./-]*\s+[-+]?\d*\.\d", re.IGNORECASE
+)
+"""A name that begins with a part of the data, before a fraction: `eval_R_avg 12.5`."""
+
+
+def _may_be_metric(pair: _Pair, *, has_progress: bool) -> bool:
+    """Return whether a pair of a line without signs is a metric rather than words of prose."""
+    if has_metric_name(pair.name):
+        return has_progress or not _is_whole(pair.number)
+    return _OF_SPLIT.match(f"{pair.name} {pair.number}") is not None and not is_option(pair.name)
 
 
 def _is_whole(number: str) -> bool:

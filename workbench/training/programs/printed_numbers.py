@@ -402,7 +402,7 @@ def with_pairs(text: str) -> str:
         text = _COUNTED_SET.sub(r"\g<count> \g<number> | \g<split> set:", text)
     if ", set " in text:
         text = _OF_SET.sub(_of_set, text)
-    text = _with_steps(_AT_STEP.sub(_at_step, _with_plain_signs(text)))
+    text = _with_steps(_AT_STEP.sub(_at_step, _with_plain_signs(_with_counts_apart(text))))
     if "f" in text:
         text = _JULIA.sub(r"\1e\2", text)
     text = _with_present_values(text)
@@ -427,6 +427,26 @@ _COUNTED_SET = re.compile(
     re.IGNORECASE,
 )
 """A part of the data with its step in brackets: `Test set (epoch 3): loss: 0.5`."""
+
+
+_COUNTED_WORD = re.compile(
+    rf"(?<![\w./@-])(?P<count>{'|'.join(COUNTED)}|ep)(?P<number>\d+)(?=[:\])]?\s+[^\W\d])",
+    re.IGNORECASE,
+)
+
+
+def _with_counts_apart(text: str) -> str:
+    """Return a line with a bar after `EP12`, which only says when its metrics were measured.
+
+    Several of them, as in `step1 loss 0.5 step2 loss 0.4`, say which value each one is.
+    """
+    counted = list(_COUNTED_WORD.finditer(text))
+    if len(counted) != 1:
+        return text
+    (match,) = counted
+    before, rest = text[: match.start()], text[match.end() :]
+    bar = "" if rest[0] in ")]" else " |"
+    return f"{before}{match['count']} {match['number']}{bar}{rest.removeprefix(':')}"
 
 
 def _bracketed(match: re.Match[str]) -> str:
