@@ -85,14 +85,50 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
         ("50%", "high", "low"),
         ("%", "$"),
         ("$a", "$b"),
-        ("2.8k", "3.1k", "950"),
-        ("1,2 Mio", "3,4 Mio", "900"),
-        ("1.2万", "5.1万", "8000"),
         ("3 M", "2 M", "5"),
+        ("3T", "2B"),
+        ("16:9", "4:3"),
+        ("1:30", "01:30:00"),
+        ("120 N", "7 S"),
     ],
 )
 def test_texts_without_a_common_unit_are_no_numbers(values):
     assert number_text_of(column(*values)) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "notation", "numbers"),
+    [
+        (("2.8k", "3.1k", "950"), "factors", (2800, 3100, 950)),
+        (("1,2 Mio", "3,4 Mio", "900"), "factors", (1_200_000, 3_400_000, 900)),
+        (("1.2万", "5.1万", "8000"), "factors", (12_000, 51_000, 8000)),
+        (("$1.2k", "$3M", "$2,500"), "factors", (1200, 3_000_000, 2500)),
+        (("950 Tsd. €", "-1,5 Mrd. €"), "factors", (950_000, -1.5e9)),
+        (("(1.5k)", "2M", "unknown"), "factors", (-1500, 2_000_000, np.nan)),
+        (("512 MB", "1.5 GB", "1 TB"), "bytes", (5.12e8, 1.5e9, 1e12)),
+        (("512 B", "1 KiB"), "bytes", (512, 1024)),
+        (("2h 5m", "45m", "1 h"), "durations", (7500, 2700, 3600)),
+        (("01:30:00", "-00:10:05.5"), "durations", (5400, -605.5)),
+        (("1 day, 3 hours", "90 sec"), "durations", (97_200, 90)),
+        (("2 Std. 5 Min.", "45 Min."), "durations", (7500, 2700)),
+        (("1:30", "12:45", "?"), "clock", (5400, 45_900, np.nan)),
+        (("2:35 PM", "12:05 am"), "clock", (52_500, 300)),
+        (("47.3769\u00b0 N", "46.25 S"), "angles", (47.3769, -46.25)),
+        (("8\u00b030'36\"E", "7\u00b015'W"), "angles", (8.51, -7.25)),
+    ],
+)
+def test_numbers_of_a_notation_have_their_size(values, notation, numbers):
+    form = number_text_of(column(*values))
+    assert form is not None
+    assert form.notation == notation
+    assert form.parse_all(column(*values)) == pytest.approx(numbers, nan_ok=True)
+
+
+def test_a_clock_of_other_parts_than_in_training_is_not_read():
+    with pytest.raises(ValueError, match="14:30:10"):
+        NumberText(notation="clock").parse("14:30:10")
+    with pytest.raises(ValueError, match="14:30"):
+        NumberText(notation="durations").parse("14:30")
 
 
 @pytest.mark.parametrize(

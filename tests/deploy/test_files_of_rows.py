@@ -21,6 +21,7 @@ from workbench.data.total_rows import without_total
 from workbench.deploy.image_files import answers_for
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.rows import columns_from
+from workbench.deploy.serving.rows import RowReader
 from workbench.foundation.errors import DataError
 
 
@@ -267,3 +268,55 @@ def test_odd_cells_are_read_and_said_equally(bundle: Path, tmp_path: Path) -> No
         "column 'weight' has 'heavy' in row 3 (from 0), which is not a number",
         "column 'weight' is missing in rows 3, 5 (from 0), and was never missing in training",
     ]
+
+
+def notated(num_rows: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return numbers, and the same as people write them."""
+    random = np.random.default_rng(seed)
+    pay, times = random.integers(1, 40, num_rows), 10.0 ** random.choice([3, 6, 9], num_rows)
+    minutes, north = random.integers(1, 1440, num_rows), random.uniform(-80, 80, num_rows).round(3)
+    size, factor = random.integers(1, 600, num_rows), random.choice([1e6, 1e9], num_rows)
+    numbers = {"pay": pay * times, "took": minutes * 60.0, "opens": minutes * 60.0}
+    numbers |= {"lap": minutes * 60.0, "north": north, "disk": size * factor}
+    words = {1e3: "k", 1e6: "M", 1e9: " bn"}
+    clock = [divmod(int(minute), 60) for minute in minutes]
+    texts = {
+        "pay": [f"${number}{words[by]}" for number, by in zip(pay, times, strict=True)],
+        "took": [f"{hours}h {rest}m" if hours else f"{rest} min" for hours, rest in clock],
+        "opens": [
+            f"{hours % 12 or 12}:{rest:02} {'PM' if hours >= 12 else 'AM'}" for hours, rest in clock
+        ],
+        "lap": [f"{hours}:{rest:02}" for hours, rest in clock],
+        "north": [f"{abs(angle)}\u00b0 {'S' if angle < 0 else 'N'}" for angle in north],
+        "disk": [
+            f"{number} {'MB' if by == 1e6 else 'GB'}"
+            for number, by in zip(size, factor, strict=True)
+        ],
+    }
+    target = np.log(numbers["pay"]) + minutes / 100 + north / 10 + np.log(numbers["disk"])
+    return pd.DataFrame(numbers).assign(y=target), pd.DataFrame(texts).assign(y=target)
+
+
+def test_multipliers_durations_and_angles_are_numbers_at_every_door(tmp_path: Path) -> None:
+    _, learned = notated(120, 0)
+    learned.to_csv(tmp_path / "learned.csv", index=False)
+    data = {"name": "table", "path": str(tmp_path / "learned.csv"), "target": "y"}
+    exported(tmp_path / "bundle", "boosted_trees", data, num_trees=8)
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    assert {column.kind for column in predictor.card.inputs} == {"number"}
+    numbers, texts = notated(9, 1)
+    expected = values_of(predictor.predict(columns_from(predictor.card, numbers)))
+    assert len(set(expected.ravel())) > 3
+    texts.to_csv(tmp_path / "new.csv", index=False)
+    assert values_of(answers_for(predictor, tmp_path / "new.csv")) == pytest.approx(expected)
+    assert values_of(predictor.predict(columns_from(predictor.card, texts))) == pytest.approx(
+        expected
+    )
+    served = RowReader(predictor.card).read(texts.to_dict("records"))
+    names = [column.name for column in predictor.card.inputs]
+    np.testing.assert_allclose(np.array(served), numbers[names].to_numpy())
+    script = [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(tmp_path / "new.csv")]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    _, *lines = done.stdout.split()
+    assert [float(line) for line in lines] == pytest.approx(expected.ravel().tolist())

@@ -62,7 +62,7 @@ def check_names(text: str) -> None:
     assert used - imported - defined >= {"CARD", "FOLDER"}
 
 
-FUNCTIONS_OF_CELLS = ("cell", "plain_signs", "number")
+FUNCTIONS_OF_CELLS = ("cell", "plain_signs", "without_factor", "number")
 
 
 @pytest.mark.parametrize(

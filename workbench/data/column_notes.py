@@ -29,6 +29,7 @@ from workbench.data.number_texts import (
     number_text_of,
     plain_signs,
     units_of,
+    without_factor,
     without_units,
 )
 from workbench.foundation.formatting import format_count
@@ -53,6 +54,13 @@ _TIME = re.compile(
 # With fewer rows, numbers in steps of 1 may as well be what was measured, such as doses.
 _FEWEST_COUNTED = 20
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_NOTATIONS = {
+    "factors": "numbers with words such as k and M, which multiply them",
+    "bytes": "bytes",
+    "durations": "durations, in seconds",
+    "clock": "hours and minutes, in seconds",
+    "angles": "degrees, where south and west are negative",
+}
 _MAX_NAMED = 5
 # A column of numbers has few units: with more, the words are parts of codes, such as 12A and 7C.
 _MAX_UNITS = 3
@@ -189,6 +197,13 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         if of_kind:
             shown = listed([_example_with_sign(name, columns[name]) for name in of_kind])
             notes.append(f"read as numbers with {what}: {shown}")
+    for notation, what in _NOTATIONS.items():
+        if noted := [
+            f"{name} (such as {_first_in(notation, columns[name])!r})"
+            for name, form in numbers.items()
+            if form.notation == notation
+        ]:
+            notes.append(f"read as {what}: {listed(noted)}")
     if with_unit := [
         _example_of_unit(name, columns[name], form) for name, form in numbers.items() if form.unit
     ]:
@@ -214,6 +229,12 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         if name not in with_commas
         for note in _notes_of_text(name, column)
     ]
+
+
+def _first_in(notation: str, column: pd.Series) -> str:
+    """Return the first text of a column that has a notation."""
+    texts = known_texts(column)
+    return next(text for text in texts if without_factor(text, notation)[0] != text)
 
 
 def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:

@@ -165,6 +165,37 @@ CURRENCIES = (
 """Words that may precede a number. Other words make a code, such as SKU 123 or flat 12."""
 NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
 """The pattern of a number with the unit UNIT. Its groups are the number."""
+WORD_FACTORS: dict[str, dict[str, float]] = {
+    "factors": {
+        **dict.fromkeys(("k", "tsd", "tsd.", "thousand", "\u5343"), 1e3),
+        **dict.fromkeys(("m", "mn", "mio", "mio.", "million", "millions"), 1e6),
+        **dict.fromkeys(("b", "bn", "mrd", "mrd.", "billion", "billions"), 1e9),
+        **dict.fromkeys(("t", "tn", "trillion"), 1e12),
+        **{"\u4e07": 1e4, "\u842c": 1e4, "\u5104": 1e8, "\u4ebf": 1e8},
+        **{"lakh": 1e5, "crore": 1e7},
+    },
+    "bytes": {
+        **{"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12},
+        **{"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40},
+    },
+    "durations": {
+        **dict.fromkeys(("d", "day", "days"), 86400.0),
+        **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "std", "std."), 3600.0),
+        **dict.fromkeys(("m", "min", "min.", "mins", "minute", "minutes", "minuten"), 60.0),
+        **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sek."), 1.0),
+        "ms": 1e-3,
+    },
+}
+"""By what words behind a number multiply it, in small letters, by notation. Durations: seconds."""
+CLOCK_TIME = (
+    r"([+-]?)([0-9]+):([0-5][0-9])(?::([0-5][0-9](?:[.,][0-9]+)?))?(?:\s?([AaPp])\.?[Mm]\.?)?"
+)
+"""The pattern of a clock. Its groups: sign, hours, minutes, seconds, and a or p of am and pm."""
+ANGLE = (
+    r"([+-]?)([0-9]+(?:[.,][0-9]+)?)\s*\u00b0?\s*(?:([0-9]+(?:[.,][0-9]+)?)\s*['\u2032\u2019]\s*)?"
+    r"(?:([0-9]+(?:[.,][0-9]+)?)\s*(?:\x22|\u2033|\u201d|'')\s*)?([NSEW]?)"
+)
+"""The pattern of a latitude or longitude: sign, degrees, minutes, seconds, and the direction."""
 DECIMAL_COMMA = "decimal_comma"
 """The attribute of columns whose file writes decimal commas elsewhere, so that 1,234 is 1.234."""
 _CODE = re.compile(r"0[0-9]{2,}")
@@ -182,6 +213,8 @@ _WITH_WORD = re.compile(
     rf"[+-]?\s*({'|'.join(map(re.escape, CURRENCIES))})\s*[+-]?[\d.,]*\d[\d.,]*"
     r"|[+-]?[\d.,]*\d[\d.,]*\s*((?:°|[^\W\d_])[^\s\d,]*[23]?)"
 )
+_WORD_BEHIND = re.compile(r"(?<=[0-9.,])\s*([^\W\d_]+\.?)")
+_CLEAR_ANGLE = re.compile(r"[.,\u00b0][^NSEW]*[NSEW]$|\u00b0.*['\u2032\u2019]")
 # What may be a number in some notation: these decide what a comma means.
 _OF_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*", re.ASCII)
 
@@ -196,12 +229,17 @@ class NumberText:
         unit: The sign or word next to each number, such as %, CHF or m2, or "" for none. 58.1% is
             read as 58.1.
         missing: Texts that count as missing besides the usual markers, in small letters.
+        notation: How the size of a number is written: "factors" such as 1.2k next to 3M; "bytes"
+            such as 512 MB; "durations" such as 2h 5m or 01:30:00, in seconds; "clock" for
+            hours and minutes such as 14:30, also in seconds; "angles" such as 8.54 W, in degrees;
+            or "" for plain numbers.
     """
 
     has_thousands: bool = False
     missing: tuple[str, ...] = ()
     unit: str = ""
     has_decimal_comma: bool = False
+    notation: str = ""
 
     def parse(self, text: str) -> float:
         """Return the number that a text means, or NaN if it is missing.
@@ -223,15 +261,18 @@ class NumberText:
             nan
             >>> NumberText(unit="%").parse("58.1 %")
             58.1
+            >>> NumberText(notation="factors").parse("2.5 bn")
+            2500000000.0
         """
         bare = text.strip()
-        number = _without_unit(plain_signs(bare), self.unit)
+        number, factor = without_factor(plain_signs(bare), self.notation)
+        number = _without_unit(number, self.unit)
         if self.has_decimal_comma and _WITH_DECIMAL_COMMA.fullmatch(number):
-            return float(number.replace(".", "").replace(",", "."))
+            return factor * float(number.replace(".", "").replace(",", "."))
         if _PLAIN.fullmatch(number):
-            return float(number)
+            return factor * float(number)
         if self.has_thousands and _WITH_SEPARATORS.fullmatch(number):
-            return float(number.replace(",", ""))
+            return factor * float(number.replace(",", ""))
         if is_marker(bare) or bare.lower() in self.missing or bare.lower() in MISSING_WORDS:
             return math.nan
         raise ValueError(f"{text!r} is not a number")
@@ -265,7 +306,7 @@ class NumberText:
         Args:
             texts: The texts of the new rows.
         """
-        unit = self.unit or new_unit(texts)
+        unit = self.unit if self.unit or self.notation else new_unit(texts)
         return replace(self, unit=unit) if unit != self.unit else self
 
     def _parse_each(self, values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -371,6 +412,86 @@ def plain_signs(text):  # type: ignore[no-untyped-def]
     return re.sub(r"^([0-9.,]*[0-9])\s?-$", r"-\1", text)
 
 
+def without_factor(text, notation):  # type: ignore[no-untyped-def]
+    """Return a number without the word that multiplies it, and by what. See `NumberText.notation`.
+
+    Durations and angles are returned as a plain number. Other texts are returned as they are.
+
+    Example:
+        >>> without_factor("$1.2k", "factors"), without_factor("14:30", "clock")
+        (('$1.2', 1000.0), ('52200.0', 1.0))
+        >>> without_factor("2h 5m", "durations"), without_factor("8\u00b030'W", "angles")
+        (('7500.0', 1.0), ('-8.5', 1.0))
+    """
+    factors = WORD_FACTORS.get(notation, {})
+    amount = r"([0-9]+(?:[.,][0-9]+)?)\s*([^\W\d_]+\.?)"
+    if notation in ("factors", "bytes"):
+        match = re.search(r"(?<=[0-9.,])\s*([^\W\d_]+\.?)", text)
+        if match and match[1].lower() in factors:
+            return text[: match.start()] + text[match.end() :], factors[match[1].lower()]
+    elif notation == "angles" and (match := re.fullmatch(ANGLE, text)):
+        parts = [float((part or "0").replace(",", ".")) for part in match.groups()[1:4]]
+        size = parts[0] + parts[1] / 60 + parts[2] / 3600
+        return str(-size if match[1] == "-" or match[5] in ("S", "W") else size), 1.0
+    elif notation in ("durations", "clock") and (match := re.fullmatch(CLOCK_TIME, text)):
+        hours = int(match[2])
+        if match[5]:
+            hours = hours % 12 + 12 * (match[5] in "pP")
+        if (match[4] is None) == (notation == "clock"):
+            rest = float((match[4] or "0").replace(",", "."))
+            size = 3600.0 * hours + 60.0 * int(match[3]) + rest
+            return str(-size if match[1] == "-" else size), 1.0
+    elif notation == "durations" and re.fullmatch(rf"[+-]?(?:{amount}[\s,]*)+", text):
+        amounts = [
+            (size, word if len(word) == 1 else word.lower())
+            for size, word in re.findall(amount, text)
+        ]
+        if all(word in factors for _, word in amounts):
+            size = sum(float(size.replace(",", ".")) * factors[word] for size, word in amounts)
+            return str(-size if text[0] == "-" else size), 1.0
+    return text, 1.0
+
+
+def _notation_of(counts: Mapping[str, int]) -> str:
+    """Return the notation of a column of numbers, or "" for plain ones. See `NumberText.notation`.
+
+    Words that could also be a unit, such as m, count only next to clear ones, and a word that all
+    numbers have is a unit.
+
+    Args:
+        counts: How often each text occurs, as `known_texts` returns it.
+    """
+    known = {text: count for text, count in counts.items() if text.lower() not in MISSING_WORDS}
+    words = {match[1] for text in known if (match := _WORD_BEHIND.search(text))}
+    kinds = {word.lower() for word in words}
+    has_bare = any(_WORD_BEHIND.search(text) is None for text in known)
+    may_be = {
+        "clock": any(":" in text for text in known),
+        "durations": any(":" in text for text in known) or len(kinds) > 1,
+        "angles": any(map(_CLEAR_ANGLE.search, known)),
+        "bytes": len(kinds) > 1 and kinds <= WORD_FACTORS["bytes"].keys() != {"b"},
+        "factors": len(kinds & WORD_FACTORS["factors"].keys()) + has_bare > 1
+        and _are_clear_factors(words, known),
+    }
+    for notation in (name for name, is_possible in may_be.items() if is_possible):
+        num_read = 0
+        for text, count in known.items():
+            noted, _ = without_factor(text, notation)
+            number = _without_unit(noted, _unit_in(noted))
+            is_number = _OF_DIGITS.fullmatch(number) or _PLAIN.fullmatch(number)
+            num_read += count * bool(is_number and (noted != text or notation == "factors"))
+        if num_read >= NEARLY_NUMBERS * sum(known.values()):
+            return notation
+    return ""
+
+
+def _are_clear_factors(words: Iterable[str], texts: Iterable[str]) -> bool:
+    """Return whether some words can only multiply: k, bn, or M behind decimals, but not 5 m."""
+    factors = [word for word in words if word.lower() in WORD_FACTORS["factors"]]
+    has_decimals = any(re.search(r"[0-9][.,][0-9]+\s*[MBT]\b", text) for text in texts)
+    return has_decimals or any(word.lower() not in ("m", "b", "t") for word in factors)
+
+
 def has_leading_zeros(texts: Iterable[str]) -> bool:
     """Return whether some whole numbers have leading zeros, which makes them codes.
 
@@ -412,7 +533,10 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     counts = known_texts(values)
     if has_leading_zeros(counts):
         return None
-    bare, unit = without_units(counts)
+    notation = _notation_of(counts)
+    plain = {text: without_factor(text, notation)[0] for text in counts}
+    without, unit = without_units(_counts(plain.values(), counts.values()))
+    bare = {text: without[plain[text]] for text in counts}
     of_digits = [number for number in bare.values() if _OF_DIGITS.fullmatch(number)]
     is_of_commas = bool(values.attrs.get(DECIMAL_COMMA)) and _may_have_decimal_commas(of_digits)
     has_thousands = not is_of_commas and _have_thousands(of_digits)
@@ -426,7 +550,9 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     total = sum(counts.values())
     num_numbers = total - sum(others.values())
     has_separators = has_thousands or has_decimal_comma
-    is_plain = not others and not has_separators and not unit and total == int(values.notna().sum())
+    is_plain = not (others or has_separators or unit or notation) and total == int(
+        values.notna().sum()
+    )
     if is_plain and all(text.isdigit() for text in values.dropna().astype(str).unique()):
         return None
     if min_share < 1.0 and all(text.lower() in MISSING_WORDS for text in others):
@@ -434,7 +560,7 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     if not num_numbers or num_numbers < min_share * total:
         return None
     missing = tuple(sorted({text.lower() for text in others}))
-    return NumberText(has_thousands, missing, unit, has_decimal_comma)
+    return NumberText(has_thousands, missing, unit, has_decimal_comma, notation)
 
 
 def shows_decimal_commas(

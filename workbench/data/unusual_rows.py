@@ -313,7 +313,8 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
         kind = "date" if column.kind == "time" else "number"
         num_read = int((~np.isnan(numbers)).sum())
         notes += notes_of_unreadable(name, kind, texts, num_read, error)
-    if column.kind == "number" and is_text(values) and not column.number_text.unit:
+    has_sign = column.number_text.unit or column.number_text.notation
+    if column.kind == "number" and is_text(values) and not has_sign:
         unit = new_unit(known_texts(values))
         notes += [note_of_unit(name, unit)] if unit else []
     if column.kind == "number":

@@ -69,6 +69,8 @@ class Input(_Part):
         has_decimal_comma: Whether they have a comma before decimals, and points between thousands.
         unit: The sign or word after numbers that are written as text, such as % or kg, or "" for
             none.
+        notation: How the size of a number is written as text, such as factors for 1.2k next to 3M;
+            see `workbench.data.number_texts.NumberText`. "" for plain numbers.
         missing_texts: Texts that count as missing numbers, in lower case, in addition to the usual
             ones such as ? and n/a.
         columns: The columns of a table whose successive rows form an array.
@@ -90,6 +92,7 @@ class Input(_Part):
     has_thousands: bool = False
     has_decimal_comma: bool = False
     unit: str = ""
+    notation: str = ""
     missing_texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     tokens: TokenKind | None = None
@@ -101,7 +104,7 @@ class Input(_Part):
     def is_written_as_text(self) -> bool:
         """Whether the training data had text in place of some numbers, or all of them."""
         has_separators = self.has_thousands or self.has_decimal_comma
-        return has_separators or bool(self.unit) or bool(self.missing_texts)
+        return has_separators or bool(self.unit or self.notation or self.missing_texts)
 
     @property
     def numpy_dtype(self) -> Any:

@@ -102,7 +102,7 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
         # A duration is a number as well, but its text has a unit.
         plain = (value for value in values if isinstance(value, str | int | float))
         texts = [str(value) for value in plain if not is_missing(value)]
-        if not column.unit and (unit := new_unit(texts)):
+        if not (column.unit or column.notation) and (unit := new_unit(texts)):
             column = column.model_copy(update={"unit": unit})
             notes.append(note_of_unit(column.name, unit))
     numbers = np.full(len(values), np.nan)
@@ -226,7 +226,11 @@ def number_in(column: Input, text: str) -> float:
     if truth is not None:
         return truth
     form = NumberText(
-        column.has_thousands, column.missing_texts, column.unit, column.has_decimal_comma
+        column.has_thousands,
+        column.missing_texts,
+        column.unit,
+        column.has_decimal_comma,
+        column.notation,
     )
     return form.parse(text)
 

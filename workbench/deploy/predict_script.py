@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 
 from workbench.data.number_texts import (
+    ANGLE,
+    CLOCK_TIME,
     MISSING_MARKERS,
     MISSING_TEXTS,
     MISSING_WORDS,
@@ -37,11 +39,13 @@ from workbench.data.number_texts import (
     NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
+    WORD_FACTORS,
     category_in,
     new_unit,
     plain_signs,
     spelling_of,
     spellings,
+    without_factor,
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.table_files import FEWEST_BELOW_UNITS as BELOW_UNITS
@@ -94,6 +98,9 @@ _VALUES = {
     "NUMBER_WITH_SEPARATORS": f'r"{NUMBER_WITH_SEPARATORS}"',
     "NUMBER_WITH_DECIMAL_COMMA": f'r"{NUMBER_WITH_DECIMAL_COMMA}"',
     "NUMBER_WITH_UNIT": f'r"{NUMBER_WITH_UNIT}"',
+    "CLOCK_TIME": f'r"{CLOCK_TIME}"',
+    "ANGLE": f'r"{ANGLE}"',
+    "WORD_FACTORS": json.dumps(WORD_FACTORS),
     "TOTAL": f'r"{TOTAL}"',
     "ROWS_ABOVE": str(ROWS_ABOVE),
     "END_ROWS": str(END_ROWS),
@@ -291,7 +298,7 @@ def _reading(inputs: Sequence[Input]) -> str:
         return _source(as_taken, read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
     missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
-    functions = (read_points, cell, plain_signs, number, seconds)
+    functions = (read_points, cell, plain_signs, without_factor, number, seconds)
     notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
     notes = (*notes, far_outside, unusual_values, describe_unusual, note_of_unit)
     notes = (*notes, notes_of_bare)
@@ -587,15 +594,15 @@ def cell(column, text):
 
 def number(column, text):
     """Return a number, which may have a unit and separators as it did in training."""
-    text = plain_signs(text)
+    text, factor = without_factor(plain_signs(text), column["notation"])
     pattern = NUMBER_WITH_UNIT.replace("UNIT", re.escape(column["unit"]))
     if column["unit"] and (match := re.fullmatch(pattern, text)):
         text = "".join(filter(None, match.groups()))
     if column["has_thousands"] and re.fullmatch(NUMBER_WITH_SEPARATORS, text):
-        return float(text.replace(",", ""))
+        return factor * float(text.replace(",", ""))
     if column["has_decimal_comma"] and re.fullmatch(NUMBER_WITH_DECIMAL_COMMA, text):
-        return float(text.replace(".", "").replace(",", "."))
-    return float(text)
+        return factor * float(text.replace(".", "").replace(",", "."))
+    return factor * float(text)
 
 
 def seconds(column, text):
@@ -683,7 +690,8 @@ def samples_of(path):
     rows, notes = samples_in(rows, parsers)
     for column in numbers:
         name = column["name"]
-        if not column["unit"] and (unit := new_unit([row[name] for row in rows])):
+        has_sign = column["unit"] or column["notation"]
+        if not has_sign and (unit := new_unit([row[name] for row in rows])):
             column["unit"] = unit
             notes.append(note_of_unit(name, unit))
     say(notes)

@@ -301,7 +301,9 @@ def _with_decimal_points(
         return {}
     return {
         column.name: [
-            _number_or_text(NumberText(missing=column.missing_texts, unit=column.unit), cell)
+            _number_or_text(
+                NumberText(False, column.missing_texts, column.unit, notation=column.notation), cell
+            )
             for cell in columns[column.name]
         ]
         for column in written

@@ -47,6 +47,7 @@ def input_of(column: Column, example: Any) -> Input:
             has_thousands=form.has_thousands,
             has_decimal_comma=form.has_decimal_comma,
             unit=form.unit,
+            notation=form.notation,
             missing_texts=form.missing,
             example=form.parse(example) if isinstance(example, str) else example,
         )
