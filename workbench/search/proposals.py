@@ -37,8 +37,8 @@ from workbench.search.gaussian_process import GaussianProcess, Kernel, correlati
 from workbench.search.limits import keeps_limits
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut, observe, of_objective, result_values
-from workbench.search.records import MIN_PROCESS_RESULTS, Knowledge, violations_of
-from workbench.search.resource_models import Cost, CostLimit, full_seconds
+from workbench.search.records import MIN_PROCESS_RESULTS, CostLimit, Knowledge, violations_of
+from workbench.search.resource_models import Cost, full_seconds
 
 # The correlations that are compared, and the prior probability that there is none.
 _CORRELATIONS = (0.5, 0.8, 0.95, 0.995)

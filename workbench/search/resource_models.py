@@ -3,7 +3,7 @@
 Energy and money are spent by the second, so the model of cost predicts seconds. It only counts as
 far as it can predict trials that it has not seen. If costs do not vary, or vary without a pattern,
 proposals ignore them. Memory was estimated for some configurations before any was tried.
-`CostLimit` decides which budgets limit the cost. `proposals` scores configurations.
+`proposals` scores configurations, and `records.CostLimit` decides which budgets limit the cost.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import numpy as np
 from optuna.trial import TrialState
 from scipy.special import log_ndtr
 
-from workbench.experiment import Experiment
-from workbench.experiment.budget_units import parse_price
 from workbench.search.encoding import Encoding
 from workbench.search.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.search.partial_results import Reading
@@ -147,51 +145,3 @@ class MemoryModel:
         """
         mean, deviation = self.process.predict(features)
         return log_ndtr((self.limit - mean) / deviation)
-
-
-@dataclass(frozen=True)
-class CostLimit:
-    """The limits on seconds in a budget, and the limit on the number of trainings.
-
-    Attributes:
-        run_s: Seconds that the run may take, or infinite without a limit.
-        held_s: The total seconds of all trials, or infinite without a limit.
-        num_trainings: Trainings that the run may have, or infinite without a limit.
-    """
-
-    run_s: float
-    held_s: float
-    num_trainings: float
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> CostLimit | None:
-        """Return the limit of an experiment, or None if its budget limits no cost.
-
-        With several objectives, costs are not modelled, so there is no limit either.
-        """
-        budget, price = experiment.budget, experiment.budget.price
-        run_s, held_s = budget.time or math.inf, budget.gpu_time or math.inf
-        most = experiment.max_trainings()
-        if budget.money is not None and price is not None:
-            parsed = parse_price(price)
-            paid_s = 3600.0 * budget.money / parsed.amount
-            run_s = run_s if parsed.is_per_gpu else min(run_s, paid_s)
-            held_s = min(held_s, paid_s) if parsed.is_per_gpu else held_s
-        # The energy of a second is unknown, so energy only counts if it is the only limit.
-        is_energy_all = budget.energy is not None and most is None
-        if len(experiment.objectives) > 1 or (math.isinf(min(run_s, held_s)) and not is_energy_all):
-            return None
-        gpus = experiment.resources.gpus_of_worker
-        held_s = held_s if gpus in ("auto", 0) else held_s / gpus
-        return cls(run_s, held_s, math.inf if most is None else most)
-
-    def ends_first(self, seconds: float, num_at_once: int) -> bool:
-        """Return whether the cost will end the run before the number of trainings does.
-
-        Args:
-            seconds: The mean seconds of a training, times its workers.
-            num_at_once: The number of trainings that run at once.
-        """
-        if math.isinf(self.num_trainings):
-            return True
-        return seconds * self.num_trainings > min(self.held_s, self.run_s * num_at_once)

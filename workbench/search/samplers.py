@@ -54,8 +54,7 @@ from workbench.search.limits import limit_options
 from workbench.search.optuna_logging import quiet
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut
-from workbench.search.records import MIN_PROCESS_RESULTS, Knowledge
-from workbench.search.resource_models import CostLimit
+from workbench.search.records import MIN_PROCESS_RESULTS, CostLimit, Knowledge
 
 if TYPE_CHECKING:
     from workbench.search.proposals import ProcessSampler
