@@ -72,6 +72,9 @@ _ROW_COLUMNS: list[sa.ColumnElement[Any]] = [
     last_seq_of(runs.c.key),
     *(column for column in runs.c if column.name not in ("experiment", "last_seq")),
 ]
+_ROWS = sa.select(*_ROW_COLUMNS)
+_OF_RUN = _ROWS.where(runs.c.run_id == sa.bindparam("run_id"))
+"""Nearly every call looks up its run, and making a query takes longer than running it."""
 _NUM_FIRST = 8
 _IS_ADVICE = sa.exists().where(
     events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "advice_requested"
@@ -244,7 +247,7 @@ class Store:
         Args:
             limit: Maximum number of runs.
         """
-        query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
+        query = _ROWS.order_by(runs.c.key.desc()).limit(limit)
         return [self._to_run(row) for row in self.fetch(query)]
 
     def advice_ids(self) -> frozenset[str]:
@@ -520,15 +523,19 @@ class Store:
             next_step=hint(run_id, [row.run_id for row in rows]),
         )
 
-    def fetch(self, query: sa.Select[Any]) -> list[Any]:
+    def fetch(self, query: sa.Select[Any], **parameters: Any) -> list[Any]:
         """Return the rows of a query.
+
+        Args:
+            query: The query.
+            parameters: Values of its bound parameters, by name.
 
         Raises:
             StoreUnavailableError: If the store cannot be read just now.
         """
         try:
             with translated(self._engine), self._engine.connect() as connection:
-                return list(connection.execute(query))
+                return list(connection.execute(query, parameters))
         except StoreUnavailableError:
             self._deaf_unix_s = self.database.now_unix_s()
             raise
@@ -545,24 +552,20 @@ class Store:
 
     def _matching(self, run_id: str) -> list[Any]:
         """Return the rows that match a run id, a name, the start of a run id or "last"."""
-        query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
-            newest = query.order_by(runs.c.key.desc()).limit(1)
+            newest = _ROWS.order_by(runs.c.key.desc()).limit(1)
             candidates = (
                 newest.where(~_IS_ADVICE, ~_IS_FAILED_START),
                 newest.where(~_IS_ADVICE),
                 newest,
             )
         else:
-            named = query.where(runs.c.name == run_id).order_by(runs.c.key.desc())
-            begun = query.where(runs.c.run_id.startswith(run_id, autoescape=True))
-            candidates = (
-                query.where(runs.c.run_id == run_id),
-                named.limit(_MAX_LISTED),
-                begun.limit(_MAX_LISTED),
-            )
-            if not run_id:  # every run id starts with an empty text
-                candidates = candidates[:1]
+            exact = self.fetch(_OF_RUN, run_id=run_id)
+            if exact or not run_id:  # every run id starts with an empty text
+                return exact
+            named = _ROWS.where(runs.c.name == run_id).order_by(runs.c.key.desc())
+            begun = _ROWS.where(runs.c.run_id.startswith(run_id, autoescape=True))
+            candidates = (named.limit(_MAX_LISTED), begun.limit(_MAX_LISTED))
         for candidate in candidates:
             if rows := self.fetch(candidate):
                 return rows
