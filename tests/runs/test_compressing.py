@@ -23,7 +23,7 @@ from workbench.runs import Run
 from workbench.runs.compressing import create_compression
 from workbench.store.history.compression import compressed, describe_way
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,6 @@ def smaller(original: Run) -> Run:
     ).wait()
 
 
-@pytest.mark.slow
 def test_the_first_trials_are_no_compression_and_both_quantisers(smaller: Run) -> None:
     trials = list(smaller.history.trials.values())
     assert [trial.state for trial in trials] == ["complete"] * 4, [
@@ -131,7 +130,6 @@ def test_the_base_measures_what_its_training_did(smaller: Run, original: Run) ->
     )
 
 
-@pytest.mark.slow
 def test_what_cannot_be_compressed_is_refused_before_a_run_is_stored(original: Run) -> None:
     number = len(original.store.runs())
     with pytest.raises(ArgumentError, match="val_speed"):

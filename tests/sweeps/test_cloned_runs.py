@@ -289,6 +289,7 @@ def test_parameters_that_no_longer_exist_are_dropped(store: Store) -> None:
         check_clone(history, 0, {"size": 2}, "start")
 
 
+@pytest.mark.slow
 def test_trials_that_only_decay_differently_share_the_part_before(store: Store) -> None:
     fields = {
         "model": {"name": "mlp", "hidden_width": 16},

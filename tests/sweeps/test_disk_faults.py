@@ -58,6 +58,7 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on(store: Store, disk: Dis
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_trial_whose_checkpoints_are_removed_while_it_writes_starts_again(
     store: Store, disk: Disk
 ) -> None:

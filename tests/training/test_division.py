@@ -239,6 +239,7 @@ def test_a_loss_that_draws_at_random_is_judged_by_its_mean(reduction: str, tmp_p
     assert ended.state == ("complete" if reduction == "mean" else "failed"), ended.message
 
 
+@pytest.mark.slow
 def test_check_names_what_was_written_of_a_plan_that_divides_such_a_loss() -> None:
     asked = experiment(
         CLASSES,

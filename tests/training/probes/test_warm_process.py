@@ -67,7 +67,7 @@ FUNCTION = Experiment(train="json:dumps", objectives=[{"metric": "loss", "goal":
     ("module", "experiment", "loaded"),
     [
         ("asked_plainly", FUNCTION, [False, False, False]),
-        ("asked_plainly", MODEL, [True, False, True]),
+        pytest.param("asked_plainly", MODEL, [True, False, True], marks=pytest.mark.slow),
         ("model_summary", MODEL, [True, True, True]),
     ],
 )
