@@ -131,15 +131,63 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def test_no_conditional_expression_is_inside_another() -> None:
-    nested = [
-        f"{path.relative_to(ROOT)}:{outer.lineno}"
-        for path in CODE
-        # Parsing all files takes seconds, and most cannot have one in another.
-        if len(CONDITIONAL_ELSE.findall(text := path.read_text())) > 1
-        for outer in ast.walk(ast.parse(text))
+def may_nest(source: str) -> bool:
+    """Whether a statement has two conditional expressions: to parse all files takes seconds.
+
+    A statement begins at a line that is indented no further than the last one, or after a colon.
+    """
+    statement, num_else = 0, 0
+    for line in source.splitlines():
+        text = line.lstrip()
+        if not text:
+            continue
+        indent = len(line) - len(text)
+        if indent <= statement and text[0] not in ")]}":
+            statement, num_else = indent, 0
+        if "else" in text:
+            num_else += len(CONDITIONAL_ELSE.findall(text))
+            if num_else > 1:
+                return True
+        if text.endswith(":"):
+            statement, num_else = sys.maxsize, 0
+    return False
+
+
+def nested_conditions(source: str) -> list[int]:
+    """The lines of conditional expressions in which there is another one."""
+    if not may_nest(source):
+        return []
+    return [
+        outer.lineno
+        for outer in ast.walk(ast.parse(source))
         if isinstance(outer, ast.IfExp)
         and any(isinstance(inner, ast.IfExp) for inner in ast.walk(outer) if inner is not outer)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("x = 1 if a else 2 if b else 3\n", [1]),
+        (
+            "def f():\n    return (\n        1\n        if a\n        else [2 if b else 3]\n    )",
+            [3],
+        ),
+        ("def f():\n    x = 1 if a else 2\n    y = 1 if b else 2\n", []),
+        ("x = [1 if a else 2, 1 if b else 2]\n", []),
+        ("for a in b:\n    pass\nelse:\n    x = 1 if a else 2\n", []),
+        ("if a:\n    f(\n        1 if (a if b else c) else 2,\n    )\n", [3]),
+    ],
+)
+def test_conditional_expressions_inside_others_are_found(source: str, lines: list[int]) -> None:
+    assert nested_conditions(source) == lines
+
+
+def test_no_conditional_expression_is_inside_another() -> None:
+    nested = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in CODE
+        for line in nested_conditions(path.read_text())
     ]
     assert nested == []
 
@@ -259,6 +307,7 @@ def test_importing_a_room_loads_no_heavy_library(rooms: dict[str, str]) -> None:
     """Import some in one process, those of which most is demanded first."""
     program = f"""
 import importlib, sys
+sys.modules["rfc3987_syntax"] = None  # jsonschema would compile its grammar, for seconds
 for module, forbidden in {rooms!r}.items():
     importlib.import_module(module)
     print(sorted(set(forbidden.split()) & set(sys.modules)))
