@@ -46,6 +46,7 @@ def test_ready_is_what_can_be_built_and_nothing_else(page, kernel) -> None:
     identity(page).get_by_text("building the model failed").wait_for()
 
 
+@pytest.mark.slow
 def test_a_text_that_is_not_applied_is_never_called_ready(page, kernel) -> None:
     open_form(page, kernel)
     run = show(page, "Run")

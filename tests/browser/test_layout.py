@@ -321,6 +321,7 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
     ).wait_for()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_read_selects_nothing_and_blocks_no_other(page, jupyter) -> None:
     url = jupyter.store_url
     chosen = run_of_trials(url, "chosen", 3)

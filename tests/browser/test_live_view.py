@@ -391,6 +391,7 @@ def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_lev
         assert lines.get_by_role("listitem").count() == 3
 
 
+@pytest.mark.slow
 def test_nothing_runs_while_nobody_sees_the_view(page, jupyter) -> None:
     with LiveRun(jupyter.store_url):
         closed: list[str] = []

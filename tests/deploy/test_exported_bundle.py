@@ -94,6 +94,7 @@ def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", OF_OTHER_DATA)
 def test_networks_of_other_data_answer_as_torch_does(model: str, tmp_path: Path) -> None:
     wanted = experiment(model, OF_OTHER_DATA[model]).data

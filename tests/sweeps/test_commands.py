@@ -185,6 +185,7 @@ def test_earlier_runs_teach_the_sampler_before_its_first_proposal(store: Store) 
     later.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_stop_that_comes_before_any_trial_starts_stops_the_run_until_it_is_resumed(
     store: Store, notes: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_an_inline_sweep_of_nothing_but_failures_raises_the_first_of_them(store:
         wb.sweep(experiment, store=store, launcher="inline")
 
 
+@pytest.mark.slow
 def test_a_failed_run_that_is_resumed_or_extended_inline_raises_as_a_sweep_does(
     store: Store,
 ) -> None:

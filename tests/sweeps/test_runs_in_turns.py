@@ -100,6 +100,7 @@ for epoch in range(first, epochs + 1):
 """
 
 
+@pytest.mark.slow
 def test_a_script_starts_again_in_each_turn_and_states_the_cost(
     store: Store, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_worker_that_is_killed_in_a_turn_costs_an_attempt_and_no_turn(store: S
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_resumed_goes_on_in_the_same_turn(store: Store) -> None:
     sweep = start(store, options=SLOW).drive()
     sweep.wait_for(TrialReported, lambda event: event.step == 3)

@@ -108,7 +108,8 @@ def test_a_model_is_within_a_limit_with_a_margin(monkeypatch: pytest.MonkeyPatch
     assert not is_within(1.05, model, None)
 
 
-@pytest.mark.parametrize("target", ["number", pytest.param("class", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["number", "class"])
 def test_if_one_model_must_do_it_may_learn_what_an_ensemble_answers(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ def test_the_script_of_a_bundle_trains_to_an_equal_score_in_an_empty_folder(
     assert best.values["val_accuracy"] == run.best.values["val_accuracy"]
 
 
+@pytest.mark.slow
 def test_a_program_is_trained_again_in_a_shell_without_the_environment(
     ray_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
