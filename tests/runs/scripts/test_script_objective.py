@@ -820,3 +820,13 @@ def test_a_name_with_several_data_is_no_better_than_what_is_clear(tmp_path: Path
         "    print('Iter %d Loss: %.4f' % (1, b))\n"
     )
     assert objective(tmp_path, source)[0] == "loss/val_loss"
+
+
+def test_an_own_callback_names_the_metric_if_nothing_else_does(tmp_path: Path) -> None:
+    source = (
+        "class EarlyStopping:\n    def __init__(self, monitor, mode): self.monitor = monitor\n"
+        "stop = EarlyStopping(monitor='valid_f1', mode='max')\nprint(f'loss {a:.3f}')\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("valid_f1", "maximize")
+    reported = f"{source}print(f'valid f1: {{b:.3f}}')\n"
+    assert objective(tmp_path, reported)[:2] == ("valid_f1", "maximize")

@@ -18,7 +18,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.foundation.errors import DataError
 from workbench.runs.scripts.first_experiment import experiment_for
-from workbench.training.programs.constants import with_constants
+from workbench.training.programs.constants import MODULE, with_constants
 
 
 @dataclass(frozen=True)
@@ -1335,3 +1335,25 @@ def test_values_of_a_configuration_that_no_code_reads_are_not_searched(
     )
     experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
     assert set(experiment.search.root) == {"SOLVER.LR", "SOLVER.MARGIN"}
+
+
+def test_a_notebook_without_a_cell_for_parameters_is_copied_for_each_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        "%matplotlib inline\nlr = 0.1",
+        "def fit(net, dropout=0.1): return net\nfit(Net(), 0.2)",
+    ]
+    document = {
+        "cells": [{"cell_type": "code", "metadata": {}, "source": text} for text in cells],
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {},
+    }
+    Path("train.ipynb").write_text(json.dumps(document))
+    experiment = Experiment.from_yaml(experiment_for(Path("train.ipynb")).text)
+    assert list(experiment.search.root) == ["lr"]
+    words = experiment.command.split()
+    assert words[:5] == ["python", "-m", MODULE, "train.ipynb", "lr={lr}"]
+    assert "papermill" in words

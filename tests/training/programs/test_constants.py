@@ -184,3 +184,34 @@ def test_the_width_of_recurrent_layers_of_keras() -> None:
     ]
     # The first number of a layer of torch is the width of its input.
     assert not [c for c in constants_of(layer, ".py") if c.name.endswith("units")]
+
+
+def test_the_same_value_of_several_stages_is_one_constant() -> None:
+    text = (
+        "def main():\n    batch_size = 32\n    fit(Adam(lr=0.001), batch_size)\n"
+        "    batch_size = 32\n    fit(Adam(lr=0.0001), batch_size)\n"
+        "    width = 4\n    width = 8\nmain()\n"
+    )
+    constants = {c.name: c.value for c in constants_of(text, ".py")}
+    assert constants == {"batch_size": 32, "Adam_1.lr": 0.001, "Adam_2.lr": 0.0001}
+    changed = with_constants(text, ".py", {"batch_size": 16, "Adam_2.lr": 0.5})
+    assert changed == text.replace("32", "16").replace("0.0001", "0.5")
+
+
+def test_values_in_the_cells_of_a_notebook_are_replaced_and_the_rest_stays() -> None:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["lr = 7"]},
+        {"cell_type": "code", "metadata": {}, "source": ["%%bash\n", "cd data && ls\n", "lr=3"]},
+        {"cell_type": "code", "metadata": {}, "source": "!pip install timm\nlr = 0.1\n\n"},
+        {"cell_type": "code", "metadata": {}, "source": ["net = Net(width=8)\n", "%time fit(net)"]},
+    ]
+    text = json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5, "metadata": {}})
+    assert {c.name: c.value for c in constants_of(text, ".ipynb")} == {"lr": 0.1, "net.width": 8}
+    changed = json.loads(with_constants(text, ".ipynb", {"lr": 0.5, "net.width": 16}))
+    sources = ["".join(cell["source"]) for cell in changed["cells"]]
+    assert sources == [
+        "lr = 7",
+        "%%bash\ncd data && ls\nlr=3",
+        "!pip install timm\nlr = 0.5\n\n",
+        "net = Net(width=16)\n%time fit(net)",
+    ]

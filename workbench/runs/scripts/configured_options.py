@@ -1273,8 +1273,15 @@ def _converted(default: Any, kind: str | None) -> Any:
 
 
 def notebook_options(program: ProgramSource) -> list[ScriptOption]:
-    """Return the constants in the cell of a notebook that is tagged as its parameters."""
+    """Return the constants in the cell of a notebook that is tagged as its parameters.
+
+    Without such a cell, a trial has a copy of the notebook with other values in all cells.
+    """
     parameters, _, _ = program.text.partition(NOTEBOOK_CELLS)
+    if not parameters.strip():
+        text = program.path.read_text(encoding="utf-8")
+        values = _constants(program.path, text, ".ipynb", _RunningCode(program).has_effect)
+        return [option for option in values if domain_of(option) is not None]
     return [
         replace(option, way="parameter" if option.name.isidentifier() else "fixed")
         for option in _constants(program.path, parameters, ".py")
@@ -1350,7 +1357,7 @@ class _RunningCode:
         """
         is_main = module is self._program.main
         path = self._program.path if is_main else _relative(module.path)
-        values = _constants(path, module.text, ".py", self._has_effect)
+        values = _constants(path, module.text, ".py", self.has_effect)
         in_code = {constant.name for constant in constants_of(module.text, ".py") if constant.scope}
         searched = searched_domains(option for option in values if option.name not in in_code)
         has_rate = any(map(is_learning_rate, searched))
@@ -1364,7 +1371,8 @@ class _RunningCode:
 
         return [replace(option, file=path) for option in values if is_wanted(option)]
 
-    def _has_effect(self, constant: Constant) -> bool:
+    def has_effect(self, constant: Constant) -> bool:
+        """Return whether a value is in code that runs, and no call replaces it."""
         first, _, method = constant.scope.partition(".")
         if constant.scope and first not in self._running:
             return False
@@ -1447,5 +1455,5 @@ def _constants(
             file=path,
         )
         for constant in constants_of(text, suffix)
-        if re.fullmatch(r"[A-Za-z][\w.]*", constant.name) and is_wanted(constant)
+        if re.fullmatch(r"[A-Za-z_][\w.]*", constant.name) and is_wanted(constant)
     ]

@@ -64,6 +64,8 @@ _MAKES_DATA = re.compile(
     re.IGNORECASE,
 )
 """Functions that make or load data, such as those of scikit-learn."""
+_STORES = re.compile(r"(?:load|restore)_(?:weights|state|checkpoint)|save_")
+"""Functions that read or write a model."""
 _SAYS_DATA = re.compile(
     r"^\W*(?:the )?(?:number|dimension|dim|size|resolution) of (?:the )?"
     r"(?:(?:input|output|domain|target|raw) )*(?:labels|classes|images?|speakers|data)\b",
@@ -728,6 +730,8 @@ def _is_of_data(name: str, own: set[str]) -> bool:
     if group & _DATA and not own & _OF_TRAINING_DATA:
         return True
     if _MAKES_DATA.search(place) and "batch" not in own:
+        return True
+    if _STORES.match(place.rpartition(".")[2]):
         return True
     if own & {"train", "training"} and own & _DIVIDERS and "batch" not in own:
         return True

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from workbench.foundation.errors import DataError
 from workbench.runs.scripts.script_options import walk
+from workbench.training.programs.constants import source_of_cell
 
 _MAX_MODULES = 80
 """Maximum number of imported files that are read."""
@@ -241,10 +242,7 @@ def _code_of_notebook(path: Path, text: str) -> str:
         tags = [cell.get("metadata", {}).get("tags", []) for cell in cells]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: it is not a notebook", next_step=_BY_HAND) from error
-    # Lines of shells and magics are not Python.
-    sources = [
-        re.sub(r"^(\s*)[!%].*$", r"\1pass", source, flags=re.MULTILINE) for source in sources
-    ]
+    sources = [source_of_cell(source) for source in sources]
     first = next((n for n, names in enumerate(tags) if "parameters" in names), None)
     if first is None:
         return "\n".join(["", NOTEBOOK_CELLS, *sources])

@@ -286,7 +286,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     criteria = [criterion for module in modules for criterion in _criteria(module)]
     if (measure := measure_of_catboost(program.main.tree, program.imported_names)) is not None:
         criteria.append(_Criterion(frozenset(("test",)), guessed_goal(measure)))
-    monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules)]
+    monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules, reported)]
     for metric, goal in dict(monitored).items():
         reported.append(
             _Reported(
@@ -366,19 +366,23 @@ def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal |
 
 
 def _monitored_by_callbacks(
-    program: ProgramSource, modules: Iterable[Module]
+    program: ProgramSource, modules: Iterable[Module], reported: list[_Reported]
 ) -> Iterator[tuple[str, Goal | None]]:
-    """Yield what callbacks of a library monitor, in a source or in a configuration file."""
+    """Yield what callbacks monitor, in a source or in a configuration file.
+
+    Callbacks of the program itself count if it seems to report nothing of what they monitor.
+    """
     for module in modules:
         for node in walk(module.tree):
-            if (
-                isinstance(node, ast.Call)
-                and called_name(node) in _MONITORS
-                and called_name(node) not in program.classes
-            ):
-                given = {word.arg: literal_of(word.value) for word in node.keywords if word.arg}
-                if isinstance(metric := given.get("monitor"), str):
-                    yield metric, _GOALS_OF_MODES.get(str(given.get("mode")))
+            if not isinstance(node, ast.Call) or called_name(node) not in _MONITORS:
+                continue
+            given = {word.arg: literal_of(word.value) for word in node.keywords if word.arg}
+            if not isinstance(metric := given.get("monitor"), str):
+                continue
+            criterion = _Criterion(_normal(_words(metric)), None)
+            is_reported = any(_agrees(other, criterion) for other in reported)
+            if called_name(node) not in program.classes or not is_reported:
+                yield metric, _GOALS_OF_MODES.get(str(given.get("mode")))
     if "LightningCLI" not in program.text:
         return
     for file in configurations_near(program.path)[:_MAX_CONFIGURATIONS]:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -83,7 +83,11 @@ _OPTIMIZER = re.compile(
 )
 """What takes the learning rate as its first number."""
 _DROPOUT = re.compile(r"^(?:\w*Dropout\w*|dropout)$")
-_OF_DROPOUT = re.compile(r"^(?P<layer>\w*Dropout\w*)\.(?P<rest>dropout|p|rate)$")
+_NUMBERED = re.compile(
+    r"^(?P<layer>\w*Dropout\w*)\.(?P<rest>dropout|p|rate)$"
+    r"|^(?P<optimizer>SGD|Adam\w*|RMSprop)\.(?P<rate>lr|learning_rate)$"
+)
+"""Values that several layers, or the stages of a training, have of their own."""
 _RECURRENT = frozenset(("LSTM", "GRU", "SimpleRNN"))
 """Layers of Keras whose first number is their width. Those of torch have that of their input."""
 _MAX_NUMBERED = 3
@@ -111,6 +115,7 @@ class Constant:
         end: Where its value ends.
         scope: The function or class in whose code it is. "" if it is assigned at the top.
         is_default: Whether it is the default of a parameter, which a call may replace.
+        others: Where the same value is assigned to it again.
     """
 
     name: str
@@ -119,15 +124,16 @@ class Constant:
     end: int
     scope: str = ""
     is_default: bool = False
+    others: tuple[tuple[int, int], ...] = ()
 
 
 def constants_of(text: str, suffix: str) -> list[Constant]:
-    """Return the constants of a file, in their order. A name that is assigned twice has none.
+    """Return the constants of a file, in their order. A name with several values has none.
 
     Args:
         text: What the file contains.
-        suffix: Its kind: .py, .yaml, .yml, .json, .toml, .ini, .cfg, .conf, .gin, .r, .jl, .sh or
-            .bash.
+        suffix: Its kind: .py, .ipynb, .yaml, .yml, .json, .toml, .ini, .cfg, .conf, .gin, .r, .jl,
+            .sh or .bash. Places in a notebook are those in the source of its cells.
 
     Example:
         >>> from workbench.training.programs.constants import constants_of
@@ -137,6 +143,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
     suffix = suffix.lower()
     if suffix == ".py":
         constants = list(_of_python(text))
+    elif suffix == ".ipynb":
+        constants = list(_of_python(_source_of_cells(json.loads(text))))
     elif suffix in _DOCUMENTS:
         constants = list(_of_document(text))
     elif suffix in _WITH_TABLES:
@@ -147,8 +155,20 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
             constants += _of_lists(text, _LISTS[suffix])
     else:
         return []
-    names = [constant.name for constant in constants]
-    return [constant for constant in constants if names.count(constant.name) == 1]
+    by_name: dict[str, list[Constant]] = {}
+    for constant in constants:
+        by_name.setdefault(constant.name, []).append(constant)
+    return [
+        replace(first, others=tuple((again.start, again.end) for again in others))
+        for first, *others in by_name.values()
+        if all(_is_same(first, again) for again in others)
+    ]
+
+
+def _is_same(first: Constant, again: Constant) -> bool:
+    """Return whether a constant has the same value again, as for the next stage of a training."""
+    kinds = type(first.value), type(again.value)
+    return kinds[0] is kinds[1] and (first.value, first.scope) == (again.value, again.scope)
 
 
 def with_constants(text: str, suffix: str, values: Mapping[str, Any]) -> str:
@@ -167,6 +187,10 @@ def with_constants(text: str, suffix: str, values: Mapping[str, Any]) -> str:
         >>> with_constants("LR = 3e-4  # Adam", ".py", {"LR": 0.01})
         'LR = 0.01  # Adam'
     """
+    if suffix == ".ipynb":
+        notebook = json.loads(text)
+        _put_into_cells(notebook, with_constants(_source_of_cells(notebook), ".py", values))
+        return json.dumps(notebook, ensure_ascii=False, indent=1)
     known = {constant.name: constant for constant in constants_of(text, suffix)}
     for name in values:
         if name not in known:
@@ -175,13 +199,56 @@ def with_constants(text: str, suffix: str, values: Mapping[str, Any]) -> str:
                 allowed=list(known)[:40],
                 next_step="Assign it once, at the top of the file.",
             )
-    for name in sorted(values, key=lambda name: -known[name].start):
-        constant = known[name]
-        written = _written(
-            values[name], constant.value, text[constant.start : constant.end], suffix
-        )
-        text = text[: constant.start] + written + text[constant.end :]
+    places = [
+        (place, known[name])
+        for name in values
+        for place in ((known[name].start, known[name].end), *known[name].others)
+    ]
+    for (start, end), constant in sorted(places, key=lambda item: item[0], reverse=True):
+        written = _written(values[constant.name], constant.value, text[start:end], suffix)
+        text = text[:start] + written + text[end:]
     return text
+
+
+_NEXT_CELL = "\n# The next cell\n"
+_NO_PYTHON = re.compile(r"^([ \t]*)([!%].*)$", re.MULTILINE)
+"""A line for a shell, or a magic of IPython."""
+_LEFT_OUT = re.compile(r"^([ \t]*)pass  # left out: (.*)$", re.MULTILINE)
+
+
+def _source_of_cells(notebook: dict[str, Any]) -> str:
+    """Return the code of a notebook as one source, from which `_put_into_cells` gets it back."""
+    sources = ["".join(cell["source"]) for cell in _code_cells(notebook)]
+    return _NEXT_CELL.join(map(source_of_cell, sources))
+
+
+def source_of_cell(text: str) -> str:
+    """Return the Python of a cell, with `pass` for lines that are none, such as magics.
+
+    Args:
+        text: The cell.
+
+    Example:
+        >>> from workbench.training.programs.constants import source_of_cell
+        >>> source_of_cell("!pip install timm")
+        'pass  # left out: !pip install timm'
+    """
+    python = _NO_PYTHON.sub(r"\1pass  # left out: \2", text)
+    try:
+        ast.parse(python)
+    except (SyntaxError, ValueError):  # such as a cell for a shell
+        return "\n".join(f"pass  # left out: {line}" for line in text.split("\n"))
+    return python
+
+
+def _put_into_cells(notebook: dict[str, Any], source: str) -> None:
+    parts = source.split(_NEXT_CELL)
+    for cell, part in zip(_code_cells(notebook), parts, strict=True):
+        cell["source"] = _LEFT_OUT.sub(r"\1\2", part).splitlines(keepends=True)
+
+
+def _code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def _written(value: Any, before: Any, text: str, suffix: str) -> str:
@@ -276,7 +343,11 @@ class _CodeValues(ast.NodeVisitor):
         num_used = Counter(value.name for value in self._values if not _is_zero(value))
         for value in self._values:
             is_replaced = value.is_default and given[value.name] > 0
-            if self._times_assigned[value.name] > 1 or is_replaced:
+            if self._times_assigned[value.name] > 1:
+                if self._is_always_same(value) and value.name not in taken:
+                    yield value.name, value
+                continue
+            if is_replaced:
                 continue
             with_scope = f"{value.scope}.{value.name}"
             # A call replaces a default. Of `decay: 0.1` and `decay: 0`, one is in use.
@@ -286,9 +357,16 @@ class _CodeValues(ast.NodeVisitor):
                 yield value.name, value
             elif value.scope and long[with_scope] == 1 and with_scope not in taken:
                 yield with_scope, value
-            elif short[value.name] <= _MAX_NUMBERED and _OF_DROPOUT.search(value.name):
+            elif short[value.name] <= _MAX_NUMBERED and _NUMBERED.search(value.name):
                 place = [other for other in self._values if other.name == value.name].index(value)
-                yield _OF_DROPOUT.sub(rf"\g<layer>_{place + 1}.\g<rest>", value.name), value
+                owner, _, rest = value.name.partition(".")
+                yield f"{owner}_{place + 1}.{rest}", value
+
+    def _is_always_same(self, value: _CodeValue) -> bool:
+        """Return whether a name that is assigned several times gets the same value each time."""
+        same = [other for other in self._values if other.name == value.name]
+        written = {ast.dump(other.node) for other in same}
+        return len(written) == 1 and len(same) == self._times_assigned[value.name]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._scope.append(node.name)
