@@ -144,7 +144,8 @@ def test_unmeasured_columns_are_not_said_to_be_useless() -> None:
     importance = {"score": "accuracy", "columns": columns, "num_left_out": 2}
     (line,) = describe_analysis({"importance": importance})
     assert line == (
-        "no measured column matters measurably: time was over with 2 columns not measured"
+        "no column that was measured makes a clear difference. There was no time to measure"
+        " 2 columns"
     )
 
 

@@ -189,8 +189,8 @@ class Service:
         else:
             values = reader.read(rows)
         answers = await model.queue.answer(values)
-        for row, answer in zip(values, answers, strict=True):
-            if notes := reader.notes(row, answer):
+        for row, answer, given in zip(values, answers, rows, strict=True):
+            if notes := reader.notes(row, answer, given):
                 answer["notes"] = notes
         if model.watch is not None:
             model.watch.add(rows, values, answers, time.perf_counter() - started_s)

@@ -104,7 +104,7 @@ def _value_schema(column: Input) -> dict[str, Any]:
                 "description": "A text, or the numbers of its tokens.",
             }
     else:
-        further = ["string"] if column.is_written_as_text else []
+        further = ["string"] if column.kind == "number" else []
         further += ["boolean"] if column.kind == "number" and takes_truth_values(column) else []
         schema = {"type": [_NULLABLE[column.kind], *further, "null"]}
     schema["x-kind"] = column.kind
@@ -113,7 +113,7 @@ def _value_schema(column: Input) -> dict[str, Any]:
             "Values that did not occur in training are accepted, with a note in the answer."
         )
         schema["x-known-values"] = list(column.categories)
-    elif column.is_written_as_text:
+    elif column.kind == "number":
         schema["description"] = "A number, or text as the training data wrote it."
     elif column.kind == "date":
         schema["description"] = f"A date as text: {in_words(column.date_format or ISO)}."

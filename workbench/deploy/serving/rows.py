@@ -10,13 +10,14 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.data.unusual_rows import far_outside
+from workbench.data.number_texts import new_unit
+from workbench.data.unusual_rows import far_outside, note_of_unit, notes_of_bare
 from workbench.deploy.card import Card, Input
 from workbench.deploy.feeds import (
     category_reader,
@@ -154,11 +155,14 @@ class RowReader:
     def read(self, rows: Sequence[Any]) -> list[Row]:
         """Return rows with the values in the order of the inputs. Other columns are skipped.
 
+        A column that only some of the rows lack is missing there.
+
         Raises:
-            RowsError: If a row lacks a column, or a value has the wrong kind.
+            RowsError: If all rows lack a column, or a value has the wrong kind.
         """
         problems: list[ValueProblem] = []
-        values = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
+        given = {name for row in rows if isinstance(row, dict) for name in row}
+        values = [self._read_row(number, row, given, problems) for number, row in enumerate(rows)]
         if problems:
             raise RowsError(problems[:_MAX_PROBLEMS])
         return values
@@ -169,14 +173,19 @@ class RowReader:
             isinstance(row, dict) and isinstance(row.get(self.image), str) for row in rows
         )
 
-    def notes(self, row: Row, answer: Answer) -> list[str]:
+    def notes(self, row: Row, answer: Answer, given: Any = None) -> list[str]:
         """Return notes about a row that was accepted.
 
         Args:
-            row: The row.
+            row: The row, as `read` returned it.
             answer: The answer to it.
+            given: The row as it was sent, to say how its numbers were read, or None.
         """
-        notes = [
+        notes = []
+        for column, number in zip(self._inputs, row, strict=True):
+            if column.kind == "number" and isinstance(given, dict) and column.name in given:
+                notes += _notes_of_reading(column, given[column.name], number)
+        notes += [
             note
             for place, name, ends in self._ranges
             for note in _notes_of_far(f"column {name!r} is", row[place], ends)
@@ -202,7 +211,9 @@ class RowReader:
                     )
         return notes
 
-    def _read_row(self, number: int, row: Any, problems: list[ValueProblem]) -> Row:
+    def _read_row(
+        self, number: int, row: Any, given: Container[str], problems: list[ValueProblem]
+    ) -> Row:
         if not isinstance(row, dict):
             problem = f"{_shown(row)} is not a row"
             problems.append(
@@ -218,6 +229,9 @@ class RowReader:
             try:
                 values.append(read(value_at(row, name)))
             except KeyError:
+                if name in given and name not in self._arrays:
+                    values.append(read(None))
+                    continue
                 allowed = self._arrays.get(name, "null or a value")
                 refuse(name, "the value is missing from the row", allowed)
             except _WrongValueError as error:
@@ -251,9 +265,7 @@ def _reader(column: Input) -> Callable[[Any], Any]:
         read = _number
         if takes_truth_values(column):
             read = _number_or_truth
-        if column.is_written_as_text:
-            return lambda value: read(_read_number(column, value))
-        return read
+        return lambda value: read(_read_number(column, value))
     if column.kind == "date":
         return lambda value: _date(column, value)
     if column.kind == "array":
@@ -269,9 +281,34 @@ def _read_number(column: Input, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return number_in(column, value)
+        return number_in(_with_new_unit(column, value), value)
     except ValueError:
         return value
+
+
+def _with_new_unit(column: Input, text: str) -> Input:
+    """Return a column with the unit that only new rows write, as `predict` reads it."""
+    if column.unit or column.notation or not (unit := new_unit([text])):
+        return column
+    return column.model_copy(update={"unit": unit})
+
+
+def _notes_of_reading(column: Input, given: Any, number: float) -> list[str]:
+    """Return notes on a number that was sent in another form than training had it."""
+    name, numbers = column.name, np.array([number])
+    notes = notes_of_bare(name, column.unit, [given], numbers)
+    if isinstance(given, str) and (unit := _with_new_unit(column, given).unit) != column.unit:
+        notes.append(note_of_unit(name, unit))
+    if math.isnan(number) and given is not None and _is_infinite(column, given):
+        notes.append(f"column {name!r} is infinite: it counts as missing")
+    return notes
+
+
+def _is_infinite(column: Input, given: Any) -> bool:
+    try:
+        return math.isinf(number_in(column, given) if isinstance(given, str) else float(given))
+    except OverflowError:
+        return True
 
 
 def takes_truth_values(column: Input) -> bool:
@@ -294,9 +331,7 @@ def _number(value: Any) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if math.isinf(number):
-        raise _WrongValueError("is too large", "a finite number")
-    return number
+    return math.nan if math.isinf(number) else number
 
 
 def _text(value: Any) -> str:

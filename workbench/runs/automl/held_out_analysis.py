@@ -296,10 +296,13 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
         if needed:
             lines.append(f"relies most on: {', '.join(needed)}")
         elif importance["num_left_out"]:
-            left_out = f"{format_count(importance['num_left_out'], 'column')} not measured"
-            lines.append(f"no measured column matters measurably: time was over with {left_out}")
+            left_out = format_count(importance["num_left_out"], "column")
+            lines.append(
+                "no column that was measured makes a clear difference. There was no time to measure"
+                f" {left_out}"
+            )
         else:
-            lines.append("no single column matters measurably")
+            lines.append("no single column makes a clear difference")
     return lines
 
 

@@ -165,7 +165,8 @@ def _described_validation(result: Mapping[str, Any], num_folds: int) -> str:
             (used.get("num_folds", num_folds) for used in result["used"]), default=num_folds
         )
         if num_learnt < num_folds:  # time was over before a candidate had learnt from all
-            how = f"in {num_learnt} of {num_folds} folds"
+            first = "the first" if num_learnt == 1 else f"the first {num_learnt}"
+            how = f"in {first} of {num_folds} folds, without time for the others"
     if "validation" in split.get("own_parts", ()):
         how = "your validation samples among them"
     return how + _described_split(split)
