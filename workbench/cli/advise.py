@@ -14,7 +14,9 @@ from workbench.cli.output import echo, print_json, print_note
 from workbench.cli.parameters import (
     ADDRESS,
     EXPERIMENT,
+    FRAMEWORKS,
     JSON,
+    KERAS,
     MAX_SLOWDOWN,
     OBJECTIVE,
     SETTINGS,
@@ -26,6 +28,7 @@ from workbench.foundation.errors import DataError
 from workbench.runs.event_lines import advice_line
 
 if TYPE_CHECKING:
+    from workbench.experiment import Experiment
     from workbench.foundation.events import CandidateTried, Event
 
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     OBJECTIVE(default="time"),
     TIME(default="1m"),
     MAX_SLOWDOWN,
+    FRAMEWORKS,
+    KERAS,
     SETTINGS(is_repeatable=True),
     TO,
     ADDRESS,
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     "workbench advise search_spaces/digits.yaml",
     "workbench advise digits.yaml --objective throughput --time 5m --json",
     "workbench advise digits.yaml --to advised.yaml",
+    "workbench advise digits.yaml --frameworks",
 )
 def advise(
     *,
@@ -52,6 +58,8 @@ def advise(
     objective: str,
     time: str,
     max_slowdown: float | None,
+    frameworks: bool,
+    keras_builder: str | None,
     settings: dict[str, Any] | None,
     to: Path | None,
     address: str | None,
@@ -70,6 +78,18 @@ def advise(
     from workbench.experiment.space import Fixed
 
     experiment = runs.read_experiment(file, settings or {})
+    if keras_builder is not None and not frameworks:
+        raise click.UsageError("--keras needs --frameworks")
+    if frameworks:
+        others = {
+            "--objective": objective != "time",
+            "--max-slowdown": max_slowdown is not None,
+            "--to": to is not None,
+            "--address": address is not None,
+        }
+        if given := [option for option, is_given in others.items() if is_given]:
+            raise click.UsageError(f"you cannot combine --frameworks and {given[0]}")
+        return _compare_frameworks(experiment, time, keras_builder, as_json=as_json)
     if to is not None:
         _check_new_file(to)
     try:
@@ -99,6 +119,27 @@ def advise(
         if searched:
             note += f", which still searches {', '.join(searched)}"
         print_note(f"{note}. Start it with: {command_line('sweep', str(to))}")
+    return 0
+
+
+def _compare_frameworks(
+    experiment: Experiment, time: str, keras_builder: str | None, *, as_json: bool
+) -> int:
+    from workbench.advisor.frameworks import compare_frameworks
+    from workbench.foundation.formatting import duration_argument_s
+
+    budget_s = duration_argument_s(time, field="--time")
+    try:
+        comparison = compare_frameworks(
+            experiment, budget_s=budget_s, keras_builder=keras_builder, note=print_note
+        )
+    except KeyboardInterrupt:
+        print_note("stopped")
+        return INTERRUPTED
+    if as_json:
+        print_json(comparison.to_json())
+    else:
+        echo(str(comparison))
     return 0
 
 

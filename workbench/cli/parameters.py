@@ -467,6 +467,17 @@ MAX_SLOWDOWN = _option(
     Number(0, 1, has_minimum=False),
     "PART",
 )
+FRAMEWORKS = _flag(
+    "--frameworks",
+    "Instead of a plan, compare the steps in plain torch, compiled torch, and Keras on JAX.",
+)
+KERAS = _option(
+    "--keras",
+    "Compare this function's Keras model instead of one of the zoo. Needs --frameworks.",
+    _TEXT,
+    "MODULE:FUNCTION",
+    name="keras_builder",
+)
 MEASURED = _option(
     "--measured",
     "Read measurements from this CSV file. Its columns are listed above.",

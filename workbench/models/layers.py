@@ -1,4 +1,4 @@
-"""The layers of a model in the order of a forward pass, with output shapes and parameters.
+"""The layers of a model in their order, with output shapes, parameters and weights.
 
 It works on any `torch.nn.Module`, and with torch's fake tensors.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -37,6 +38,47 @@ class Layer:
     output_shape: tuple[int, ...] | None
     num_parameters: int
     shares: str = ""
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The weights of one layer, for the same layer of another framework.
+
+    Attributes:
+        name: The path of the module.
+        kind: The name of its class, such as `Linear`.
+        arrays: Its parameters and buffers by name. Each layer of an LSTM counts on its own, and its
+            names have no suffix: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+    """
+
+    name: str
+    kind: str
+    arrays: dict[str, np.ndarray[Any, Any]]
+
+
+def weights_of_layers(model: nn.Module) -> Iterator[LayerWeights]:
+    """Yield the layers that have weights, in the order of their definition.
+
+    Weights that are shared only count at their first place.
+
+    Args:
+        model: The model.
+    """
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        of_layers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+        held = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        for key, value in held:
+            if id(value) in seen or not value.ndim:  # a buffer may count steps
+                continue
+            seen.add(id(value))
+            stem, number = key, ""
+            if isinstance(module, nn.RNNBase):
+                stem, _, number = key.rpartition("_l")
+            # A copy, because another framework may keep the memory that torch trains in.
+            of_layers.setdefault(number, {})[stem] = value.detach().cpu().numpy().copy()
+        for arrays in of_layers.values():
+            yield LayerWeights(name, type(module).__name__, arrays)
 
 
 def describe_layers(
