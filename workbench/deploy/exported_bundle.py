@@ -25,7 +25,7 @@ from workbench.deploy.exported_model import Answering, Member, answering_program
 from workbench.deploy.feeds import feeds_of, is_missing
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
-from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
+from workbench.deploy.onnx_export import BATCHES, TOLERANCE, OnnxModule, difference_of
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Answers, Predictor, classes_in
 from workbench.deploy.stage_export import add_stages, exits_of
@@ -134,7 +134,10 @@ def add_mean(
         indices = reading.indices
     tensors = as_tensors(data.train.batch(indices)[0])
     with torch.inference_mode():
-        tensors = needed_inputs(model, tensors, TARGET_NAMES)
+        if isinstance(model, OnnxModule):
+            tensors = model.taken(tensors)
+        else:
+            tensors = needed_inputs(model, tensors, TARGET_NAMES)
         samples = _samples(tensors, len(indices)) if reading is None else reading.samples
         outputs = output_in(call_model(model, _first(tensors, 2)))
     pairing = _pairing_of(model, data, experiment)

@@ -26,9 +26,9 @@ from workbench.deploy import table_graph
 from workbench.deploy.card import ERROR_SIZE, Input, Output, counts_name
 from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
-from workbench.deploy.onnx_export import OnnxModule, add_trees, write_onnx
+from workbench.deploy.onnx_export import OnnxModule, Positional, add_trees, write_onnx
 from workbench.foundation.errors import RunError
-from workbench.models.calls import call_model, map_tensors, named_tensors, output_in
+from workbench.models.calls import output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
 from workbench.models.pairing import MIN_PROBABILITY, Pairing
@@ -406,12 +406,19 @@ def _outputs_of(graph: Graph, member: Member, values: Sequence[str], example: An
             next_step="Train boosted_trees or forest, or export it without --format onnx.",
         )
     if isinstance(member.model, OnnxModule):
-        return graph.inline(member.model.proto(), tuple(values))
+        return graph.inline(
+            member.model.proto(), _as_trained(graph, values, _tensors_in(member.model, example))
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         module, arguments = _positional(member.model, example)
         write_onnx(module, arguments, path)
         return graph.inline(onnx.load(str(path)), _as_trained(graph, values, arguments))
+
+
+def _tensors_in(model: OnnxModule, example: Any) -> Any:
+    taken = model.taken(example)
+    return tuple(taken.values()) if isinstance(taken, Mapping) else taken
 
 
 def _as_trained(graph: Graph, values: Sequence[str], arguments: Any) -> tuple[str, ...]:
@@ -564,27 +571,13 @@ class _Encoding(nn.Module):
         return ((values.double() - self.mean) / self.scale).float()
 
 
-class _Called(nn.Module):
-    """A model that is called with positional tensors, whatever form its inputs have."""
-
-    def __init__(self, model: nn.Module, example: Any) -> None:
-        super().__init__()
-        self.model = model
-        self._example = map_tensors(lambda tensor: tensor[:0], example)
-        self.training = model.training
-
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        tensors = iter(given)
-        inputs = map_tensors(lambda _: next(tensors), self._example)
-        return output_in(call_model(self.model, inputs))
-
-
 def _positional(
     model: nn.Module, example: Any
 ) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor, ...]]:
     if isinstance(example, torch.Tensor):
         return _Output(model), example
-    return _Called(model, example), tuple(named_tensors(example).values())
+    called = Positional(model, example)
+    return called, called.given(example)
 
 
 class _Output(nn.Module):

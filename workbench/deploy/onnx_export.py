@@ -25,6 +25,13 @@ from workbench.deploy.distributions import needs
 from workbench.deploy.graph import ML, OPSET, Graph, onnx
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
+from workbench.models.calls import (
+    call_model,
+    map_tensors,
+    named_tensors,
+    output_in,
+    tensors_named,
+)
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
 
 TOLERANCE = 1e-5
@@ -133,8 +140,78 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
     return graph.add("Log", graph.add("Max", total, graph.constant(np.float32(MIN_PROBABILITY))))
 
 
+class Positional(nn.Module):
+    """A model that is called with positional tensors, whatever form its inputs have.
+
+    Attributes:
+        model: The model.
+        names: The names of the tensors. They become the names of the inputs of a graph.
+    """
+
+    def __init__(self, model: nn.Module, example: Any) -> None:
+        """Wrap a model.
+
+        Args:
+            model: The model.
+            example: A batch of what it needs.
+        """
+        super().__init__()
+        self.model = model
+        self.names = tuple(named_tensors(example))
+        self._example = map_tensors(lambda tensor: tensor[:0], example)
+        self.training = model.training
+
+    def forward(self, *given: Tensor) -> Any:
+        """Return the output of the model."""
+        tensors = iter(given)
+        inputs = map_tensors(lambda _: next(tensors), self._example)
+        return output_in(call_model(self.model, inputs))
+
+    def given(self, inputs: Any) -> tuple[Tensor, ...]:
+        """Return the tensors of a batch with which this is called."""
+        return tuple(tensors_named(inputs, self.names).values())
+
+
+def given_to(model: nn.Module, inputs: Any) -> tuple[Tensor, ...]:
+    """Return the tensors with which a model is called, which takes one unless it is `Positional`.
+
+    Args:
+        model: The model.
+        inputs: A batch as the data has it.
+    """
+    return model.given(inputs) if isinstance(model, Positional) else (inputs,)
+
+
+def feeds_for(session: Any, inputs: Any) -> dict[str, np.ndarray]:
+    """Return what a session of ONNX Runtime takes for a batch.
+
+    Args:
+        session: The session.
+        inputs: A batch as the data has it, on the CPU.
+
+    Raises:
+        RunError: If samples have another shape than those with which the graph was exported.
+    """
+    shapes = {taken.name: tuple(taken.shape[1:]) for taken in session.get_inputs()}
+    tensors = {next(iter(shapes)): inputs}
+    if not isinstance(inputs, Tensor):
+        tensors = tensors_named(inputs, list(shapes))
+    for name, tensor in tensors.items():
+        shape = tuple(tensor.shape[1:])
+        pairs = zip(shape, shapes[name], strict=False)
+        if len(shape) != len(shapes[name]) or any(
+            isinstance(known, int) and size != known for size, known in pairs
+        ):
+            raise RunError(
+                f"the input {name!r} has samples of shape {shape}, but the model was exported for"
+                f" {shapes[name]}",
+                next_step="Let the data pad all samples to the same shape.",
+            )
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
 class OnnxModule(nn.Module):
-    """An ONNX file that can be called as a torch module with one tensor as its input.
+    """An ONNX file that can be called as a torch module, with one tensor or several.
 
     Attributes:
         content: The file.
@@ -155,12 +232,19 @@ class OnnxModule(nn.Module):
             path = Path(folder, "model.onnx")
             path.write_bytes(content)
             self._session = open_session(path)
-        self._name = self._session.get_inputs()[0].name
         self.eval()
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs for samples."""
-        return torch.from_numpy(self._session.run(None, {self._name: inputs.numpy()})[0])
+    def forward(self, inputs: Any, *others: Tensor) -> Tensor:
+        """Return the outputs for samples: a tensor, a mapping, or several tensors."""
+        given = (inputs, *others) if others else inputs
+        return torch.from_numpy(self._session.run(None, feeds_for(self._session, given))[0])
+
+    def taken(self, inputs: Any) -> Any:
+        """Return the part of a batch that the graph takes, by name if it is more than a tensor."""
+        if isinstance(inputs, Tensor):
+            return inputs
+        names = [taken.name for taken in self._session.get_inputs()]
+        return tensors_named(inputs, names)
 
     def proto(self) -> onnx.ModelProto:
         """Return the graph."""
@@ -230,6 +314,8 @@ def _resized(given: Tensor, size: int) -> Tensor:
 
 
 def _names(model: nn.Module, number: int) -> list[str]:
+    if isinstance(model, Positional):
+        return list(model.names)
     if number == 1:
         return ["inputs"]
     names = list(inspect.signature(model.forward).parameters)

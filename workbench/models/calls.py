@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -206,6 +206,30 @@ def named_tensors(inputs: Inputs) -> dict[str, Tensor]:
     if not isinstance(inputs, Mapping) and not hasattr(inputs, "_fields"):
         entries = {f"inputs_{place}": part for place, part in entries.items()}
     return _flattened(entries, "")
+
+
+def tensors_named(inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
+    """Return some tensors of a batch, in the order of their names.
+
+    Args:
+        inputs: A batch. Entries of a mapping without these names may be anything.
+        names: Names as `named_tensors` returns them.
+
+    Raises:
+        ValueError: If the batch has no tensor of such a name.
+
+    Example:
+        >>> one = torch.ones(2)
+        >>> list(tensors_named({"id": ["x"], "image": {"left": one}}, ["image.left"]))
+        ['image.left']
+    """
+    if isinstance(inputs, Mapping):
+        tops = {name.partition(".")[0] for name in names} | set(names)
+        inputs = {name: part for name, part in inputs.items() if str(name) in tops}
+    tensors = named_tensors(inputs)
+    if absent := [name for name in names if name not in tensors]:
+        raise ValueError(f"the samples have no input {absent[0]!r}, but {', '.join(tensors)}")
+    return {name: tensors[name] for name in names}
 
 
 def _flattened(entries: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ from workbench.deploy.compression.trained_base import (
     quality_of,
 )
 from workbench.deploy.device import HERE, OnDevice, measure_there, time_model
-from workbench.deploy.onnx_export import write_onnx
+from workbench.deploy.onnx_export import feeds_for, given_to, write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.store.history.compression import RATIO_HERE
 from workbench.training.loss_and_metrics import loss_of, pairing_of
@@ -79,7 +79,7 @@ class Teacher:
         self._outputs: Tensor | None = None
         self._is_known = torch.zeros(len(split), dtype=torch.bool)
 
-    def outputs(self, indices: np.ndarray, inputs: Tensor) -> Tensor:
+    def outputs(self, indices: np.ndarray, inputs: Any) -> Tensor:
         """Return the outputs for samples.
 
         Args:
@@ -89,7 +89,7 @@ class Teacher:
         places = torch.from_numpy(indices)
         if self._outputs is None or not bool(self._is_known[places].all()):
             with torch.no_grad():
-                outputs = self._model(inputs)
+                outputs = self._model(*given_to(self._model, inputs))
             if not self._is_kept or outputs[0].numel() * self._num_samples > _MAX_KEPT_NUMBERS:
                 return outputs
             if self._outputs is None:
@@ -151,9 +151,7 @@ def fine_tune(
         total = count = 0.0
         for indices in source.batches(global_batch=batch, epoch=epoch, seed=seed):
             inputs, targets = source.fetch(indices)
-            outputs = model(
-                inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs
-            )
+            outputs = model(*(_laid(tensor, layout) for tensor in given_to(model, inputs)))
             value = loss(outputs, targets)
             if distillation > 0:
                 wanted = teacher.outputs(indices, inputs)
@@ -185,6 +183,10 @@ def fine_tune(
     model.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
     model.eval()
     return stops
+
+
+def _laid(tensor: Tensor, layout: torch.memory_format) -> Tensor:
+    return tensor.contiguous(memory_format=layout) if tensor.dim() == 4 else tensor
 
 
 def _layout_of(model: nn.Module) -> torch.memory_format:
@@ -267,7 +269,7 @@ class Compression:
                 path,
                 config.get("quantiser", "none"),
                 calibration=config.get("calibration", "minmax"),
-                samples=_samples(datasets, config.get("calibration_samples", 0), seed),
+                samples=_samples(exported, datasets, config.get("calibration_samples", 0), seed),
             )
             values = measure(path, base.experiment, datasets)
             here = self._compare(path, original, datasets)
@@ -296,7 +298,7 @@ class Compression:
                 **({} if there.energy_j is None else {"energy_j": there.energy_j}),
             }
         elif self.measures_memory:
-            feeds = {open_session(path).get_inputs()[0].name: self._inputs(datasets)}
+            feeds = self._feeds(open_session(path), datasets)
             alone = time_model(path, feeds, threads=self.threads, num_calls=1)
             measured["memory_bytes"] = float(alone["memory_bytes"])
         self._keep(folder, config, measured, compared, there)
@@ -336,9 +338,8 @@ class Compression:
                 how = {**way, "epochs": num_slimming}
                 if self._fine_tune(model, datasets, teacher, how, report, slimming=way["slimming"]):
                     return None
-            smaller = factorise(
-                prune(model, way["pruning"], example_of(datasets.train)), way["rank"]
-            )
+            example = given_to(model, example_of(datasets.train))
+            smaller = factorise(prune(model, way["pruning"], example), way["rank"])
             how = {**way, "epochs": way["epochs"] - num_slimming}
             if how["epochs"] and self._fine_tune(
                 smaller, datasets, teacher, how, report, after=num_slimming
@@ -395,10 +396,8 @@ class Compression:
 
     def _compare(self, path: Path, original: Path, datasets: Datasets) -> device_runner.Comparison:
         sessions = [open_session(model, threads=self.threads) for model in (path, original)]
-        inputs = self._inputs(datasets)
         candidate, base = (
-            device_runner.calls(session, {session.get_inputs()[0].name: inputs})
-            for session in sessions
+            device_runner.calls(session, self._feeds(session, datasets)) for session in sessions
         )
         return device_runner.compare(candidate, base)
 
@@ -415,7 +414,7 @@ class Compression:
         """
         if self.device == HERE:
             return None
-        feeds = {open_session(path).get_inputs()[0].name: self._inputs(datasets)}
+        feeds = self._feeds(open_session(path), datasets)
         sent = _sent_samples(datasets, path)
 
         def evaluate(answers: np.ndarray) -> dict[str, float]:
@@ -437,8 +436,8 @@ class Compression:
             evaluate=evaluate,
         )
 
-    def _inputs(self, datasets: Datasets) -> np.ndarray:
-        return example_of(datasets.validation, self.batch).numpy()
+    def _feeds(self, session: Any, datasets: Datasets) -> dict[str, np.ndarray]:
+        return feeds_for(session, example_of(datasets.validation, self.batch))
 
     def _keep(
         self,
@@ -484,7 +483,7 @@ def _build(base: Base) -> tuple[nn.Module, Datasets, Teacher]:
 def _as_onnx(model: nn.Module, datasets: Datasets) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, MODEL)
-        write_onnx(model, example_of(datasets.train), path)
+        write_onnx(model, given_to(model, example_of(datasets.train)), path)
         return path.read_bytes()
 
 
@@ -498,11 +497,17 @@ class _SentSamples:
 
 
 def _sent_samples(datasets: Datasets, path: Path) -> _SentSamples | None:
-    """Return as many validation samples as can be sent, or None if targets are not one array."""
+    """Return as many validation samples as can be sent.
+
+    None if inputs or targets are not one array. Then only the time is measured there.
+    """
     source = Source(datasets.validation, torch.device("cpu"))
     session = open_session(path)
     name = session.get_inputs()[0].name
-    first = source.fetch(np.arange(1))[0].numpy()
+    given = source.fetch(np.arange(1))[0]
+    if not isinstance(given, Tensor):
+        return None
+    first = given.numpy()
     sample_bytes = first.nbytes + session.run(None, {name: first})[0].nbytes
     number = max(1, min(len(source), _MAX_SENT_BYTES // max(1, sample_bytes)))
     chosen = np.unique(np.linspace(0, len(source) - 1, number).astype(int))
@@ -514,10 +519,13 @@ def _sent_samples(datasets: Datasets, path: Path) -> _SentSamples | None:
     return _SentSamples(inputs.numpy(), targets.numpy(), answers)
 
 
-def _samples(datasets: Datasets, number: int, seed: int) -> np.ndarray | None:
-    """Return inputs for a calibration, drawn from the training samples, or None for none."""
+def _samples(
+    path: Path, datasets: Datasets, number: int, seed: int
+) -> dict[str, np.ndarray] | None:
+    """Return inputs of a graph for a calibration, drawn from the training samples, or None."""
     if not number:
         return None
     size = len(datasets.train)
     chosen = np.sort(np.random.default_rng(seed).permutation(size)[: min(number, size)])
-    return Source(datasets.train, torch.device("cpu")).fetch(chosen)[0].numpy()
+    inputs = Source(datasets.train, torch.device("cpu")).fetch(chosen)[0]
+    return feeds_for(open_session(path), inputs)

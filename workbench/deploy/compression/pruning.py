@@ -136,14 +136,14 @@ def why_not_pruned(model: nn.Module) -> str | None:
     return None
 
 
-def prune(model: nn.Module, ratio: float, example: Tensor) -> nn.Module:
+def prune(model: nn.Module, ratio: float, example: Tensor | tuple[Tensor, ...]) -> nn.Module:
     """Return a copy of a model without the channels that matter least, by the norms of their
     weights.
 
     Args:
         model: The model. It is not changed.
         ratio: The share of channels to remove, of every layer that allows it.
-        example: Inputs, by which the result is checked.
+        example: Inputs, by which the result is checked. A tuple holds several arguments.
 
     Returns:
         The smaller model, which computes what the model would with those channels at zero.
@@ -295,7 +295,9 @@ def _keep_rows(layer: nn.Module, kept: Tensor, names: tuple[str, ...]) -> None:
             setattr(layer, name, values[kept].clone())
 
 
-def _check_same(silenced: nn.Module, smaller: nn.Module, example: Tensor) -> None:
+def _check_same(
+    silenced: nn.Module, smaller: nn.Module, example: Tensor | tuple[Tensor, ...]
+) -> None:
     """Refuse a result that is not the model without these channels.
 
     Its code reads them elsewhere.
@@ -305,7 +307,8 @@ def _check_same(silenced: nn.Module, smaller: nn.Module, example: Tensor) -> Non
     problem = "another layer reads the channels that were removed"
     try:
         with torch.no_grad():
-            wanted, outputs = silenced(example), smaller(example)
+            given = example if isinstance(example, tuple) else (example,)
+            wanted, outputs = silenced(*given), smaller(*given)
         if torch.allclose(
             wanted, outputs, rtol=_TOLERANCE, atol=_TOLERANCE * float(wanted.abs().max() + 1)
         ):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,16 +50,17 @@ def quantise(
     quantiser: Quantiser,
     *,
     calibration: Calibration = "minmax",
-    samples: np.ndarray | None = None,
+    samples: np.ndarray | Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Write a model with 8-bit integers.
 
     Args:
-        source: The model with 32-bit floats. It has one input.
+        source: The model with 32-bit floats.
         target: The file to write.
         quantiser: The quantiser. none copies the model. qat does the same as static here.
         calibration: How a static range is calculated from values.
-        samples: Inputs from the training data, by which static ranges are found.
+        samples: Inputs from the training data, by which static ranges are found. By name if the
+            model has several.
 
     Raises:
         RunError: If ONNX Runtime cannot quantise the model.
@@ -155,7 +156,12 @@ def _dynamic(source: Path, target: Path) -> None:
     quantize_dynamic(source, target, weight_type=weights, reduce_range=weights == QuantType.QInt8)
 
 
-def _static(source: Path, target: Path, calibration: Calibration, samples: np.ndarray) -> None:
+def _static(
+    source: Path,
+    target: Path,
+    calibration: Calibration,
+    samples: np.ndarray | Mapping[str, np.ndarray],
+) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     methods = {
@@ -176,20 +182,22 @@ def _static(source: Path, target: Path, calibration: Calibration, samples: np.nd
     )
 
 
-def _reader(source: Path, samples: np.ndarray) -> Any:
+def _reader(source: Path, samples: np.ndarray | Mapping[str, np.ndarray]) -> Any:
     """Return a reader that passes the samples to ONNX Runtime in batches."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader
 
-    name = onnx.load(source).graph.input[0].name
+    feeds = samples
+    if isinstance(feeds, np.ndarray):
+        feeds = {onnx.load(source).graph.input[0].name: feeds}
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
-            self.batches = _batches(samples)
+            self.batches = zip(*(_batches(values) for values in feeds.values()), strict=True)
 
         def get_next(self) -> Any:
             batch = next(self.batches, None)
-            return None if batch is None else {name: batch}
+            return None if batch is None else dict(zip(feeds, batch, strict=True))
 
     return Reader()
 

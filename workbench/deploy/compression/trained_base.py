@@ -20,14 +20,16 @@ from pydantic import JsonValue
 from torch import Tensor, nn
 
 from workbench.data import Datasets, Split
+from workbench.data.collating import TARGET_NAMES
 from workbench.data.splits import ArraySplit
-from workbench.deploy.onnx_export import write_onnx
+from workbench.deploy.onnx_export import Positional, feeds_for, given_to, write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.experiment import Experiment
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.models.adapters import declared_goals
+from workbench.models.calls import call_model, needed_inputs, output_in
 from workbench.models.exits import EarlyExits
 from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps
@@ -84,13 +86,13 @@ class Base:
     def build(self) -> tuple[nn.Module, Datasets]:
         """Return the model, on the CPU and in evaluation mode, and its data.
 
-        Early exits are skipped.
+        Early exits are skipped. A model is `Positional` if it takes or returns more than a tensor.
         """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "weights.safetensors")
             path.write_bytes(self.weights)
             model, datasets = read_model(self.experiment, self.params, path)
-        return (model.model if isinstance(model, EarlyExits) else model), datasets
+        return _positional(model, datasets), datasets
 
     def drop(self, value: float) -> float:
         """Return by how much a value is worse than the base's. Negative if it is better.
@@ -134,10 +136,11 @@ def make_base(
             " only that class knows how to call it"
         )
     model, datasets = read_model(experiment, params, weights)
-    _refuse(model, datasets)
+    _refuse(model, experiment)
+    model = _positional(model, datasets)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
-        write_onnx(model, example_of(datasets.train), path)
+        write_onnx(model, given_to(model, example_of(datasets.train)), path)
         values = measure(path, experiment, datasets)
         content = path.read_bytes()
     chosen, goal = _metric_of(experiment, datasets, values, metric)
@@ -155,8 +158,8 @@ def make_base(
     )
 
 
-def example_of(split: Split, number: int = 2) -> Tensor:
-    """Return the inputs of the first samples."""
+def example_of(split: Split, number: int = 2) -> Any:
+    """Return the inputs of the first samples, as the data has them."""
     return Source(split, torch.device("cpu")).fetch(np.arange(min(number, len(split))))[0]
 
 
@@ -166,7 +169,7 @@ def measure(
     """Return the scores of an ONNX model on the validation or the test samples.
 
     Args:
-        path: The model. It has one input.
+        path: The model.
         experiment: The experiment with the metrics.
         datasets: The data.
         part: val or test. The names of the values start with it.
@@ -228,9 +231,9 @@ class _Module(Predictor):
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    def predict(self, inputs: Tensor) -> Tensor:
+    def predict(self, inputs: Any) -> Tensor:
         with torch.no_grad():
-            return self._model(inputs)
+            return self._model(*given_to(self._model, inputs))
 
     def train(self, mode: bool) -> None:
         pass
@@ -251,18 +254,16 @@ class _Exported(Predictor):
 
     def __init__(self, path: Path) -> None:
         self._session = open_session(path, threads=1)
-        self._name = self._session.get_inputs()[0].name
 
-    def predict(self, inputs: Tensor) -> Tensor:
-        return torch.from_numpy(self._session.run(None, {self._name: inputs.numpy()})[0])
+    def predict(self, inputs: Any) -> Tensor:
+        return torch.from_numpy(self._session.run(None, feeds_for(self._session, inputs))[0])
 
     def train(self, mode: bool) -> None:
         pass
 
 
-def _refuse(model: nn.Module, datasets: Datasets) -> None:
-    """Raise an error for a model without weights to compress, or with several inputs."""
-    example: Any = Source(datasets.train, torch.device("cpu")).fetch(np.arange(1))[0]
+def _refuse(model: nn.Module, experiment: Experiment) -> None:
+    """Raise an error for a model without weights to compress, or that computes its own loss."""
     if isinstance(model, OwnSteps) or not any(
         parameter.dim() > 1 for parameter in model.parameters()
     ):
@@ -270,11 +271,29 @@ def _refuse(model: nn.Module, datasets: Datasets) -> None:
             f"{type(model).__name__} has no layers with weights, so there is nothing to compress",
             next_step="Compress a trial of a network.",
         )
-    if not isinstance(example, Tensor):
+    if experiment.leaves_loss_to_model:
         raise RunError(
-            f"{type(model).__name__} has several inputs, but only models with one tensor as input"
-            " can be compressed"
+            f"{type(model).__name__} computes its own loss, and needs the targets to be called, so"
+            " it cannot be compressed"
         )
+
+
+def _positional(model: nn.Module, datasets: Datasets) -> nn.Module:
+    """Return a model that is called with tensors and returns one. Early exits are skipped."""
+    if isinstance(model, EarlyExits):
+        model = model.model
+    example = example_of(datasets.train)
+    with torch.no_grad():
+        needed = needed_inputs(model, example, TARGET_NAMES)
+        outputs = call_model(model, needed)
+    if isinstance(needed, Tensor) and isinstance(outputs, Tensor):
+        return model
+    if not isinstance(output_in(outputs), Tensor):
+        raise RunError(
+            f"{type(model).__name__} returns {type(outputs).__name__} without one tensor that is"
+            " its output, so it cannot be compressed"
+        )
+    return Positional(model, needed)
 
 
 def _metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, AnyMetric]:
