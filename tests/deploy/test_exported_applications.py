@@ -230,3 +230,33 @@ def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: P
     assert served == [{"boxes": boxes} for boxes in answers.boxes]
     for answer in served:
         Draft202012Validator(answer_schema(card.outputs[0])).validate(answer)
+
+
+def test_no_window_of_an_exported_forecaster_mixes_two_series(tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=60, freq="D").astype(str)
+    series = {"a": np.sin(np.arange(60.0)), "b": 5 + np.cos(np.arange(60.0))}
+    frame = pd.concat(
+        [pd.DataFrame({"day": days, "shop": name, "sold": sold}) for name, sold in series.items()]
+    )
+    frame = frame.sort_values(["day", "shop"])  # the rows of the two alternate
+    frame.to_csv(tmp_path / "sales.csv", index=False)
+    options = {"name": "series", "path": str(tmp_path / "sales.csv"), "time": "day"}
+    options |= {"group": "shop", "targets": ["sold"], "lookback": 6, "horizon": 2}
+    _, _, card = exported(tmp_path / "bundle", "forecaster", options)
+    assert card.inputs[0].group == "shop"
+    windows = np.concatenate(
+        [[sold[first : first + 6] for first in range(55)] for sold in series.values()]
+    )
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    known = predictor.predict({"inputs": windows[:, :, None]}).values
+    assert known is not None
+    for samples in (frame, tmp_path / "sales.csv"):
+        values = predictor.predict(columns_from(card, samples)).values
+        assert values == pytest.approx(known, abs=1e-5)
+    printed = run_script(tmp_path / "bundle", tmp_path / "sales.csv")[1:]
+    scripted = np.array([[float(cell) for cell in line.split(",")] for line in printed])
+    assert scripted == pytest.approx(known.reshape(len(known), -1), abs=1e-5)
+    # A file of one shop needs no such column.
+    alone = frame[frame["shop"] == "b"].drop(columns="shop")
+    values = predictor.predict(columns_from(card, alone)).values
+    assert values == pytest.approx(known[55:], abs=1e-5)

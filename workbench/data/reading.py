@@ -31,6 +31,7 @@ class Reading:
         mean: Subtracted from an array: a number, or one for each place of its last dimensions.
         scale: An array is then divided by it: a number, or one for each place.
         array_columns: The columns of a table if an array consists of its rows.
+        group: The column that tells apart the series of that table, or None if it is one.
         vocabulary: The texts of the token ids.
         tokens: How a text becomes token ids, or None if users have token ids.
         target: The name of the target.
@@ -48,6 +49,7 @@ class Reading:
     mean: float | np.ndarray = 0.0
     scale: float | np.ndarray = 1.0
     array_columns: tuple[str, ...] = ()
+    group: str | None = None
     vocabulary: tuple[str, ...] = field(default=(), repr=False)
     tokens: TokenKind | None = None
     target: str | None = None

@@ -172,6 +172,7 @@ class SeriesOptions(DatasetOptions):
             mean=made.mean,
             scale=made.scale,
             array_columns=made.names,
+            group=self.group,
             targets=tuple(
                 f"{name} +{step}" for step in range(1, self.horizon + 1) for name in targets
             ),

@@ -74,6 +74,8 @@ class Input(_Part):
         missing_texts: Texts that count as missing numbers, in lower case, in addition to the usual
             ones such as ? and n/a.
         columns: The columns of a table whose successive rows form an array.
+        group: The column that tells apart the series of that table. No array has rows of two. A
+            table without this column is one series.
         tokens: How a text becomes the numbers of an array, see `workbench.data.tokens`. The number
             of a token is its position in `categories`.
         is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels
@@ -95,6 +97,7 @@ class Input(_Part):
     notation: str = ""
     missing_texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    group: str | None = None
     tokens: TokenKind | None = None
     is_image: bool = False
     learned: tuple[float, float] | None = None

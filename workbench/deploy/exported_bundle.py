@@ -433,6 +433,7 @@ def _array_input(name: str, values: np.ndarray, reading: Reading | None) -> Inpu
         dtype=dtype,
         categories=reading.vocabulary,
         columns=reading.array_columns,
+        group=reading.group,
         tokens=reading.tokens,
         is_image=reading.is_image,
     )

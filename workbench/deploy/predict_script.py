@@ -513,14 +513,18 @@ def read_images(path):
 
 
 def read_series(path):
-    """Return all successive rows of a table that the model takes at once."""
+    """Return all successive rows of each series that the model takes at once."""
     taken = CARD["inputs"][0]
     names, size = taken["columns"], taken["shape"][0]
-    rows = [[float(row[name]) for name in names] for row in rows_of(path, names)[0]]
-    table = np.array(rows, taken["dtype"])
-    if len(table) < size:
-        raise ValueError(f"the model takes {size} rows at once, but the file has {len(table)}")
-    return {taken["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
+    series = {}
+    for row in rows_of(path, names)[0]:
+        numbers = [float(row[name]) for name in names]
+        series.setdefault(row.get(taken["group"]), []).append(numbers)
+    windows = [part[i : i + size] for part in series.values() for i in range(len(part) - size + 1)]
+    if not windows:
+        longest = max(map(len, series.values()), default=0)
+        raise ValueError(f"the model takes {size} rows at once, but the file has {longest}")
+    return {taken["name"]: np.array(windows, taken["dtype"])}
 
 
 def ids(column, text):

@@ -257,6 +257,8 @@ def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
     columns = {name: [row[name] for row in rows] for name in needed}
     columns |= _with_decimal_points(card, columns, separator)
     if array is not None and array.columns:
+        if array.group in names:
+            columns[array.group] = [row[array.group] for row in rows]
         return _windows(card, columns), notes
     return columns, notes
 
@@ -334,7 +336,10 @@ def _has_header(card: Card, names: Sequence[str]) -> bool:
 
 
 def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return all windows of successive rows. The last one ends with the last row."""
+    """Return all windows of successive rows of each series, the series in their order.
+
+    The last window of a series ends with its last row.
+    """
     column = card.inputs[0]
     absent = [name for name in column.columns if name not in columns]
     if absent:
@@ -345,14 +350,20 @@ def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
         )
     except ValueError as error:
         raise DataError(f"a column of the series is not numeric: {error}") from error
-    num_windows = len(table) - column.shape[0] + 1
-    if num_windows < 1:
+    places: dict[str, list[int]] = {"": list(range(len(table)))}
+    if column.group is not None and column.group in columns:
+        places = {}
+        for place, name in enumerate(columns[column.group]):
+            places.setdefault(str(name), []).append(place)
+    size = column.shape[0]
+    windows = [
+        table[of_series[first : first + size]]
+        for of_series in places.values()
+        for first in range(len(of_series) - size + 1)
+    ]
+    if not windows:
+        longest = max(map(len, places.values()), default=0)
         raise DataError(
-            f"{len(table)} rows are too few for a forecast",
-            allowed=f"at least {column.shape[0]} successive rows",
+            f"{longest} rows are too few for a forecast", allowed=f"at least {size} successive rows"
         )
-    return {
-        column.name: np.stack(
-            [table[first : first + column.shape[0]] for first in range(num_windows)]
-        )
-    }
+    return {column.name: np.stack(windows)}
