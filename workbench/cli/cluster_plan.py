@@ -153,8 +153,8 @@ def plan(
 def clouds(*, catalogue: Path | None, as_json: bool) -> None:
     """Compare providers by price, performance, stability, maturity and flexibility.
 
-    A place is from 1, the best, and comes from the newest entry of the catalogue, with its year. If
-    no entry has a source, it is unknown. The mean counts the known places.
+    Place 1 is the best. Each place comes from the newest entry of the catalogue, whose year you see
+    next to it. Without a source, the place is unknown, and the mean does not count it.
     """
     from workbench.runs.provisioning.catalogue import CRITERIA, SHIPPED, read_catalogue
 

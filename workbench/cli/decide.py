@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from workbench.cli.declarations import takes
 from workbench.cli.options import example
-from workbench.cli.output import echo, print_json, print_note
+from workbench.cli.output import echo, print_json, print_note, warnings_as_notes
 from workbench.cli.parameters import (
     BASELINE,
     BASELINE_TRIAL,
@@ -74,16 +73,15 @@ def decide(
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
 
     BASELINE and CANDIDATE are trials: RUN, RUN/best or RUN/NUMBER, or RUN/VERSION for a version of
-    the code. All trainings of their
-    configurations count, but not those that chose it as the best of several. Or give CSV files with
-    --baseline and --candidate.
+    the code. All trainings of a configuration count, except those by which it was picked as the
+    best of several. Or give CSV files with --baseline and --candidate.
 
-    You may look after every run of the candidate, up to --max-runs. Over all looks, a wrong claim
-    has at most the probability --error.
+    You may look after every run of the candidate, up to --max-runs. The probability of a wrong
+    claim in any of these looks is at most --error.
 
-    In files, the largest step of both is the budget. A run that ends earlier is unfinished: its
-    curve sharpens the probability, but it is no result. A value of nan at its last step means that
-    it diverged.
+    In files, the largest step of both is the budget. A run that ends earlier is unfinished. Its
+    curve makes the probability more precise, but it is not a result. A value of nan at its last
+    step means that it diverged.
 
     Noise is learned from repeated runs of other configurations, in the store or in --floor. With
     it, one run of the baseline is enough.
@@ -96,9 +94,7 @@ def decide(
     """
     from workbench.runs.decisions import Limits, decide_from_files
 
-    context.with_resource(warnings.catch_warnings())
-    warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
-    warnings.showwarning = lambda message, *_where: print_note(str(message))
+    context.with_resource(warnings_as_notes())
     spending = Limits(error, max_runs, session, given_store())
     if baseline_trial is not None:
         _check_operands(candidate_trial, {"--baseline": baseline, "--candidate": candidate})

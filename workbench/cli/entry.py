@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -17,7 +16,7 @@ from workbench.cli.declarations import takes
 from workbench.cli.errors import EXIT_CODES, INTERRUPTED, report, wants_json
 from workbench.cli.lazy_groups import LazyGroup, typed_words
 from workbench.cli.options import example
-from workbench.cli.output import print_note
+from workbench.cli.output import warnings_as_notes
 from workbench.cli.parameters import STORE
 from workbench.foundation.errors import ArgumentError, WorkbenchError, missing_part
 from workbench.version import VERSION
@@ -189,8 +188,7 @@ class _Root(LazyGroup):
 def group() -> None:
     """Tune PyTorch models: define an experiment, sweep it, inspect the results.
 
-    RUN is a run id, the start of one, a name, or "last" for your newest run. Advice does not count
-    as a run.
+    RUN is a run id, the start of one, a name, or "last" for your newest run, not counting advice.
     """
 
 
@@ -208,9 +206,7 @@ def what_if(context: click.Context) -> None:
     You can ask about another plan, step times, memory, more workers, the best batch size, the
     learning rate, or the next run.
     """
-    context.with_resource(warnings.catch_warnings())
-    warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
-    warnings.showwarning = lambda message, *_where: print_note(str(message))
+    context.with_resource(warnings_as_notes())
 
 
 @click.group(

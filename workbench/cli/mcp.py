@@ -77,12 +77,12 @@ def mcp(
     it starts FILE, and stops and extends runs. With code it trains changes of your code: give FILE
     and a --session.
 
-    --trials, --time and --money limit what the agent may spend in total. --session fixes FILE with
-    its budget, the evaluation files of --protect and the --test-data. A proposal that changes them
-    is refused. This guards against mistakes, not against malice.
+    --trials, --time and --money limit what the agent may spend in total. With --session, a proposal
+    cannot change FILE and its budget, the evaluation files of --protect, or the --test-data. This
+    guards against mistakes, not against malice.
 
-    The server speaks on standard input and output, as agents expect. With --port it serves HTTP on
-    this machine, and only with the token in a file.
+    The server uses standard input and output, as agents expect. With --port it serves HTTP on this
+    machine, to clients that send the token in --token-file.
     """
     from workbench.experiment.budget_units import parse_money
     from workbench.foundation.formatting import parse_duration_s
@@ -130,9 +130,9 @@ def mcp(
 @takes(SESSION_NAME(), OPEN_TEST_DATA(), STORE())
 @example("workbench session night", "workbench session night --open-test-data")
 def session(*, name: str, open_test_data: bool) -> None:
-    """Show what a session of proposals has fixed and what was proposed.
+    """Show what a session protects, and what was proposed in it.
 
-    With --open-test-data, the paths of its test data are printed, once.
+    --open-test-data prints the paths of its test data. It works once.
     """
     from workbench.runs.guarded_sessions import GuardedSession
 

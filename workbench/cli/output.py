@@ -9,14 +9,13 @@ import shutil
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from workbench.foundation.formatting import (
-    printable,
-)
+from workbench.foundation.formatting import printable
 from workbench.foundation.python_values import plain
 
 if TYPE_CHECKING:
@@ -47,6 +46,15 @@ def print_json(document: Any) -> None:
 def print_note(message: str) -> None:
     """Print a note to the user on stderr."""
     echo(f"note: {without_backticks(message)}", err=True, fg="yellow")
+
+
+@contextlib.contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print warnings for users as notes, such as those about unread columns of a table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_where: print_note(str(message))
+        yield
 
 
 @contextlib.contextmanager

@@ -302,7 +302,7 @@ COLUMN = _option("--column", "Show this column.", _TEXT, "COLUMN")
 DROP = _option("--drop", "Do not train on this column.", _TEXT, "COLUMN")
 FAMILIES = _option(
     "--families",
-    "Try only these model families, such as lightgbm,forest. --families=-forest leaves one out.",
+    "Try only these model families, such as lightgbm,forest. --families=-forest skips one.",
     _TEXT,
     "NAMES",
 )
@@ -366,7 +366,7 @@ CLASS_WEIGHTS = _option(
 )
 CLASS_ORDER = _option(
     "--class-order",
-    "These are the ordered classes, from the lowest to the highest, such as low,medium,high.",
+    "Order the classes from the lowest to the highest, such as low,medium,high.",
     _TEXT,
     "CLASS,CLASS,...",
 )
@@ -462,8 +462,8 @@ OBJECTIVE = _option(
 )
 MAX_SLOWDOWN = _option(
     "--max-slowdown",
-    "Also find the power limit of the GPUs that saves most energy, with steps at most this part"
-    " longer, such as 0.1.",
+    "Also find the power limit of the GPUs that saves the most energy, with steps longer by at most"
+    " this fraction, such as 0.1.",
     Number(0, 1, has_minimum=False),
     "PART",
 )
@@ -575,7 +575,7 @@ MAX_MICRO_BATCH = _option(
 )
 REFERENCE_BATCH = _option(
     "--reference-batch",
-    "The noise file refers to this batch. By default the smallest.",
+    "Read progress and noise as given for this batch. By default the smallest.",
     _COUNT,
     "SAMPLES",
 )

@@ -260,7 +260,7 @@ def backup(to: Path, force: bool | None, as_json: bool) -> None:
     Runs may be under way. If the backup is interrupted, the same command continues it. The folder
     gets its name only when the backup is complete.
 
-    With --force, an earlier backup in the folder is replaced once this one is complete.
+    With --force, an earlier backup in the folder is replaced as soon as this one is complete.
     """
     from workbench.store.database.backup import back_up
 
@@ -295,7 +295,7 @@ def restore(folder: Path, force: bool | None, as_json: bool) -> None:
     The store is created if it does not exist. All files are checked before anything is written. You
     can resume runs that were under way.
 
-    With --force, runs and files that are there already are replaced.
+    With --force, existing runs and files are replaced.
     """
     from workbench.store.database.backup import read_backup
     from workbench.store.database.backup import restore as restore_backup

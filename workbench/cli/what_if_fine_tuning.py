@@ -205,24 +205,24 @@ def what_if_adapter(
 ) -> None:
     """Predict which learning rate and rank suit a low-rank adapter of a language model.
 
-    FOLDER is a model of transformers. Only its config.json is read. You see where to begin at ranks
+    FOLDER is a model of transformers. Only its config.json is read. You see where to start at ranks
     from 4 to 128, or at --rank. In half of all cases, the best rate is between low and high. An
     experiment does the same with prior: auto.
 
     Instead of FOLDER, --points has one training per row. Its columns are parameters_b, active_b,
     base, learning_rate and rank, and optionally model. The measured file also has test_nll, the
     test loss in nats per token. nan or a loss above 2 means that the training diverged. Without a
-    measured file, the law that is included answers. It was fitted to 18 models that were trained
-    with alpha 32.
+    measured file, a built-in law is used. It was fitted to 18 models that were trained with alpha
+    32.
 
-    parameters_b and active_b are billions of parameters: all, and those that one token uses, which
-    is all unless you say otherwise. base is true if the model was only pretrained. A name in model,
-    such as Qwen/Qwen3.5-9B-Base, also says the family, whose other models count as well. Without
-    model, rows with the same parameters_b, active_b and base are one model.
+    parameters_b is the number of parameters in billions. active_b is how many of them one token
+    uses, by default all. base is true if the model was only pretrained. If model is a name such as
+    Qwen/Qwen3.5-9B-Base, trained models of the same family also count. Without model, rows with the
+    same parameters_b, active_b and base are one model.
 
-    excess_nll is the test loss minus the lowest that the model reaches at any learning rate, at
-    ranks up to the highest of its rows. The row with the lowest value is the one to choose. 90 % of
-    the trainings that do not diverge should be between low and high. diverges is a probability.
+    excess_nll is the test loss minus the lowest loss that the model reaches at any learning rate,
+    with ranks up to the highest in its rows. Choose the row with the lowest value. 90 % of the
+    trainings that do not diverge should be between low and high. diverges is a probability.
     """
     if (folder is None) == (points is None):
         raise click.UsageError("give either the folder of a model, or --points")
@@ -279,8 +279,8 @@ def what_if_ladder(runs: tuple[str, ...], parameters: float, tokens: float, as_j
     Train each of them to the end of its own schedule, because a loss in the middle of a schedule is
     too high.
 
-    You also see where the large training begins: batch, learning rate, weight decay and warm-up for
-    AdamW. 90 % of the trainings should end between low and high.
+    You also see where to start the large training: batch, learning rate, weight decay and warm-up
+    for AdamW. 90 % of the trainings should end between low and high.
     """
     from workbench.advisor.ladder import FAR, fit_ladder, where_to_begin
     from workbench.cli.options import attach

@@ -33,10 +33,10 @@ def memory(measured: Path, points: Path, as_json: bool) -> None:
     replicas, stages, tensor, zero, micro_batch, accumulation and memory_gb. The file of plans has
     the same columns without memory_gb.
 
-    Only memory_gb is required. A missing column counts as 1, but zero as 0, and columns of the
-    model as unknown. zero says what the replicas divide among them: with 1 the optimizer state,
-    with 2 also the gradients, with 3 also the parameters. feed_forward is the width of the
-    feed-forward layers.
+    Only memory_gb is required. A missing column counts as 1, or as unknown for columns of the
+    model. zero says what the replicas divide among them: with 1 the optimizer state, with 2 also
+    the gradients, with 3 also the parameters. If it is missing, they divide nothing (0).
+    feed_forward is the width of the feed-forward layers.
 
     90 % of the peaks should be between low and high. A point is extrapolated if a number is more
     than twice the largest measured one, or if no measured plan divides the same things.

@@ -51,8 +51,8 @@ def what_if_plan(
 ) -> None:
     """Predict the effect of a plan from the measurements of a run.
 
-    Workbench chooses the settings that you do not give, for the objective of the advice. If the
-    plan that the advice chose matches, you get that plan.
+    Settings that you do not give are chosen for the objective of the advice. If the advised plan
+    has all settings that you give, you get that plan.
 
     "last" is the newest run with advice.
     """

@@ -65,7 +65,7 @@ def advise(
         listener: Receives each event after it is stored, or None to show the live view in a
             notebook, and a line of progress in a terminal.
         max_slowdown: Also measure power limits of the GPUs, and recommend the one that saves the
-            most energy while steps take at most this part longer, such as 0.1. The limits are
+            most energy while steps are longer by at most this fraction, such as 0.1. The limits are
             restored afterwards.
 
     Returns:

@@ -109,7 +109,7 @@ def enqueue(run: StoredRun, params: Mapping[str, JsonValue]) -> str | None:
 def clone(
     run: StoredRun, trial: int, changes: Mapping[str, JsonValue], begins_from: str
 ) -> str | None:
-    """Continue a trial in a second one with other values."""
+    """Continue a trial in a copy with other values."""
     from workbench.sweeps.clones import check_clone  # reading a run needs none of it
 
     refuse_imported(run.experiment, "cloned")

@@ -552,7 +552,7 @@ class Run:
         set: Mapping[str, JsonValue] | None = None,
         from_: Literal["weights", "start"] = "weights",
     ) -> str | None:
-        """Continue a trial in a second one with other values, while the first one goes on.
+        """Continue a trial in a copy with other values, while the original runs on.
 
         The clone has the weights and the state of the optimizer of the trial's last checkpoint. Its
         curve begins where it leaves the other one. The sampler does not learn from it, because its

@@ -154,7 +154,7 @@ _DECLARED = (
     Action(
         "clone",
         "Clone",
-        "Continue a trial in a second one with other values, while the first goes on.",
+        "Continue a trial in a copy with other values, while the original runs on.",
         "driver",
         explanation=(
             "A new trial continues from a copy of this one's last checkpoint, with the values "
