@@ -77,5 +77,5 @@ def test_the_card_says_what_a_limit_brings_and_how_to_set_it() -> None:
         "200 W instead of 300 W: steps take 21% less energy and 15% longer (at most 20%)."
         " To set it: sudo nvidia-smi -pl 200"
     )
-    assert written(0.01).startswith("300 W, as it is: no lower one saves energy")
+    assert written(0.01).startswith("300 W, unchanged: no lower limit saves energy")
     assert describe_power({}) == ""

@@ -63,7 +63,7 @@ def test_the_best_training_of_each_size_predicts_a_large_one(shell: Shell) -> No
     code, out, err = shell("what-if", "ladder", run_id, "--parameters", "100B", "--tokens", "2T")
     assert code == 0
     assert "100B parameters on 2T tokens: val_loss" in out
-    assert "begin with AdamW at a batch of" in out
+    assert "start with AdamW at a batch of" in out
     assert "times the operations of your largest training" in " ".join(err.split())
 
 
@@ -81,5 +81,5 @@ def test_runs_that_cannot_be_compared_are_refused(shell: Shell) -> None:
     )
     tuned = write_run(weights={"path": "pretrained.safetensors"})
     _, _, err = shell("what-if", "ladder", tuned, *options)
-    assert "begins with pretrained weights" in " ".join(err.split())
+    assert "starts from pretrained weights" in " ".join(err.split())
     assert shell("what-if", "ladder", first, "--parameters", "-1B", "--tokens", "1")[0] == BAD_INPUT

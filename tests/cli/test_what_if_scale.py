@@ -31,7 +31,7 @@ def test_a_run_shows_the_workers_and_servers_that_pay(shell: Shell, measured_run
         for word in ("workers", "efficiency", "servers", "measured", "No slowdown")
         if word not in out
     ] == []
-    assert "The larger number is enough in that case" in " ".join(err.split())
+    assert "The larger number is also enough in that case" in " ".join(err.split())
 
 
 def test_two_workers_do_not_speak_about_many(shell: Shell) -> None:

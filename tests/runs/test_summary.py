@@ -93,7 +93,7 @@ def test_a_summary_says_what_the_trials_saved_that_begin_with_the_part_of_anothe
     summary = summary_of(tmp_path, trials, finish(99.0))
     assert summary is not None
     assert summary.sentences[-1].startswith(
-        "It took 1 min 15 s for 3 trials; 2 trials began with the stable part of another one, which"
+        "It took 1 min 15 s for 3 trials; 2 trials reused the stable part of another one, which"
         " saved 1 min 20 s of training"
     )
 
@@ -148,7 +148,7 @@ def test_training_that_led_to_no_result_is_counted_and_a_run_without_a_best_says
     mixed = [*failed, trial(3, 0.9, spread(3))]
     summary = summary_of(tmp_path, mixed, finish(99.0))
     assert summary is not None
-    assert "of the training time, 75 % failed" in summary.sentences[-1]
+    assert "75 % of the training time went to failed trials" in summary.sentences[-1]
 
 
 def test_a_run_whose_trials_all_fail_says_where_and_what_to_do_first(tmp_path: Path) -> None:

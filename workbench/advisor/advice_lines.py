@@ -102,7 +102,7 @@ def describe_power(advice: Mapping[str, Any]) -> str:
         return ""
     now, bound = f"{power['now_w']:.0f} W", format_percent(power["max_slowdown"])
     if power["limit_w"] == power["now_w"]:
-        return f"{now}, as it is: no lower one saves energy within {bound} longer steps"
+        return f"{now}, unchanged: no lower limit saves energy with steps at most {bound} longer"
     return (
         f"{power['limit_w']:.0f} W instead of {now}: steps take {format_percent(power['saved'])}"
         f" less energy and {format_percent(power['slowdown'])} longer (at most {bound})."

@@ -226,7 +226,7 @@ class _Beginning:
             model = read_known_model(folder)
         except DataError as error:
             raise ExperimentError(
-                f"{folder} cannot tell where to begin: {error}",
+                f"no prior can be derived from {folder}: {error}",
                 field=f"search.{name}.prior",
                 next_step="Give a value that is probably good: prior: {near: ...}.",
             ) from error
@@ -257,7 +257,7 @@ class _Beginning:
         """Return the prior of a model that is not a language model, where a rule is known."""
         if name == RANK or self._has_adapter():
             raise ExperimentError(
-                "where adapters begin is only known for language models of transformers, from the"
+                "priors of adapters are only known for language models of transformers, from the"
                 " config.json in their folder",
                 field=f"search.{name}.prior",
                 next_step=(

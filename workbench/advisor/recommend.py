@@ -99,7 +99,7 @@ def check_power_limits(experiment: Experiment, context: MeasurementContext) -> N
     if not experiment.trains_model:
         problem = "power limits are compared by steps, and this experiment runs its own code"
     elif context.capacity.shape.gpus < 1:
-        problem = "power limits are those of NVIDIA GPUs of which each worker has one by itself"
+        problem = "power limits need an NVIDIA GPU for each worker that no other worker uses"
     if problem is not None:
         raise ResourcesError(problem, field="--max-slowdown", next_step="Omit --max-slowdown.")
 

@@ -312,7 +312,7 @@ def what_if_ladder(runs: tuple[str, ...], parameters: float, tokens: float, as_j
     click.echo(
         f"\n{compact_count(parameters)} parameters on {compact_count(tokens)} tokens: {metric}"
         f" {prediction.loss:.3f}  ({prediction.low:.3f} to {prediction.high:.3f})\n"
-        f"begin with AdamW at a batch of {compact_count(begins.batch_tokens)} tokens, lr"
+        f"start with AdamW at a batch of {compact_count(begins.batch_tokens)} tokens, lr"
         f" {begins.learning_rate:.2g}, weight decay {begins.weight_decay:.2g} and"
         f" {format_number(begins.warmup_steps)} of {format_number(begins.num_steps)} steps of"
         " warm-up"

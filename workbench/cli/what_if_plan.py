@@ -192,7 +192,7 @@ def _about_servers(scale: Scale) -> str:
         )
     return (
         "computing may hide an exchange, at most for as long as the backward pass. The larger"
-        " number is enough in that case, too"
+        " number is also enough in that case"
     )
 
 

@@ -88,7 +88,7 @@ class _RowsOptions(DatasetOptions):
         ),
     )
     lm_eval_folder: Path | None = Field(
-        None, description="A folder with tasks of your own in the format of lm_eval."
+        None, description="A folder with your own tasks, in the format of lm_eval."
     )
     lm_eval_limit: int | None = Field(
         None, ge=1, description="The most samples of each task of lm_eval. By default, all."

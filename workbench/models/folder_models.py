@@ -201,7 +201,7 @@ class FolderModel(nn.Module):
             if not is_of_folder:
                 reason = "it was trained on other weights than those in the folder of the model"
             elif not can_write_adapter(self.inner):
-                reason = "weights that PEFT cannot store beside it were trained too"
+                reason = "other weights were trained as well, and PEFT cannot store them"
             if reason is None:
                 (folder / "adapter").mkdir(parents=True)
                 where = folder / "adapter"

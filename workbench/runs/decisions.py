@@ -515,7 +515,7 @@ def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs
         if unfinished := _unfinished(trainings):
             notes.append(
                 f"{side}: {_list(unfinished)} did not reach the budget. A curve sharpens the"
-                " probability, but it is no result"
+                " probability, but it is not a result"
             )
         if diverged := [training for training in trainings if training.is_diverged]:
             notes.append(
@@ -540,7 +540,7 @@ def _notes_on_spreads(
     """
     if len(baseline) == 1 < len(candidate) and not has_floor:
         return [
-            "the baseline has one run, so its spread is assumed to be that of the candidate. A"
+            "the baseline has one run, so it is assumed to vary as much as the candidate. A"
             " noise floor or a second run of the baseline would show it"
         ]
     if min(len(baseline), len(candidate)) < 2:

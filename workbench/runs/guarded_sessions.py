@@ -166,7 +166,7 @@ class GuardedSession:
         for path in state.test_data:
             if Path(path).name in patch:
                 raise ArgumentError(
-                    f"the proposal names the test data {Path(path).name}",
+                    f"the proposal mentions the test data {Path(path).name}",
                     field="patch",
                     next_step="Leave the test data to the referee.",
                 )
@@ -277,7 +277,7 @@ class GuardedSession:
                     f"the proposal {what} {name}, which evaluates it",
                     field="patch",
                     allowed="a change of other files",
-                    next_step="Leave this file as it is.",
+                    next_step="Do not change this file.",
                 )
         secret = {sha256: path for path, sha256 in state.test_data.items()}
         for path, sha256 in version.code.hashes.items():

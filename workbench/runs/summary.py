@@ -219,12 +219,13 @@ def _time(history: History, took_s: float, energy: str | None) -> str:
     sentence = f"It took {format_duration(took_s)} for {format_count(len(history.trials), 'trial')}"
     if total_s > 0:
         lost = [
-            f"{100 * trained_s[state] / total_s:.0f} % {words}"
-            for state, words in (("failed", "failed"), ("pruned", "were pruned"))
+            f"{100 * trained_s[state] / total_s:.0f} % to {state} trials"
+            for state in ("failed", "pruned")
             if _WASTE * total_s <= trained_s[state] < total_s
         ]
         if lost:
-            sentence += f"; of the training time, {' and '.join(lost)}"
+            shares = " and ".join(lost).replace(" % to", " % of the training time went to", 1)
+            sentence += f"; {shares}"
     for used in (_shared(history), describe_cost(history), energy):
         if used is not None:
             sentence += f"; {used}"
@@ -238,7 +239,7 @@ def _shared(history: History) -> str | None:
         return None
     saved_s = math.fsum(trial.trunk_s for trial in shared)
     return (
-        f"{format_count(len(shared), 'trial')} began with the stable part of another one, which"
+        f"{format_count(len(shared), 'trial')} reused the stable part of another one, which"
         f" saved {format_duration(saved_s)} of training"
     )
 

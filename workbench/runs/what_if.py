@@ -111,9 +111,9 @@ def rungs_of(runs: Sequence[Run]) -> tuple[str, list[Rung]]:
             is_folder and not (model and model.options.get("from_scratch"))
         ):
             raise RunError(
-                f"run {run.run_id} begins with pretrained weights, whose training the law does not"
-                " know",
-                next_step="Name runs that train new weights. For adapters, see what-if adapter.",
+                f"run {run.run_id} starts from pretrained weights, and the law does not know how"
+                " those were trained",
+                next_step="Give runs that train new weights. For adapters, see what-if adapter.",
             )
     best: dict[tuple[int, int], Rung] = {}
     for run in runs:

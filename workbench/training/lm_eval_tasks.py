@@ -119,7 +119,7 @@ def _load(tasks: LanguageTasks) -> Any:
             field=_FIELD,
             next_step=(
                 "`lm_eval ls tasks` lists the names. Most tasks download their samples from the"
-                " Hugging Face hub; data.lm_eval_folder names a folder with tasks of your own."
+                " Hugging Face hub; data.lm_eval_folder is a folder with your own tasks."
             ),
         ) from error
 

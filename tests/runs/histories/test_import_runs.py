@@ -591,7 +591,7 @@ def test_a_seed_that_is_no_whole_number_is_noted(tmp_path: Path, store: Store) -
     lines = ("run,seed,val_loss", "a,7.0,0.5", "b,first,0.4")
     imported = import_runs(_table(tmp_path / "old.csv", *lines), store=store)
     assert [trial.seed for trial in imported.runs[0].history.trials.values()] == [7, 0]
-    assert "1 runs have a seed that is no whole number, so 0 stands for it" in (
+    assert "1 runs have a seed that is not a whole number. It is stored as 0" in (
         imported.sources[0].notes
     )
 

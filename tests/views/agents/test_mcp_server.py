@@ -322,7 +322,7 @@ def test_an_agent_proposes_code_and_the_referee_decides(
         assert cheat.is_error
         assert "the proposal changes evaluate.py" in cheat.content[0].text
         peek = await call("propose_code", title="peek", patch=CHANGE.format('open("test.csv")'))
-        assert "names the test data test.csv" in peek.content[0].text
+        assert "mentions the test data test.csv" in peek.content[0].text
         better = await call("propose_code", title="better", patch=CHANGE.format(0.3))
         assert better.structured_content["trials_left"] == 0
         decision = (await call("decide", candidate="proposal-1")).structured_content

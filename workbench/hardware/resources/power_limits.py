@@ -236,7 +236,7 @@ def _set(uuid: str, limit_w: float) -> None:
 
 def _used_by_others(uuid: str, others: Sequence[Holder]) -> ResourcesError:
     return ResourcesError(
-        f"power limits are not changed beside other programs, and GPU {uuid} is used by"
+        f"power limits would also slow down other programs, and GPU {uuid} is used by"
         f" {', '.join(map(str, others))}",
         next_step="Wait until they have ended, or omit --max-slowdown.",
     )

@@ -209,7 +209,7 @@ def _import_group(store: Store, group: OldRuns, given: _Given) -> ImportedSource
         known.names.select(group)
     new = known.select(group.runs, group.left_out)
     if num_other := sum(map(has_other_seed, new)):
-        group.notes["runs have a seed that is no whole number, so 0 stands for it"] += num_other
+        group.notes["runs have a seed that is not a whole number. It is stored as 0"] += num_other
     num_known = len(known.keys)
     num_reports = 0
     if new:

@@ -163,7 +163,7 @@ class ReportFigures:
         caption = (
             "Share of each parameter in the variance over the whole space, with its 90 % interval. "
         )
-        caption += "What parameters do only together counts for each of them."
+        caption += "An effect that parameters only have together counts for each of them."
         for note in prepare_importance(self.importance).notes():
             caption += f" {text(note)}."
         if self.how_to_freeze is not None:

@@ -155,7 +155,7 @@ class Criterion(_Entry):
 
     name: CriterionName
     ranking: tuple[tuple[Provider, ...], ...] = Field(
-        min_length=1, description="The best first. Providers in one list are alike."
+        min_length=1, description="The best first. Providers in one list share a place."
     )
     source: Source
 

@@ -104,7 +104,7 @@ _LASTING = {
         "the server accepts encrypted connections only",
         "Add sslmode=require to the URL.",
     ),
-    "option": ("an option in the URL is wrong", "Correct it. The options are those of libpq."),
+    "option": ("an option in the URL is wrong", "Correct it. It takes the options of libpq."),
 }
 _DENIED = (
     (

@@ -129,7 +129,7 @@ class Tier(Section):
             raise ExperimentError(
                 "the power of a machine while it computes is not known",
                 field="max_power",
-                next_step="Set power, too, such as power: 2W.",
+                next_step="Also set power, such as power: 2W.",
             )
         return self
 

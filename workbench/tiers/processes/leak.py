@@ -194,8 +194,8 @@ def sentences(leaks: Sequence[Leak], *, features: str, noise: float, first_tier:
     """
     now = next(leak for leak in leaks if (leak.features, leak.noise) == (features, noise))
     lines = [
-        f"What {first_tier} sends now lets a decoder recover {now.recovered:.0%} of the variance of"
-        " the inputs, or more: encryption protects it on the way, not from those who receive it."
+        f"From what {first_tier} sends now, a decoder can recover at least {now.recovered:.0%} of"
+        " the variance of the inputs. Encryption protects it on the way, but not from the receiver."
     ]
     # A way within the interval of today's may recover as much.
     fewer = [leak for leak in leaks if leak.recovered < now.low]

@@ -143,7 +143,7 @@ def measure_power(task: TrialTask, order: PowerProbe, report: Report) -> Outcome
 def _limits_of(device: torch.device) -> contextlib.AbstractContextManager[PowerLimits]:
     if device.type != "cuda":
         raise ResourcesError(
-            "power limits are those of NVIDIA GPUs, and this training runs on CPUs",
+            "power limits need NVIDIA GPUs, and this training runs on CPUs",
             next_step="Omit --max-slowdown.",
         )
     return changeable_limits([uuid_of(device)], [os.getpid()])

@@ -104,7 +104,7 @@ class ActingTools:
         From the weights needs a checkpoint. A clone counts as one more configuration.
         """
         self._gate.need("propose")
-        opened = self._open(run, "Call extend with all params of the clone to train it anew.")
+        opened = self._open(run, "Call extend with all params of the clone to train it again.")
         # If the run has no room, a clone raises its limit, so it is not a part of its budget.
         with self._spending(1):
             self._gate.check_money(opened.experiment)

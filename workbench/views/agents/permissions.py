@@ -107,7 +107,7 @@ class Gate:
                     f" {format_count(left, 'trial')} of {most} are left",
                     field="trials",
                     allowed=f"at most {left}",
-                    next_step="Ask for fewer, or decide with what is there.",
+                    next_step="Ask for fewer trials, or decide with the results so far.",
                 )
             self._num_trials += count
 
