@@ -191,13 +191,13 @@ def _preference(record: Any, place: str, field: str) -> Preference:
     if chosen is None or rejected is None:
         given = ", ".join(values) or "no columns"
         _refuse(place, f"has no chosen and rejected answer: {given}", field, _ALLOWED_PAIRS)
-    around = {
+    context = {
         name: values[name] for name in (*_PROMPTS, *_CONTEXTS, "system", "tools") if name in values
     }
     for name in (chosen, rejected):
         if isinstance(values[name], str) and not values[name].strip():
             _refuse_empty(place, name, field)
-    pair = [_with_answer(around, values[name], place, field) for name in (chosen, rejected)]
+    pair = [_with_answer(context, values[name], place, field) for name in (chosen, rejected)]
     shared = _num_shared(*(conversation.messages for conversation in pair))
     if not shared:
         _refuse(place, "has answers to different prompts", field, _ALLOWED_PAIRS)
@@ -207,14 +207,14 @@ def _preference(record: Any, place: str, field: str) -> Preference:
     )
 
 
-def _with_answer(around: Mapping[str, Any], answer: Any, place: str, field: str) -> Conversation:
+def _with_answer(context: Mapping[str, Any], answer: Any, place: str, field: str) -> Conversation:
     """Return the conversation that ends with one answer of a pair."""
     if _is_whole(answer):
-        others = {name: around[name] for name in ("system", "tools") if name in around}
+        others = {name: context[name] for name in ("system", "tools") if name in context}
         return _conversation({**others, "messages": answer}, place, field)
-    if not any(name in around for name in _PROMPTS):
+    if not any(name in context for name in _PROMPTS):
         _refuse(place, "has answers without a prompt", field, _ALLOWED_PAIRS)
-    return _conversation({**around, "chosen": answer}, place, field)
+    return _conversation({**context, "chosen": answer}, place, field)
 
 
 def _is_whole(answer: Any) -> bool:

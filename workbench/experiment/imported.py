@@ -34,19 +34,19 @@ def importing_tool(experiment: Experiment) -> str | None:
     return experiment.train.name.removeprefix(_PREFIX)
 
 
-def refuse_imported(experiment: Experiment, what: str) -> None:
+def refuse_imported(experiment: Experiment, action: str) -> None:
     """Raise an error if an experiment is that of an imported run.
 
     Args:
         experiment: The experiment.
-        what: What is not possible, such as `resumed`.
+        action: The participle of what is not possible, such as `resumed`.
 
     Raises:
         RunError: If it is.
     """
     if (tool := importing_tool(experiment)) is not None:
         raise RunError(
-            f"a run that was imported from {tool} cannot be {what}, because its program is not"
+            f"a run that was imported from {tool} cannot be {action}, because its program is not"
             " known here",
             field="train",
             next_step="Start a run of your program, and let it learn from this one: --warm-start.",

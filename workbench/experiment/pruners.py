@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.registry import Registry
 
 PRUNERS = Registry(
@@ -138,12 +137,12 @@ class Wilcoxon(PrunerOptions):
 
 def pruners_for_several_objectives() -> list[str]:
     """Return the names of the pruners that handle several objectives."""
-    return [name for name, kind in _loaded() if kind.handles_several_objectives]
+    return [name for name, kind in PRUNERS.loadable().items() if kind.handles_several_objectives]
 
 
 def pruners_for_turns() -> list[str]:
     """Return the names of the pruners that can judge trials of which none is complete."""
-    return [name for name, kind in _loaded() if not kind.compares_complete]
+    return [name for name, kind in PRUNERS.loadable().items() if not kind.compares_complete]
 
 
 def readers_of(setting: str) -> tuple[str, ...] | None:
@@ -152,16 +151,6 @@ def readers_of(setting: str) -> tuple[str, ...] | None:
         return None
     return tuple(
         name
-        for name, kind in _loaded()
+        for name, kind in PRUNERS.loadable().items()
         if setting in kind.reads or (setting == "options" and kind.model_fields)
     )
-
-
-def _loaded() -> list[tuple[str, type[PrunerOptions]]]:
-    loaded = []
-    for name in PRUNERS.names():
-        try:
-            loaded.append((name, PRUNERS.load(name)))
-        except WorkbenchError:  # registered by a package that cannot be imported here
-            continue
-    return loaded

@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.registry import Registry
 
 _BAYESIAN = "For Bayesian optimization use auto, gp or tpe."
@@ -214,7 +213,7 @@ def samplers_for(num_parameters: int, num_ranges: int) -> list[str]:
     """
     return [
         name
-        for name, kind in _loaded()
+        for name, kind in SAMPLERS.loadable().items()
         if kind.min_parameters <= num_parameters
         and kind.min_ranges <= num_ranges
         and not kind.enumerates_grid
@@ -223,23 +222,13 @@ def samplers_for(num_parameters: int, num_ranges: int) -> list[str]:
 
 def samplers_for_several_objectives() -> list[str]:
     """Return the names of the samplers that handle several objectives."""
-    return [name for name, kind in _loaded() if kind.handles_several_objectives]
+    return [name for name, kind in SAMPLERS.loadable().items() if kind.handles_several_objectives]
 
 
 def samplers_for_fidelities() -> list[str]:
     """Return the names of the samplers that learn from trainings at a low fidelity."""
     return [
         name
-        for name, kind in _loaded()
+        for name, kind in SAMPLERS.loadable().items()
         if not (kind.learns_from_complete_only or kind.enumerates_grid or kind.is_population)
     ]
-
-
-def _loaded() -> list[tuple[str, type[SamplerOptions]]]:
-    loaded = []
-    for name in SAMPLERS.names():
-        try:
-            loaded.append((name, SAMPLERS.load(name)))
-        except WorkbenchError:  # registered by a package that cannot be imported here
-            continue
-    return loaded

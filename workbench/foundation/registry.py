@@ -7,13 +7,19 @@ known ones.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.foundation.errors import ExperimentError, UnknownNameError, missing_part
+from workbench.foundation.errors import (
+    ExperimentError,
+    UnknownNameError,
+    WorkbenchError,
+    missing_part,
+)
 
 _KEPT_S = 5.0
 
@@ -90,8 +96,8 @@ class Registry:
         self._hints = dict(hints or {})
         self._table = dict(table)
         self._group = group
-        self._found: list[importlib.metadata.EntryPoint] = []
-        self._found_at_s: float | None = None
+        self._scanned: list[importlib.metadata.EntryPoint] = []
+        self._scanned_at_s: float | None = None
 
     def references(self) -> dict[str, str]:
         """Return every known name with its `module:object`, built-in ones first."""
@@ -109,10 +115,10 @@ class Registry:
     def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
         # Scanning all packages takes noticeably long, and forms query at each key press.
         now_s = time.monotonic()
-        if self._group and (self._found_at_s is None or now_s - self._found_at_s > _KEPT_S):
-            self._found = list(importlib.metadata.entry_points(group=self._group))
-            self._found_at_s = now_s
-        return self._found
+        if self._group and (self._scanned_at_s is None or now_s - self._scanned_at_s > _KEPT_S):
+            self._scanned = list(importlib.metadata.entry_points(group=self._group))
+            self._scanned_at_s = now_s
+        return self._scanned
 
     def names(self) -> list[str]:
         """Return every known name, built-in ones first."""
@@ -131,6 +137,14 @@ class Registry:
             allowed=self.names(),
             next_step=self._hints.get(name.lower()),
         )
+
+    def loadable(self) -> dict[str, Any]:
+        """Return the objects by name, without those of packages that cannot be imported here."""
+        objects: dict[str, Any] = {}
+        for name in self.names():
+            with contextlib.suppress(WorkbenchError):
+                objects[name] = self.load(name)
+        return objects
 
     def __contains__(self, name: object) -> bool:
         return name in self._table or name in self.references()

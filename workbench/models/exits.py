@@ -240,11 +240,11 @@ class SceneExits(nn.Module):
             return self.exit_outputs(inputs)[-1]
         first, *later, last = self.exit_outputs(inputs, self._drawn(inputs))
         # Together, the views weigh as much as one exit.
-        weight, each = self.exits.weight, self.exits.weight / self.num_views
+        weight, weight_of_view = self.exits.weight, self.exits.weight / self.num_views
         return {
             "logits": last,
             _EXITS: [*first.unbind(dim=1), *later],
-            _WEIGHT: [each] * self.num_views + [weight] * len(later),
+            _WEIGHT: [weight_of_view] * self.num_views + [weight] * len(later),
         }
 
     def _drawn(self, inputs: Tensor) -> Tensor:

@@ -232,13 +232,13 @@ def _as_loss_value(value: Any, name: str) -> Tensor:
     step = "Return a tensor that is computed from the outputs."
     if getattr(value, "ndim", 0) > 0:
         step = "Return its mean over the samples: .mean()."
-    what = f"an object of type {type(value).__name__}"
+    returned = f"an object of type {type(value).__name__}"
     if value is None:
-        what = "None"
+        returned = "None"
     elif isinstance(value, Tensor):
-        what = f"a tensor {_shape_of(value)}"
+        returned = f"a tensor {_shape_of(value)}"
     raise ExperimentError(
-        f"{name} returned {what}",
+        f"{name} returned {returned}",
         field="loss",
         allowed=(
             "one number as a tensor, the mean over the samples of the batch, or a total and a count"

@@ -483,11 +483,12 @@ class Pairing:
     def _target(self, targets: Any, reader: str) -> Tensor:
         if isinstance(targets, Tensor) and not targets.is_complex():
             return targets
-        what = f"of type {type(targets).__name__}"
+        described = f"of type {type(targets).__name__}"
         if isinstance(targets, Tensor):
-            what = "complex numbers"
+            described = "complex numbers"
         raise ExperimentError(
-            f"the targets of {self.data} are {what}, which {reader} cannot compare with outputs",
+            f"the targets of {self.data} are {described}, which {reader} cannot compare with"
+            " outputs",
             field="data",
             allowed="one tensor of real numbers",
             next_step=(

@@ -272,9 +272,9 @@ class GuardedSession:
             kept = version.code.hashes.get(path)
             is_of_code = (self._base / name).exists()
             if kept != sha256 and (kept is not None or is_of_code):
-                what = "changes" if kept is not None else "removes"
+                verb = "changes" if kept is not None else "removes"
                 raise ArgumentError(
-                    f"the proposal {what} {name}, which evaluates it",
+                    f"the proposal {verb} {name}, which evaluates it",
                     field="patch",
                     allowed="a change of other files",
                     next_step="Do not change this file.",
@@ -371,12 +371,12 @@ def _relative(path: str, directory: Path) -> str:
     return Path(path).relative_to(directory.resolve()).as_posix()
 
 
-def _check_hashes(hashes: dict[str, str], directory: Path, what: str) -> None:
+def _check_hashes(hashes: dict[str, str], directory: Path, kind: str) -> None:
     for name, sha256 in hashes.items():
         path = directory / name
         now = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         if now != sha256:
             raise RunError(
-                f"{what} {name} has changed since the session began",
+                f"{kind} {name} has changed since the session began",
                 next_step="Restore it, or start a session with another name.",
             )

@@ -235,25 +235,16 @@ class Recording:
         """
         if not self._left or (repeats_only and not self.repeats):
             return None
-        if _source(self._left[0]) in running:
+        if self._left[0].continued in running:
             return None
         return self._left.popleft()
 
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others will continue."""
-        sources = map(_source, self._left)
+        sources = (proposal.continued for proposal in self._left)
         return {trial for trial in sources if trial is not None}
 
     def branches(self, trial: int) -> list[int]:
         """Return the steps of a trial from which clones will continue, in order."""
         clones = [proposal.clone for proposal in self._left]
         return sorted({item.step for item in clones if item and item.inherits and item.of == trial})
-
-
-def _source(proposal: TrialProposed) -> int | None:
-    """Return the trial from whose checkpoint a trial continues."""
-    if proposal.clone is not None and proposal.clone.inherits:
-        return proposal.clone.of
-    if proposal.segment is None:
-        return proposal.resumes
-    return proposal.segment.continues

@@ -203,10 +203,10 @@ def _joins_replicas(parts: Parts, plan: Plan) -> bool:
     )
 
 
-def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) -> ExperimentError:
+def _refusal(problem: str, field: str, allowed: str | None, *, returned_by: str) -> ExperimentError:
     return ExperimentError(
-        f"the loss of a batch is not the mean of the losses of its parts, and {what}, which would"
-        " change the training",
+        f"the loss of a batch is not the mean of the losses of its parts, and {problem}, which"
+        " would change the training",
         field=field,
         allowed=allowed,
         next_step=(

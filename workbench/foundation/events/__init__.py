@@ -43,6 +43,7 @@ from workbench.foundation.events.proposals import (
     Segment,
     TrialEnqueued,
     TrialProposed,
+    continued_trial,
 )
 from workbench.foundation.events.runs import (
     AlertCleared,
@@ -139,6 +140,7 @@ __all__ = [
     "VersionDecided",
     "VersionJudged",
     "continue_from",
+    "continued_trial",
     "from_json",
     "process_unix_s",
     "steady_unix_s",

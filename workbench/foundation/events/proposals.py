@@ -159,6 +159,21 @@ class LowFidelity(BaseModel):
     full: int | float = Field(description="Its value in full trainings.")
 
 
+def continued_trial(
+    clone: Clone | None, segment: Segment | None, resumes: int | None
+) -> int | None:
+    """Return the trial that a trial continues or whose configuration it trains further, or None.
+
+    Args:
+        clone: The trial from which a user has cloned it.
+        segment: In a population: the part that it trains.
+        resumes: An earlier trial of the same configuration. See `TrialProposed`.
+    """
+    if clone is not None and clone.inherits:
+        return clone.of
+    return resumes if segment is None else segment.continues
+
+
 class TrialProposed(TrialEventHeader):
     """The study proposed a configuration. The trial now waits for workers."""
 
@@ -192,6 +207,11 @@ class TrialProposed(TrialEventHeader):
     clone: Clone | None = Field(
         default=None, description="The trial from which a user has cloned it."
     )
+
+    @property
+    def continued(self) -> int | None:
+        """The trial that it continues or whose configuration it trains further, or None."""
+        return continued_trial(self.clone, self.segment, self.resumes)
 
 
 class ReplayPlanned(EventHeader):

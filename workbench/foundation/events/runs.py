@@ -257,24 +257,24 @@ class AlertDelivered(EventHeader):
     message: OutsideText | None = Field(default=None, description="Why it was not sent.")
 
 
-def write_waiting_note(what: str, reason: str) -> str:
+def write_waiting_note(subject: str, reason: str) -> str:
     """Return the message of the note.
 
     Args:
-        what: What the run waits for, such as workers.
+        subject: What the run waits for, such as workers.
         reason: Why it has to wait.
     """
-    return f"{_PREFIX}{what}: {reason}"
+    return f"{_PREFIX}{subject}: {reason}"
 
 
-def write_waited_note(what: str, waited_s: float) -> str:
+def write_waited_note(subject: str, waited_s: float) -> str:
     """Return the message of the note that a wait is over, which was reported before.
 
     Args:
-        what: What the run waited for, such as workers.
+        subject: What the run waited for, such as workers.
         waited_s: For how long, in seconds.
     """
-    return f"{_OVER_PREFIX}{what} for {format_duration(round(waited_s))}"
+    return f"{_OVER_PREFIX}{subject} for {format_duration(round(waited_s))}"
 
 
 def ends_waiting(message: str) -> bool:

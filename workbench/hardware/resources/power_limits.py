@@ -61,8 +61,8 @@ class PowerLimits:
         Args:
             number: How many, at least 2.
         """
-        highest_w = min(one.limit_w for one in self.ranges.values())
-        lowest_w = min(highest_w, max(one.least_w for one in self.ranges.values()))
+        highest_w = min(allowed.limit_w for allowed in self.ranges.values())
+        lowest_w = min(highest_w, max(allowed.least_w for allowed in self.ranges.values()))
         step_w = (highest_w - lowest_w) / (number - 1)
         return [round(highest_w - place * step_w, 3) for place in range(number)]
 
@@ -80,8 +80,8 @@ class PowerLimits:
 
     def restore(self) -> None:
         """Set the limits of before."""
-        for uuid, one in self.ranges.items():
-            _set(uuid, one.limit_w)
+        for uuid, allowed in self.ranges.items():
+            _set(uuid, allowed.limit_w)
 
 
 @contextlib.contextmanager
@@ -190,7 +190,7 @@ def _write_note(note: Path, ranges: Mapping[str, PowerRange]) -> None:
     kept = {
         "boot": boot_id(),
         "processes": [(os.getpid(), start_of(os.getpid()))],
-        "limits_w": {uuid: one.limit_w for uuid, one in ranges.items()},
+        "limits_w": {uuid: allowed.limit_w for uuid, allowed in ranges.items()},
     }
     write_atomically(note, json.dumps(kept))
 

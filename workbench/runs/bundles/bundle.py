@@ -511,8 +511,8 @@ def _warnings(
             continue  # the former is in this folder, the latter was named above
         # A URL may contain keys, which this hides.
         shown = open_artifacts(named.path) if is_url(named.path) else named.path
-        what = "a model" if named.field == "model.path" else "data"
-        parts.append(f"It reads {what} that is not in this folder: {shown}.")
+        resource = "a model" if named.field == "model.path" else "data"
+        parts.append(f"It reads {resource} that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(
             "`objects/` contains pickled Python code from a notebook. Training again runs it, so"

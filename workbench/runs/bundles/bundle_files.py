@@ -74,29 +74,29 @@ class Contents:
 
     def describe_function(self, folder: str, *, is_program: bool) -> list[str]:
         """Return the files of a bundle of a function or a program, or why there are none."""
-        what = "function"
+        kind = "function"
         receives = "a parameter named `folder`"
         if is_program:
-            what = "program"
+            kind = "program"
             receives = "`{folder}` in its command"
         if self.num_bytes_by_file:
             shown = list(self.num_bytes_by_file.items())[:_MAX_LISTED]
             files = "\n".join(f"- {name}, {format_bytes(size)}" for name, size in shown)
             more = len(self.num_bytes_by_file) - len(shown)
-            left = f"`{folder}` contains what the {what} left in its folder:\n\n{files}"
+            left = f"`{folder}` contains what the {kind} left in its folder:\n\n{files}"
             if more:
                 left += f"\n- and {more} more"
             if self.best_report:
                 left += f"\n\n{self.best_report}"
         else:
             left = (
-                f"The {what} left no files, so there are no weights here. A {what} that has"
+                f"The {kind} left no files, so there are no weights here. A {kind} that has"
                 f" {receives} receives a folder. Everything that it saves there is exported."
             )
         return [
             left,
             (
-                f"Files that the {what} or a program that it starts finds in another way are not"
+                f"Files that the {kind} or a program that it starts finds in another way are not"
                 " here. Examples are paths that are built while it runs, files outside the run's"
                 " folder, and downloads."
             ),

@@ -47,7 +47,7 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
         "data": {_FILE: rental.experiment.to_yaml()},
     }
     cluster = _cluster(rental, image)
-    what: dict[str, Any] = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster}
+    resource: dict[str, Any] = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster}
     if kind == "job":
         spec = {
             "entrypoint": f"bash -c {shlex.quote(_session(rental))}",
@@ -60,12 +60,12 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
             "suspend": False,
             "rayClusterSpec": cluster,
         }
-        what = {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
-    what = {
-        "apiVersion": what["apiVersion"],
-        "kind": what["kind"],
+        resource = {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
+    resource = {
+        "apiVersion": resource["apiVersion"],
+        "kind": resource["kind"],
         "metadata": {"name": rental.name},
-        **what,
+        **resource,
     }
     known = versions()
     notes = as_comment(f"""
@@ -84,7 +84,7 @@ The password of the store is also a Secret:
   kubectl apply -f FILE
   workbench follow last --store {rental.store}
 """)
-    return f"{notes}{write_yaml(files)}---\n{write_yaml(what)}"
+    return f"{notes}{write_yaml(files)}---\n{write_yaml(resource)}"
 
 
 def _session(rental: ClusterRequest) -> str:

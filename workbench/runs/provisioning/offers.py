@@ -16,6 +16,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from workbench.advisor.choices import drawn_params
@@ -123,6 +124,11 @@ class Offer:
         return f"{self.nodes} x {self.machine} of {self.provider} ({self.region}), {self.market}"
 
     @property
+    def duration_s(self) -> float:
+        """Expected seconds of the run, or infinite if they are unknown."""
+        return math.inf if self.run_s is None else self.run_s.value
+
+    @property
     def is_vague(self) -> bool:
         """Whether the estimate of its step time is too uncertain to recommend it."""
         return self.step_s is not None and self.step_s.high > MAX_INTERVAL_RATIO * self.step_s.low
@@ -153,7 +159,7 @@ class Offer:
         cost_usd = math.inf
         if self.cost_usd:
             cost_usd = self.cost_usd.value
-        return tier, cost_usd, _duration_s(self)
+        return tier, cost_usd, self.duration_s
 
 
 def compare(
@@ -220,20 +226,14 @@ def _best_number(question: _Question, machine: Machine, market: Market) -> Offer
         return next((offer for offer in offers if offer.in_time != "no"), offers[0])
     affordable = [offer for offer in offers if offer.in_budget != "no"]
     if tier == 2.0 and affordable:
-        return min(affordable, key=_duration_s)
+        return min(affordable, key=attrgetter("duration_s"))
     cheapest = min(offer.cost_usd.value for offer in offers if offer.cost_usd)
     near = [
         offer
         for offer in offers
         if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + TOLERANCE)
     ]
-    return min(near, key=_duration_s)
-
-
-def _duration_s(offer: Offer) -> float:
-    if offer.run_s is None:
-        return math.inf
-    return offer.run_s.value
+    return min(near, key=attrgetter("duration_s"))
 
 
 def _nearest(

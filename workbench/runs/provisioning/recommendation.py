@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from workbench.foundation.formatting import format_duration, format_money, format_range
 from workbench.runs.provisioning.offers import Offer, Requirements
@@ -100,7 +101,7 @@ def _explain(
         )
         return
     if all(offer.cost_usd is None for offer in known):
-        fastest = min(known, key=_duration_s)
+        fastest = min(known, key=attrgetter("duration_s"))
         yield (
             "no machine whose time can be estimated has a price. The fastest is "
             f"{fastest.title}: {_price_of(fastest)}"
@@ -113,9 +114,9 @@ def _closest(
     requirements: Requirements, compare: Callable[[Requirements], Sequence[Offer]]
 ) -> Iterator[str]:
     soon = _priced(compare(replace(requirements, deadline_s=_AT_ONCE_S, budget_usd=None)))
-    least_s = min(map(_duration_s, soon))
+    least_s = min(offer.duration_s for offer in soon)
     fastest = min(
-        (offer for offer in soon if _duration_s(offer) <= _AS_FAST * least_s), key=_costs_usd
+        (offer for offer in soon if offer.duration_s <= _AS_FAST * least_s), key=_costs_usd
     )
     cheapest = min(
         _priced(compare(replace(requirements, deadline_s=None, budget_usd=None))), key=_costs_usd
@@ -127,7 +128,7 @@ def _closest(
         yield (
             f"no machine with a price finishes within {limit}: the fastest is {fastest.title},"
             f" {_price_of(fastest)}, {format_duration(requirements.start_up_s)} of it start-up."
-            f" Allow --time {_whole_minutes(_duration_s(fastest))}, or more machines than"
+            f" Allow --time {_whole_minutes(fastest.duration_s)}, or more machines than"
             f" --max-nodes {requirements.max_nodes}"
         )
     if dear:
@@ -156,7 +157,7 @@ def _closest(
             for offer in _priced(compare(replace(requirements, deadline_s=_AT_ONCE_S)))
             if offer.in_budget != "no"
         ),
-        key=_duration_s,
+        key=attrgetter("duration_s"),
     )
     yield (
         "deadline and budget can each be met, but not both. Within the deadline the cheapest is"
@@ -173,12 +174,6 @@ def _priced(offers: Sequence[Offer]) -> list[Offer]:
     ]
 
 
-def _duration_s(offer: Offer) -> float:
-    if offer.run_s is None:
-        return math.inf
-    return offer.run_s.value
-
-
 def _costs_usd(offer: Offer) -> float:
     if offer.cost_usd is None:
         return math.inf
@@ -189,7 +184,7 @@ def _price_of(offer: Offer) -> str:
     cost = "no price"
     if offer.cost_usd is not None:
         cost = format_money(offer.cost_usd.value)
-    return f"about {format_duration(_duration_s(offer))} and {cost}"
+    return f"about {format_duration(offer.duration_s)} and {cost}"
 
 
 def _whole_minutes(seconds: float) -> str:

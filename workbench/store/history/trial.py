@@ -30,6 +30,7 @@ from workbench.foundation.events import (
     TrialStarted,
     TrialState,
     TrialTested,
+    continued_trial,
 )
 from workbench.foundation.formatting import format_duration, format_rate, format_value
 from workbench.store.history.failure_text import failure_place
@@ -244,11 +245,7 @@ class Trial:
     @property
     def continued(self) -> int | None:
         """The trial that it continues or whose configuration it trains further, or None."""
-        if self.clone is not None and self.clone.inherits:
-            return self.clone.of
-        if self.segment is None:
-            return self.resumes
-        return self.segment.continues
+        return continued_trial(self.clone, self.segment, self.resumes)
 
     @property
     def inherits(self) -> bool:

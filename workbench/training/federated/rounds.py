@@ -266,12 +266,12 @@ class Rounds:
     ) -> ExperimentError:
         name = self._name_at(error.position)
         if name is None:
-            what = f"client {client} holds {error.value:,.0f} samples"
+            problem = f"client {client} holds {error.value:,.0f} samples"
         else:
-            what = f"client {client} sends {error.value:.3g} for {name}"
-            what += f" (its change x {num_samples:,} samples)"
+            problem = f"client {client} sends {error.value:.3g} for {name}"
+            problem += f" (its change x {num_samples:,} samples)"
         return ExperimentError(
-            f"{what}, and the sum of the masked changes of {num_clients} clients could overflow",
+            f"{problem}, and the sum of the masked changes of {num_clients} clients could overflow",
             field="federated.secure",
             allowed=f"at most {error.bound:.3g} from each of {num_clients} clients",
             next_step=(
