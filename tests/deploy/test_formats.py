@@ -68,9 +68,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "lowered = mine_format:lowered\n"
     )
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(FORMATS, "_found_at_s", None)
+    monkeypatch.setattr(FORMATS, "_scanned_at_s", None)
     yield
-    monkeypatch.setattr(FORMATS, "_found_at_s", None)
+    monkeypatch.setattr(FORMATS, "_scanned_at_s", None)
     sys.modules.pop("mine_format", None)
 
 

@@ -39,7 +39,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (information / "entry_points.txt").write_text(f"[{group}]\n{name} = {reference}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(METRICS, "_found", [])
-    monkeypatch.setattr(METRICS, "_found_at_s", None)  # packages are not looked up each time
+    monkeypatch.setattr(METRICS, "_scanned_at_s", None)  # packages are not looked up each time
 
 
 @pytest.mark.usefixtures("installed")

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.construction import construct
+from workbench.models.adapters import construct
 
 
 class Net(nn.Module):

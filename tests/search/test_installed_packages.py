@@ -92,7 +92,7 @@ def owls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def _look_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (SAMPLERS, PRUNERS):
-        monkeypatch.setattr(registry, "_found_at_s", None)
+        monkeypatch.setattr(registry, "_scanned_at_s", None)
 
 
 @pytest.mark.usefixtures("owls")

@@ -89,11 +89,11 @@ COMMANDS = {
 }
 """The module and the object of each command, by its heading in the help."""
 QUESTIONS = {
-    "step-time": "workbench.cli.what_if_step_time:step_time",
-    "memory": "workbench.cli.what_if_memory:memory",
-    "capacity": "workbench.cli.what_if_memory:what_if_capacity",
+    "step-time": "workbench.cli.what_if_tables:step_time",
+    "memory": "workbench.cli.what_if_tables:memory",
+    "capacity": "workbench.cli.what_if_tables:what_if_capacity",
     "plan": "workbench.cli.what_if_plan:what_if_plan",
-    "exchange": "workbench.cli.what_if_step_time:what_if_exchange",
+    "exchange": "workbench.cli.what_if_tables:what_if_exchange",
     "scale": "workbench.cli.what_if_plan:what_if_scale",
     "batch": "workbench.cli.what_if_batch:what_if_batch",
     "budget": "workbench.cli.what_if_batch:what_if_budget",

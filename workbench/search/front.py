@@ -15,7 +15,7 @@ from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
 from workbench.search.design import spread_points
-from workbench.search.limits import keeps_limits
+from workbench.search.optuna_versions import keeps_limits
 from workbench.search.partial_results import (
     CURVES,
     Reading,

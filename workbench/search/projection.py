@@ -23,8 +23,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.space import Params
 from workbench.foundation.errors import RunError
 from workbench.search import samplers
-from workbench.search.limits import keeps_limits, limits_of_new_trial, record_limits
-from workbench.search.optuna_logging import quiet
+from workbench.search.optuna_versions import keeps_limits, limits_of_new_trial, quiet, record_limits
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import CURVES, is_cut
 from workbench.search.pruners import CurvePruner, DescribeRung, can_resume, explain, make_pruner

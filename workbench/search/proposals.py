@@ -34,7 +34,7 @@ from workbench.search.acquisition_search import (
 from workbench.search.design import DesignSampler
 from workbench.search.front import ExpectedGain
 from workbench.search.gaussian_process import GaussianProcess, Kernel, correlation, factorize, fit
-from workbench.search.limits import keeps_limits
+from workbench.search.optuna_versions import keeps_limits
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut, observe, of_objective, result_values
 from workbench.search.records import MIN_PROCESS_RESULTS, CostLimit, Knowledge, violations_of

@@ -29,7 +29,7 @@ from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.experiment.trainings import longest_training
 from workbench.foundation.registry import load_object
 from workbench.search.front import FrontPruner
-from workbench.search.limits import keeps_limits
+from workbench.search.optuna_versions import keeps_limits
 from workbench.search.partial_results import Reading, is_decision, stated_epochs
 
 if TYPE_CHECKING:

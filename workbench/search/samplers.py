@@ -50,8 +50,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_count
 from workbench.foundation.registry import load_object
 from workbench.search.design import DesignSampler
-from workbench.search.limits import limit_options
-from workbench.search.optuna_logging import quiet
+from workbench.search.optuna_versions import limit_options, quiet
 from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut
 from workbench.search.records import MIN_PROCESS_RESULTS, CostLimit, Knowledge

@@ -35,7 +35,7 @@ from workbench.foundation.events import (
     steady_unix_s,
 )
 from workbench.hardware.resources import ClusterInventory
-from workbench.search.optuna_logging import quiet_log
+from workbench.search.optuna_versions import quiet_log
 from workbench.search.samplers import prepare_proposals
 from workbench.store.database import Store
 from workbench.sweeps.artifact_outage import Pause

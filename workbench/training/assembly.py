@@ -37,9 +37,8 @@ from workbench.foundation.events import Noted, TokenCounts
 from workbench.hardware.performance.flops import flops_per_token, peak_flops_per_s
 from workbench.hardware.performance.profiler import StepProfiler
 from workbench.hardware.resources.inventory import check_compiler
-from workbench.models.adapters import build_model, declared_goals
+from workbench.models.adapters import build_model, construct, declared_goals
 from workbench.models.calls import call_model
-from workbench.models.construction import construct
 from workbench.models.exits import check_task
 from workbench.models.folder_models import PREFIX, FolderModel, LanguageModel, TextClassifier
 from workbench.models.low_rank import add_adapter

@@ -232,7 +232,7 @@ def test_another_package_adds_a_sink_in_one_file_and_one_line(
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeons\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[workbench.sinks]\npigeon = pigeons:Pigeon\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(SINKS, "_found_at_s", None)
+    monkeypatch.setattr(SINKS, "_scanned_at_s", None)
 
     pigeon = sink(kind="pigeon", name="Paula", rings={"left": {"env": "RING"}})
     send(pigeon, ALERT)
@@ -243,4 +243,4 @@ def test_another_package_adds_a_sink_in_one_file_and_one_line(
         sink(kind="pigeon")
     with pytest.raises(ExperimentError, match=r"allowed: .*\bpigeon\b"):
         sink(kind="owl")
-    monkeypatch.setattr(SINKS, "_found_at_s", None)
+    monkeypatch.setattr(SINKS, "_scanned_at_s", None)

@@ -1,4 +1,4 @@
-"""Stores the limits of a trial in the form of Optuna 5 or Optuna 4.
+"""What Optuna needs around it: limits in the form of its version, and silence.
 
 Optuna 5 stores limits by name. Optuna 4 stores a list that must have the same length in all trials
 of a study. Its samplers only read the list if they are created with a function that returns it.
@@ -7,7 +7,9 @@ of a study. Its samplers only read the list if they are created with a function 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import optuna
@@ -91,3 +93,29 @@ def _as_list(experiment: Experiment, violations: Mapping[str, float]) -> list[fl
 
 def _stored_limits(trial: FrozenTrial) -> list[float]:
     return list(trial.system_attrs.get(_LIST, ()))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress Optuna's output to the user."""
+    with quiet_log(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def quiet_log() -> Iterator[None]:
+    """Suppress Optuna's log lines.
+
+    Code that calls a study often should use this once around all calls. Each change of a log level
+    clears the caches of all loggers in the process.
+    """
+    before = optuna.logging.get_verbosity()
+    is_quiet = before >= optuna.logging.ERROR
+    if not is_quiet:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        if not is_quiet:
+            optuna.logging.set_verbosity(before)
