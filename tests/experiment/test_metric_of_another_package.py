@@ -38,7 +38,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(f"[{group}]\n{name} = {reference}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(METRICS, "_found", [])
+    monkeypatch.setattr(METRICS, "_scanned", [])
     monkeypatch.setattr(METRICS, "_scanned_at_s", None)  # packages are not looked up each time
 
 
