@@ -21,7 +21,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
@@ -55,9 +55,11 @@ from workbench.sweeps.fingerprints import (
     store_content,
     stored_content,
 )
-from workbench.sweeps.ledger import Ledger
 from workbench.training.programs.kept_imports import MANIFEST
 from workbench.training.programs.kept_scripts import served_by_name
+
+if TYPE_CHECKING:
+    from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
