@@ -156,6 +156,7 @@ def test_a_run_without_time_for_trials_ends_here_and_can_be_extended(tmp_path: P
         residuals = rows["y"] - found.predict(rows.drop(columns="y"))
         assert residuals.std() < found.score()["rmse"]
         assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
+        assert history.ended_unix_s is not None
         used_s = history.limited_s(history.ended_unix_s)
         more = launch.create(rows, "y", time=used_s + 100, store=store)
         assert more.continued is not None

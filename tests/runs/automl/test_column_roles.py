@@ -222,6 +222,15 @@ def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_t
     )
 
 
+def test_two_numbers_in_a_cell_are_said() -> None:
+    places = [f"47.{row:02}, 8.{row + 20}" for row in range(NUM_ROWS)]
+    columns, notes = told(table(place=places))
+    assert columns == ["size"]
+    assert "two numbers in each cell, such as a latitude and a longitude: place" in notes
+    codes = [f"47.{row:02}, x" for row in range(NUM_ROWS)]
+    assert "two numbers" not in told(table(place=codes))[1]
+
+
 def test_a_unit_that_only_some_numbers_have_is_noted() -> None:
     area = [f"{row}.5" if row % 4 == 0 else f"{row}.5 m²" for row in range(NUM_ROWS)]
     columns, notes = told(table(**{"area m2": area}))

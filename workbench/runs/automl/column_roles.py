@@ -6,6 +6,7 @@ columns are not used. Encoders are learnt elsewhere, from train rows only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WORDS_OF_A_TEXT = 3.0
+_PAIR = re.compile(r"\(?\s*[+-]?\d+[.]\d+\s*[,;\s]\s*[+-]?\d+[.]\d+\s*\)?", re.ASCII)
+"""Two numbers in a cell, such as a latitude and a longitude."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,20 @@ def _notes_of_identifiers(names: Sequence[str], columns: dict[str, pd.Series]) -
     if not names:
         return []
     first = {name: columns[name].dropna().iloc[0] for name in names}
-    items = []
+    items, pairs = [], []
     for name, value in first.items():
         if isinstance(value, str):
+            if _PAIR.fullmatch(value.strip()):
+                pairs.append(name)
             value = repr(value)
         items.append(f"{name} (such as {value})")
-    return [f"columns that differ in nearly every row are not used: {listed(items)}"]
+    notes = [f"columns that differ in nearly every row are not used: {listed(items)}"]
+    if pairs:
+        notes.append(
+            f"two numbers in each cell, such as a latitude and a longitude: {listed(pairs)}. To"
+            " use them, write each number in a column of its own"
+        )
+    return notes
 
 
 def _notes_of_many(name: str, column: pd.Series) -> list[str]:
