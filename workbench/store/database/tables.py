@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    event,
 )
 from typing_extensions import Unpack
 
@@ -86,7 +87,7 @@ blocks = Table(
     Column("payload", LargeBinary, nullable=False),
 )
 # Compressed numbers are almost as large, and would be decompressed at each read.
-sa.event.listen(
+event.listen(
     blocks,
     "after_create",
     sa.DDL("ALTER TABLE blocks ALTER COLUMN payload SET STORAGE EXTERNAL").execute_if(
