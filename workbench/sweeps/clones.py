@@ -27,7 +27,7 @@ from workbench.foundation.refusals import closest
 from workbench.store.database.run_files import trial_folder
 from workbench.store.history import History, Trial
 from workbench.store.history.history import no_such_trial
-from workbench.store.history.lineage import describe_changed
+from workbench.store.history.lineage import describe_branch, describe_changed
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.plan_checks import check_keeps_checkpoints, check_trains_in_steps
 from workbench.training.mirror import branch_at, copy_files, keep_branch, written_files
@@ -159,7 +159,7 @@ def describe_begin(history: History, params: Params, clone: Clone) -> str:
     changes = describe_changed(history.trials[clone.of].params, params)
     text = ", from the start"
     if clone.inherits:
-        text = f", with the weights of trial {clone.of} after step {clone.step}"
+        text = f", with the weights of trial {clone.of} at {describe_branch(history, clone)}"
     return f"{text}: {changes}" if changes else text
 
 

@@ -1,9 +1,9 @@
-"""How the parts of a population are described."""
+"""How the parts of a population, and clones, are described."""
 
 from __future__ import annotations
 
 from tests.builders.studies import make_experiment
-from workbench.foundation.events import Segment, TrialProposed
+from workbench.foundation.events import Clone, Segment, TrialProposed
 from workbench.store.history import History
 from workbench.store.history.lineage import describe_segment
 
@@ -28,3 +28,27 @@ def test_a_part_is_described_in_epochs_of_a_model_and_in_steps_of_a_function() -
         history = History.of(experiment, [proposed])
         described = describe_segment(history, history.trials[0])
         assert described == f"member 0, {unit} 2 to 4, continues trial 1"
+
+
+def test_a_clone_of_a_function_may_begin_later_than_the_step_that_was_known() -> None:
+    search = {"lr": {"low": 0.01, "high": 0.3}}
+    parent = TrialProposed(trial=0, params={"lr": 0.1}, configuration=0, seed=0)
+    function = make_experiment(search=search)
+    model = make_experiment(
+        train=None,
+        model="mlp",
+        data="digits",
+        search=search,
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    )
+    for begins_from, experiment, begin in (
+        ("weights", model, "its weights at step 60"),
+        ("weights", function, "its weights at step 60 or later"),
+        ("start", function, "its start"),
+    ):
+        step = 60 if begins_from == "weights" else 0
+        clone = Clone(of=0, begins_from=begins_from, step=step)
+        proposed = TrialProposed(trial=1, params={"lr": 0.05}, configuration=1, seed=0, clone=clone)
+        history = History.of(experiment, [parent, proposed])
+        described = describe_segment(history, history.trials[1])
+        assert described == f"clone of trial 0 from {begin}: lr 0.1 -> 0.05"

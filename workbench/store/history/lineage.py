@@ -80,7 +80,7 @@ def describe_segment(history: History, trial: Trial) -> str | None:
     """
     trials, segment = history.trials, trial.segment
     if segment is None:
-        return ", ".join(_describe_steps(trials, trial)) or None
+        return ", ".join(_describe_steps(history, trial)) or None
     unit = "epochs" if history.experiment.trains_model else "steps"
     text = f"member {segment.member}, {unit} {segment.begin} to {segment.end}"
     if segment.continues is None:
@@ -95,10 +95,11 @@ def describe_segment(history: History, trial: Trial) -> str | None:
     return f"{text}: {changed}" if changed else text
 
 
-def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
+def _describe_steps(history: History, trial: Trial) -> Iterator[str]:
     """Yield which trial this one continues or repeats, and by which it is continued."""
+    trials = history.trials
     if trial.clone is not None:
-        yield describe_clone(trials, trial, trial.clone)
+        yield _describe_clone(history, trial, trial.clone)
     later = next((item.number for item in trials.values() if item.resumes == trial.number), None)
     if trial.fidelity is not None:
         yield describe_fidelity(trial.fidelity)
@@ -111,19 +112,28 @@ def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
         yield f"{'continued' if trial.fidelity is None else 'trained further'} by trial {later}"
 
 
-def describe_clone(trials: Mapping[int, Trial], trial: Trial, clone: Clone) -> str:
-    """Describe a clone, such as `clone of trial 3 from its weights at step 60: lr 0.1 -> 0.01`.
-
-    Args:
-        trials: All trials of the run, by number.
-        trial: The clone.
-        clone: Where it comes from.
-    """
+def _describe_clone(history: History, trial: Trial, clone: Clone) -> str:
+    """Describe a clone, such as `clone of trial 3 from its weights at step 60: lr 0.1 -> 0.01`."""
     text = f"clone of trial {clone.of} from its start"
     if clone.inherits:
-        text = f"clone of trial {clone.of} from its weights at step {clone.step}"
-    changes = describe_changed(trials[clone.of].params, trial.params)
+        text = f"clone of trial {clone.of} from its weights at {describe_branch(history, clone)}"
+    changes = describe_changed(history.trials[clone.of].params, trial.params)
     return f"{text}: {changes}" if changes else text
+
+
+def describe_branch(history: History, clone: Clone) -> str:
+    """Describe where a clone with weights left its parent, such as `step 60`.
+
+    Functions and programs save a step before they report it, so what was saved when the clone was
+    made may be of a later step than the last one that was known.
+
+    Args:
+        history: The history of the run.
+        clone: Where a trial comes from.
+    """
+    if history.experiment.trains_model:
+        return f"step {clone.step}"
+    return f"step {clone.step} or later"
 
 
 def describe_changed(before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> str:
