@@ -39,7 +39,7 @@ from workbench.foundation.formatting import (
     format_duration,
 )
 from workbench.foundation.registry import load_object
-from workbench.models.construction import construct
+from workbench.models.adapters import construct
 from workbench.store.history.failure_text import headline
 from workbench.training.programs.last_error import last_error
 from workbench.training.task import TrialTask

@@ -90,7 +90,7 @@ TEXT_FILES: dict[str, tuple[str, str | bytes]] = {
     ".txt": ("a.txt", written({"town": TOWNS, "x": X, "y": LABELS}, "\t")),
     "sep= above": ("a.csv", "sep=;\n" + written({"town": TOWNS, "x": X, "y": LABELS}, ";")),
     "spaces behind commas": ("a.csv", table(town=TOWNS, x=X).replace(",", ", ")),
-    "compressed": ("a.csv.gz", gzip.compress(table(town=TOWNS, x=X).encode("cp1252"))),
+    "compressed": ("a.csv.gz", gzip.compress(table(town=TOWNS, x=X).encode("cp1252"), mtime=0)),
     "capital ending": ("A.CSV", table(town=TOWNS, x=X)),
     "title above": ("a.csv", "Report 2024\n\n" + table(town=TOWNS, x=X)),
     "title with commas": ("a.csv", "Report 2024,,\n,,\n" + table(town=TOWNS, x=X)),
@@ -580,7 +580,11 @@ REFUSALS: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "no header": ("a.csv", table(x=X).split("\n", 1)[1], "there is no column 'y'"),
     "one class": ("a.csv", "x,y\n" + "1.5,no\n" * NUM, "is 'no' in every sample"),
-    "gzip": ("a.csv", gzip.compress(b"x,y\n"), r"compressed with gzip.*Rename it to \.csv\.gz"),
+    "gzip": (
+        "a.csv",
+        gzip.compress(b"x,y\n", mtime=0),
+        r"compressed with gzip.*Rename it to \.csv\.gz",
+    ),
     "spreadsheet": ("a.csv", b"PK\x03\x04\0\0", r"Rename it to \.xlsx"),
     "no spreadsheet": (
         "a.xlsx",
