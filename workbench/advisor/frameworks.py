@@ -528,6 +528,8 @@ def _check_equal(what: str, difference: float, largest: float) -> None:
 
 
 if __name__ == "__main__":
-    # Your code and libraries may print, and stdout is for answers.
+    # Your code and libraries may print, some of them from C, and stdout is for answers.
+    for_answers = os.dup(1)
+    os.dup2(2, 1)
     with contextlib.redirect_stdout(sys.stderr):
-        _answers(os.fdopen(os.dup(1), "w"))
+        _answers(os.fdopen(for_answers, "w"))
