@@ -830,3 +830,95 @@ def test_an_own_callback_names_the_metric_if_nothing_else_does(tmp_path: Path) -
     assert objective(tmp_path, source)[:2] == ("valid_f1", "maximize")
     reported = f"{source}print(f'valid f1: {{b:.3f}}')\n"
     assert objective(tmp_path, reported)[:2] == ("valid_f1", "maximize")
+
+
+EVALUATE = """\
+def evaluate(model):
+    acc = correct / total
+    print(f"val acc {100 * acc:.2f} val loss {loss / n:.3f} val f1 {f1:.3f}")
+    return RETURNED
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "metric", "goal"),
+    [
+        (  # A name that says nothing.
+            EVALUATE.replace("RETURNED", "loss / n, 100.0 * acc, f1")
+            + "a, b, c = evaluate(net)\nif c > record:\n    record = c\n",
+            "val_f1",
+            "maximize",
+        ),
+        (
+            EVALUATE.replace("RETURNED", "{'one': loss / n, 'two': f1}")
+            + "r = evaluate(net)\nrecord = min(r['one'], record)\n",
+            "val_loss",
+            "minimize",
+        ),
+        (
+            EVALUATE.replace("RETURNED", "acc, loss / n")
+            + "seen = []\nscore, value = evaluate(net)\n"
+            + "if not seen or value <= min(seen): save()\nseen.append(value)\n",
+            "val_loss",
+            "minimize",
+        ),
+        (  # The value of a share and that in percent are the same.
+            EVALUATE.replace("RETURNED", "correct / total")
+            + "x = evaluate(net)\nif record < x:\n    record = x\n",
+            "val_acc",
+            "maximize",
+        ),
+        (  # A value that is given to the functions that print it and compare it.
+            "def show(epoch, x, y):\n    print(f'val acc {x:.3f} val f1 {y:.3f}')\n"
+            "def keep(value):\n    global record\n    if value > record:\n        record = value\n"
+            "one, two = run()\nshow(3, one, two)\nkeep(two)\n",
+            "val_f1",
+            "maximize",
+        ),
+        (
+            "early_stopping = EarlyStopping(patience=3)\n"
+            "print(f'val acc {a:.3f} val loss {b:.3f}')\nearly_stopping(b, model)\n",
+            "val_loss",
+            "minimize",
+        ),
+        (  # Places with numbers, of which one had a list before.
+            "train_loss = []\ntrain_loss = np.average(train_loss)\nvali = validate()\n"
+            "print('{0} | Vali Acc: {3:.3f} Train Loss: {1:.7f} Vali Loss: {2:.7f}'"
+            ".format(epoch, train_loss, vali, acc))\nstopper.early_stop(vali, model)\n",
+            "Vali_Loss",
+            "minimize",
+        ),
+        (  # The same variable has two values.
+            "loss = train()\nprint(f'train loss {loss:.3f}')\n"
+            "loss = evaluate()\nprint(f'loss {loss:.3f}')\nif loss < low:\n    low = loss\n",
+            "loss",
+            "minimize",
+        ),
+        (  # Training data only: the loss of an epoch, before that of a batch.
+            "print(f'Loss: {loss.item() / n:.3f}')\navg = train_loss / len(train_loader)\n"
+            "print(f'Average loss: {avg:.3f}')\nif avg < low:\n    low = avg\n",
+            "Average_loss",
+            "minimize",
+        ),
+        (  # Validation data come before what the program keeps its model by.
+            "print(f'train loss {a:.3f} val acc {b:.3f}')\nif a < low:\n    low = a\n",
+            "val_acc",
+            "maximize",
+        ),
+    ],
+)
+def test_the_value_that_a_program_keeps_its_best_model_by_is_the_objective(
+    source: str, metric: str, goal: str, tmp_path: Path
+) -> None:
+    assert objective(tmp_path, source)[:2] == (metric, goal)
+
+
+def test_a_header_in_a_call_is_read_where_tuples_are_unpacked(tmp_path: Path) -> None:
+    source = """
+inputs, targets = inputs.cuda(), targets.cuda()
+logwriter = csv.writer(open(name + ".csv", "a"))
+logwriter.writerow(["epoch", "train loss", "test loss", "test acc"])
+"""
+    assert objective(tmp_path, source)[0] == "test acc"

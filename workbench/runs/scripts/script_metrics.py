@@ -37,6 +37,7 @@ _FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%(?:\(\w+\))?[-+ #0]*[\d.*]
 """The same as a number with a fraction, which counts and texts are not."""
 _NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
 """How a value is marked: surely a number, anything, or never one number."""
+_VALUE_OR_SEVERAL = re.compile(rf"{_VALUE.pattern}|\[\]")
 _PLURAL = re.compile(r"(?:scores|losses|accuracies|accs|errors|aucs|f1s|mses|maes)$", re.IGNORECASE)
 _OF_ALL_FOLDS = re.compile(r"(?:^|_)(?:mean|avg|average|cv)(?:_|$)", re.IGNORECASE)
 _OF_ONE_FOLD = re.compile(r"\bfold\b", re.IGNORECASE)
@@ -514,7 +515,11 @@ def _texts_with_values(
     """Yield the texts of a source with what is put into each, or nothing if that is not clear."""
     for text, node in _texts_of_nodes(tree, several, words, dicts):
         values = [value for part in _parts_of_text(node) for value in _values_in(part)]
-        yield text, values if len(values) == len(_VALUE.findall(text)) else []
+        marks = _VALUE.findall(text)
+        if len(values) != len(marks):  # some may have several values
+            marks = _VALUE_OR_SEVERAL.findall(text)
+        numbers = [v for v, mark in zip(values, marks, strict=False) if mark != _SEVERAL]
+        yield text, numbers if len(values) == len(marks) else []
 
 
 def _values_in(node: ast.expr) -> Iterator[ast.expr]:
@@ -525,7 +530,7 @@ def _values_in(node: ast.expr) -> Iterator[ast.expr]:
         given = iter(arguments)
         for place in _VALUE.findall(text):
             name = re.split(r"[:!.\[)]", place.strip("{}").removeprefix("%("))[0]
-            value = by_name[name] if name in by_name else next(given, None)
+            value = by_name.get(name) or _by_index(name, arguments) or next(given, None)
             if value is not None:
                 yield value
         return
@@ -544,6 +549,11 @@ def _values_in(node: ast.expr) -> Iterator[ast.expr]:
             return
         case _:
             yield node
+
+
+def _by_index(name: str, arguments: list[ast.expr]) -> ast.expr | None:
+    """Return the argument that `{1}` in a text stands for, None of any other name."""
+    return arguments[int(name)] if name.isdecimal() and int(name) < len(arguments) else None
 
 
 def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
@@ -573,12 +583,13 @@ def _text(
     """
     if (template := _template(node)) is not None:
         text, arguments, named = template
-        given = (_text(argument, several, words) for argument in arguments)
-        by_name = {word.arg: _text(word.value, several, words) for word in named}
+        given = iter(arguments)
+        by_name = {word.arg: word.value for word in named}
 
         def fill(match: re.Match[str]) -> str:
             name = re.split(r"[:!.\[)]", match[0].strip("{}").removeprefix("%("))[0]
-            return _filled(match[0], by_name[name] if name in by_name else next(given, _ANYTHING))
+            value = by_name.get(name) or _by_index(name, arguments) or next(given, None)
+            return _filled(match[0], _ANYTHING if value is None else _text(value, several, words))
 
         return _VALUE.sub(fill, text)
     inner = node.value if isinstance(node, ast.FormattedValue) else node

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,6 +49,8 @@ from workbench.runs.scripts.script_options import (
     walk,
 )
 from workbench.runs.scripts.static_values import (
+    KeptValue,
+    KeptValues,
     Origins,
     StaticValues,
     dotted_name,
@@ -153,6 +155,7 @@ _UNKNOWN_DATA = 3
 """The rank of what no word says the data of."""
 _NUM_FIRST = 7
 """The number of ranks that matter more than how many modules report a metric."""
+_NEARNESS = {"validation": 0, "test": 1, "": 2, "train": 2}
 _MAX_FILES = 1000
 _LAST = 10_000
 """The place of what only a configuration names."""
@@ -200,6 +203,10 @@ class _Reported:
     """The data that its value comes from, as the source shows."""
     measured: frozenset[str] = frozenset()
     """The words of what its value is."""
+    is_kept: bool = False
+    """Whether the program keeps its best model by this very value."""
+    goal: Goal | None = None
+    """In which direction it is kept, if that is known."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -255,7 +262,12 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     if not program.is_python:
         return _of_names(_of_other_language(program), [], program)
     modules = [*_telling_modules(program), *_trained_modules(program)]
-    calls = _Calls(_words_given(modules), _dicts_given(modules), _curves_of_functions(modules))
+    calls = _Calls(
+        _words_given(modules),
+        _dicts_given(modules),
+        _curves_of_functions(modules),
+        KeptValues([module.tree for module in modules]),
+    )
     results = _result_names(modules)
     has_trainer = _calls_trainer(program.main.tree)
     own = _own_classes(program)
@@ -496,34 +508,13 @@ def _of_names(
     if all(metric.split == "train" for metric in known):
         listed = [_Reported(name, "", "print", 0) for name in _names_listed(program)]
         known += [metric for metric in listed if _is_metric(metric, listed)]
-    in_modules = {
-        metric.name: {other.module for other in known if other.name == metric.name}
-        for metric in known
-    }
-
-    measures = any(m.is_of_main and m.split in ("validation", "test") for m in known)
-
-    def order(metric: _Reported) -> tuple[int, ...]:
-        rank = _rank(metric, criteria, has_two_meanings=_has_two_meanings(metric, known))
-        if measures and not metric.is_of_main and metric.split == "":
-            rank = (max(rank[0], _UNKNOWN_DATA), *rank[1:])
-        num_modules = len(in_modules[metric.name])
-        return (*rank[:_NUM_FIRST], -num_modules, *rank[_NUM_FIRST:], metric.place)
-
+    order = _order(known, criteria)
     ranked = sorted(known, key=order) or _printed_numbers_of(reported)
     names = tuple(dict.fromkeys(metric.name for metric in ranked))
     if not ranked:
         return Objective("loss", "minimize", reason="the name loss")
     best = ranked[0]
-    goal, reason = guessed_goal(best.name), f"the name {best.name}"
-    for criterion in criteria:
-        if criterion.goal is not None and _agrees(best, criterion):
-            goal, reason = criterion.goal, "how the script compares it with its best value"
-            break
-    else:
-        is_named = any(map(kind_of_metric, best.words))
-        if not is_named and any(kind_of_metric(word) == "score" for word in best.measured):
-            goal, reason = "maximize", f"the value that is printed as {best.name}"
+    goal, reason = _goal_of(best, criteria)
     source, needs_folder = _source_of(best, program)
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
@@ -534,6 +525,44 @@ def _of_names(
             "are not stopped early by it."
         )
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
+
+
+def _order(
+    known: list[_Reported], criteria: list[_Criterion]
+) -> Callable[[_Reported], tuple[int, ...]]:
+    """Return how good each of several metrics is as an objective: the lowest first."""
+    in_modules = {
+        metric.name: {other.module for other in known if other.name == metric.name}
+        for metric in known
+    }
+    measures = any(m.is_of_main and m.split in ("validation", "test") for m in known)
+    nearest = min((_NEARNESS[metric.split] for metric in known), default=0)
+
+    def order(metric: _Reported) -> tuple[int, ...]:
+        has_two_meanings = _has_two_meanings(metric, known)
+        rank = _rank(metric, criteria, has_two_meanings=has_two_meanings)
+        if measures and not metric.is_of_main and metric.split == "":
+            rank = (max(rank[0], _UNKNOWN_DATA), *rank[1:])
+        # What the best model is kept by is meant, unless other data are nearer to validation.
+        is_near = metric.split == "" or _NEARNESS[metric.split] <= nearest
+        is_meant = metric.is_kept and is_near and not has_two_meanings
+        num_modules = len(in_modules[metric.name])
+        before, after = rank[:_NUM_FIRST], rank[_NUM_FIRST:]
+        return (int(not is_meant), *before, -num_modules, *after, metric.place)
+
+    return order
+
+
+def _goal_of(metric: _Reported, criteria: list[_Criterion]) -> tuple[Goal, str]:
+    """Return in which direction a metric is better, and what that is guessed from."""
+    goals = [criterion.goal for criterion in criteria if _agrees(metric, criterion)]
+    known: list[Goal] = [goal for goal in (metric.goal, *goals) if goal is not None]
+    if known:
+        return known[0], "how the script compares it with its best value"
+    is_named = any(map(kind_of_metric, metric.words))
+    if not is_named and any(kind_of_metric(word) == "score" for word in metric.measured):
+        return "maximize", f"the value that is printed as {metric.name}"
+    return guessed_goal(metric.name), f"the name {metric.name}"
 
 
 def _names_listed(program: ProgramSource) -> list[str]:
@@ -710,6 +739,7 @@ def _in_module(
         values = _Values(part, words, own)
         inner = _inner_functions(body, words, own)
         for metric, is_number in printed.items():
+            kept = values.kept_as(metric, {name, inner.get(metric, name)}, calls.kept)
             for data in values.data_of(metric):
                 place += 1
                 yield _Reported(
@@ -721,6 +751,8 @@ def _in_module(
                     is_of_best=metric in of_best,
                     origin=data,
                     measured=values.words_of(metric),
+                    is_kept=kept is not None,
+                    goal=None if kept is None else kept.goal,
                 )
         for metric in names_of_bars(part, {**words, **looped_words(part)}):
             place += 1
@@ -774,6 +806,16 @@ class _Values:
             for words in itertools.islice(self._origins.words_of(value.expression), 1)
             for word in (*words, *(["acc"] if value.is_share else []))
         )
+
+    def kept_as(self, metric: str, functions: Iterable[str], kept: KeptValues) -> KeptValue | None:
+        """Return how the best model is kept by what is printed as a metric, None if it is not."""
+        matches = [
+            match
+            for value in self._printed.get(metric, [])
+            for function in functions
+            if (match := kept.find(function, value.expression)) is not None
+        ]
+        return matches[0] if matches else None
 
     def data_of(self, metric: str) -> list[str]:
         """Return the parts of the data that a metric comes from, "" where that is not clear."""
@@ -848,11 +890,13 @@ class _Calls:
         words: The parts of the data that calls name: by function, then by parameter.
         dicts: The texts of dicts: by function, then by parameter.
         curves: The functions that draw curves, with the places of the name and of the dict.
+        kept: By which values it keeps its best model.
     """
 
     words: _Given
     dicts: Mapping[str, Mapping[str, str]]
     curves: Mapping[str, tuple[int, int]]
+    kept: KeptValues
 
 
 _Given = dict[str, dict[str, list[str]]]
@@ -1122,7 +1166,8 @@ def _keys_of_row(row: ast.expr) -> list[str]:
 
 
 def _names_listed_in(row: ast.expr, lists: Mapping[str, ast.List | ast.Tuple]) -> list[str]:
-    row = lists.get(last_name(row), row)
+    name = last_name(row)
+    row = lists.get(name, row) if name else row
     return [literal_of(item) for item in getattr(row, "elts", [])]
 
 

@@ -3,7 +3,7 @@
 Literals, arithmetic, names that a module assigns once, f-strings, and a few builtins are evaluated,
 so that `default=5 * 8` and options that a loop declares are known. Whatever depends on the run of a
 program is not. What such a value is computed from is known as well: a loop over `val_loader`, a
-call of `evaluate`.
+call of `evaluate`. So is by which value a program keeps its best model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from workbench.experiment.goals import Goal
 from workbench.runs.scripts.script_options import called_name, name_words, walk
 
 MAX_ITEMS = 500
@@ -475,3 +476,257 @@ def _words_in(values: list[ast.expr]) -> frozenset[str]:
             case ast.Call(args=[ast.Constant(value=str() as key), *_]):
                 texts.append(key)
     return frozenset(word for text in texts for word in name_words(text))
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """A value that the best one is compared with, between two assignments of its name."""
+
+    goal: Goal | None
+    first_line: float
+    end_line: float
+
+
+class KeptValues:
+    """The values by which a program keeps its best model, whatever their names are.
+
+    `if acc > record: record = acc` shows which value it is. It is followed to the function that
+    returned it, and into the functions that it is given to.
+    """
+
+    def __init__(self, trees: Iterable[ast.Module]) -> None:
+        """Read the functions of a program.
+
+        Args:
+            trees: Its parsed files.
+        """
+        self._functions: dict[str, ast.FunctionDef] = {}
+        self._assignments: dict[str, list[tuple[int, _Part]]] = {}
+        self._calls: list[tuple[str, ast.Call]] = []
+        self._kept: dict[tuple[str, str], list[KeptValue]] = {}
+        values: list[tuple[str, tuple[ast.expr, Goal | None]]] = []
+        for function, node in (pair for tree in trees for pair in self._nodes_of(tree)):
+            if isinstance(node, ast.Call):
+                self._calls.append((function, node))
+            elif isinstance(node, ast.Assign):
+                parts = [p for t in node.targets for p in _assigned_parts(t, node.value)]
+                places = self._assignments.setdefault(function, [])
+                places += [(node.lineno, part) for part in parts]
+            values += [(function, kept) for kept in _kept_by(node)]
+        for function, (value, goal) in values:
+            self._follow(function, value, goal, 0)
+
+    def find(self, function: str, value: ast.expr) -> KeptValue | None:
+        """Return how a value is kept, or None if the best one is not compared with it.
+
+        Args:
+            function: The function that has it, "" outside of all functions.
+            value: The expression.
+        """
+        line = getattr(value, "lineno", None)
+        for kept in self._kept.get((function, _text_of(value)), []):
+            if line is None or kept.first_line <= line < kept.end_line:
+                return kept
+        return None
+
+    def _nodes_of(self, tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+        """Yield the nodes of a file with the functions that they are in."""
+        inside: set[int] = set()
+        for node in walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                nodes = walk(node)[1:]
+                inside |= {id(part) for part in nodes}
+                self._functions.setdefault(node.name, node)
+                yield from ((node.name, part) for part in nodes)
+        yield from (("", node) for node in walk(tree) if id(node) not in inside)
+
+    def _follow(self, function: str, value: ast.expr, goal: Goal | None, num_steps: int) -> None:
+        value, text = _bare(value), _text_of(value)
+        known = self._kept.setdefault((function, text), [])
+        first, last, origin = self._assigned(function, value)
+        kept = KeptValue(goal, first, last)
+        if isinstance(value, ast.Constant) or num_steps > _MAX_STEPS or kept in known:
+            return
+        known.append(kept)
+        after = num_steps + 1
+        for owner, inner in self._origins(function, value, origin):
+            self._follow(owner, inner, goal, after)
+        if not isinstance(value, ast.Name | ast.Attribute | ast.Subscript):
+            return
+        for caller, call in self._calls:
+            if caller == function and first <= call.lineno < last:
+                for parameter, given in self._given(call):
+                    if _text_of(given) == text:
+                        self._follow(called_name(call), ast.Name(parameter), goal, after)
+
+    def _assigned(self, function: str, value: ast.expr) -> tuple[float, float, _Part | None]:
+        """Return the lines between which a value is the same, and what it is assigned from."""
+        line = getattr(value, "lineno", None)
+        name = dotted_name(value.value if isinstance(value, ast.Subscript) else value)
+        places = [p for p in self._assignments.get(function, []) if p[1].name == name != ""]
+        places.sort(key=lambda place: place[0])
+        if line is None:
+            return 0, math.inf, places[-1][1] if places else None
+        before = [place for place in places if place[0] < line]
+        later = [place[0] for place in places if place[0] >= line]
+        first, origin = before[-1] if before else (0, None)
+        return first, later[0] if later else math.inf, origin
+
+    def _origins(
+        self, function: str, value: ast.expr, origin: _Part | None
+    ) -> Iterator[tuple[str, ast.expr]]:
+        """Yield where a value comes from: an expression, a returned value, or an argument."""
+        key = literal_of(value.slice) if isinstance(value, ast.Subscript) else None
+        if isinstance(value, ast.Call):
+            yield from self._returned(value, None)
+        elif origin is not None and isinstance(origin.value, ast.Call):
+            yield from self._returned(origin.value, key if key is not None else origin.place)
+        elif origin is not None and origin.place is None:
+            inner = origin.value if key is None else _item_of(origin.value, key)
+            if inner is not None:
+                yield function, inner
+        elif isinstance(value, ast.Name) and function not in _GENERAL_FUNCTIONS:
+            for caller, call in self._calls:
+                if called_name(call) == function:
+                    arguments = dict(self._given(call))
+                    if value.id in arguments:
+                        yield caller, arguments[value.id]
+
+    def _returned(self, call: ast.Call, place: int | str | None) -> Iterator[tuple[str, ast.expr]]:
+        """Yield what a function of the program returns, or an item of it."""
+        name = called_name(call)
+        function = self._functions.get(name)
+        if function is None or name in _GENERAL_FUNCTIONS:
+            return
+        for node in walk(function):
+            if not isinstance(node, ast.Return) or node.value is None:
+                continue
+            value: ast.expr | None = node.value
+            if place is not None:
+                origin = self._assigned(name, value)[2]
+                value = _item_of(value if origin is None else origin.value, place)
+            if value is not None:
+                yield name, value
+
+    def _given(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """Yield the parameters that a call of a function of the program has values for."""
+        function = self._functions.get(called_name(call))
+        if function is None or function.name in _GENERAL_FUNCTIONS:
+            return
+        names = [argument.arg for argument in function.args.args]
+        yield from zip(names[1:] if names[:1] == ["self"] else names, call.args, strict=False)
+        yield from ((word.arg, word.value) for word in call.keywords if word.arg)
+
+
+_GENERAL_FUNCTIONS = ("__init__", "__call__", "forward", "step", "update", "append", "add", "get")
+"""Names that other objects have as well, so that a call does not show which function is meant."""
+_AVERAGED = ("avg", "average", "global_avg")
+_CONVERSIONS = ("item", "mean", "compute", "result", "cpu", "numpy", "detach")
+_PERCENT = re.compile(r"\b100(?:\.0)? \* | \* 100(?:\.0)?\b")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A name of an assignment, with its place in what is unpacked, if it is."""
+
+    name: str
+    value: ast.expr
+    place: int | None = None
+
+
+def _assigned_parts(target: ast.expr, value: ast.expr) -> Iterator[_Part]:
+    if not isinstance(target, ast.Tuple | ast.List):
+        yield _Part(dotted_name(target), value)
+        return
+    for place, inner in enumerate(target.elts):
+        own = _item_of(value, place)
+        yield (
+            _Part(dotted_name(inner), value, place)
+            if own is None
+            else _Part(dotted_name(inner), own)
+        )
+
+
+def _item_of(value: ast.expr, key: int | str) -> ast.expr | None:
+    """Return an item of a tuple or a dict in a source, or None if it is not there."""
+    match value:
+        case ast.Tuple(elts=items) | ast.List(elts=items) if isinstance(key, int):
+            return items[key] if key < len(items) else None
+        case ast.Dict(keys=keys, values=values):
+            return next(
+                (v for k, v in zip(keys, values, strict=True) if k and literal_of(k) == key), None
+            )
+        case ast.Call(func=ast.Name(id="dict"), keywords=words):
+            return next((word.value for word in words if word.arg == key), None)
+    return None
+
+
+def _kept_by(node: ast.AST) -> Iterator[tuple[ast.expr, Goal | None]]:
+    """Yield the values by which a statement keeps the best one, and their goals."""
+    match node:
+        case ast.If(test=test, body=body):
+            assigned = {
+                (ast.unparse(target), _text_of(inner.value))
+                for statement in body
+                for inner in walk(statement)
+                if isinstance(inner, ast.Assign)
+                for target in inner.targets
+            }
+            for part in walk(test):
+                yield from _kept_by_comparison(part, assigned)
+        case ast.Assign(
+            targets=[target],
+            value=ast.Call(func=ast.Name(id="max" | "min" as name), args=[first, second]),
+        ):
+            goal: Goal = "maximize" if name == "max" else "minimize"
+            for best, other in ((first, second), (second, first)):
+                if ast.unparse(best) == ast.unparse(target):
+                    yield other, goal
+        case ast.Call(args=[value, *_]) if {"early", "stopping"} <= {*name_words(_called(node))}:
+            if isinstance(value, ast.Name | ast.Attribute | ast.Subscript):
+                yield value, None
+
+
+def _called(call: ast.Call) -> str:
+    return re.sub(r"(?i)stopper|stop\b", "stopping", dotted_name(call.func).replace(".", "_"))
+
+
+def _kept_by_comparison(
+    node: ast.AST, assigned: set[tuple[str, str]]
+) -> Iterator[tuple[ast.expr, Goal]]:
+    match node:
+        case ast.Compare(left=less, ops=[ast.Lt() | ast.LtE()], comparators=[more]):
+            pass
+        case ast.Compare(left=more, ops=[ast.Gt() | ast.GtE()], comparators=[less]):
+            pass
+        case _:
+            return
+    if _is_extreme(more, "min") or (ast.unparse(more), _text_of(less)) in assigned:
+        yield less, "minimize"
+    elif _is_extreme(less, "max") or (ast.unparse(less), _text_of(more)) in assigned:
+        yield more, "maximize"
+
+
+def _is_extreme(node: ast.expr, name: str) -> bool:
+    """Return whether an expression is the best value so far: `min(losses)`."""
+    return isinstance(node, ast.Call) and dotted_name(node.func) == name and len(node.args) == 1
+
+
+def _bare(value: ast.expr) -> ast.expr:
+    """Return what a number is, without conversions: `loss` of `float(loss.item())`."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=inner, attr=attribute), args=[]) if (
+            attribute in _CONVERSIONS
+        ):
+            return _bare(inner)
+        case ast.Attribute(value=inner, attr=attribute) if attribute in _AVERAGED:
+            return _bare(inner)
+        case ast.Call(func=ast.Name(id="float" | "round"), args=[inner, *_]):
+            return _bare(inner)
+    return value
+
+
+def _text_of(value: ast.expr) -> str:
+    """Return the source of a number, the same for a share and its percentage."""
+    text = _PERCENT.sub("", ast.unparse(_bare(value)))
+    return text[1:-1] if re.fullmatch(r"\([^()]*\)", text) else text
