@@ -68,6 +68,14 @@ def test_values_of_a_document_are_replaced_and_the_rest_stays(suffix, text, read
     assert (document["name"], list(document["list"])) == ("y z", [1, 2])
 
 
+def test_comments_in_json_stay_and_have_no_values() -> None:
+    text = '{  // "lr": 1\n "lr": 0.1, /* "size":\n 2 */ "url": "http://a.b", "size": 8 // 16\n}'
+    written = with_constants(text, ".json", {"lr": 0.5, "size": 16, "url": "ftp://c//d"})
+    assert written == (
+        '{  // "lr": 1\n "lr": 0.5, /* "size":\n 2 */ "url": "ftp://c//d", "size": 16 // 16\n}'
+    )
+
+
 def test_constants_of_ini_and_gin() -> None:
     text = "[a]\nlr = 1e-4 ; rate\non=True\n[b]\nlr: 2\nsizes=1,2\n"
     read = ConfigParser(inline_comment_prefixes=";")

@@ -48,6 +48,14 @@ def test_of_a_change_in_words_the_new_value_counts(change: str, old: float, new:
     assert read_line(line.encode()) == {"val_loss": new}
 
 
+@given(psnr=losses)
+def test_decibels_are_a_unit(psnr: float) -> None:
+    for unit in ("dB", " dB", ""):
+        line = f"<epoch:  3, iter:   5,000, Average PSNR : {psnr:.2f}{unit}"
+        assert read_line(line.encode())["Average_PSNR"] == float(f"{psnr:.2f}")
+    assert read_line(b"val psnr 30.12dB ssim 0.93") == {"val_psnr": 30.12, "val_ssim": 0.93}
+
+
 def test_without_an_improvement_there_is_no_new_value() -> None:
     assert read_line(b"Epoch 3: val_loss did not improve from 0.51200") == {}
 

@@ -146,7 +146,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
     elif suffix == ".ipynb":
         constants = list(_of_python(_source_of_cells(json.loads(text))))
     elif suffix in _DOCUMENTS:
-        constants = list(_of_document(text))
+        plain = _COMMENTED.sub(_without_comment, text) if suffix == ".json" else text
+        constants = list(_of_document(plain))
     elif suffix in _WITH_TABLES:
         constants = list(_of_tables(text, _WITH_TABLES[suffix]))
     elif suffix in _LINES:
@@ -163,6 +164,15 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
         for first, *others in by_name.values()
         if all(_is_same(first, again) for again in others)
     ]
+
+
+_COMMENTED = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""A text in JSON, or a comment, which programs remove before they read the file."""
+
+
+def _without_comment(match: re.Match[str]) -> str:
+    """Return a text as it is, and blanks for a comment, so that all else keeps its place."""
+    return match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0])
 
 
 def _is_same(first: Constant, again: Constant) -> bool:

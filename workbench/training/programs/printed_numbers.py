@@ -46,7 +46,7 @@ NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}\u066b\u066c]\d|{_IMAGINARY}|{_POWER}|{_DAT
 """The end of a number: it does not continue, and is not part of a complex one, a product or a date.
 """
 UNIT = (
-    r"\s?(?:%|[num\u00b5]?s|secs?|seconds?|mins?|minutes?|hrs?|hours?|[KMGT]i?B|bytes)(?!\w)"
+    r"\s?(?:%|[num\u00b5]?s|secs?|seconds?|mins?|minutes?|hrs?|hours?|[KMGT]i?B|bytes|dB)(?!\w)"
     r"|[mhx](?!\w|\s\d)"
 )
 """The pattern of a unit after a number."""
@@ -208,7 +208,8 @@ def number_of(text: str, *, is_count: bool = False) -> float | None:
 def in_base_unit(value: float, unit: str, name: str) -> float | None:
     """Return a number in seconds or bytes, so that `950ms` and `1.2s` can be compared.
 
-    A name that has the unit, such as `time_ms`, keeps its number. Percentages stay as they are.
+    A name that has the unit, such as `time_ms`, keeps its number. Percentages and decibels stay as
+    they are.
 
     Args:
         value: The number.
@@ -225,6 +226,8 @@ def in_base_unit(value: float, unit: str, name: str) -> float | None:
         (2147483648, 98)
     """
     unit = unit.strip()
+    if unit.lower() == "db":
+        return value
     if not unit or unit in ("%", "x", "X") or re.split(r"[_ /]", name)[-1].lower() == unit.lower():
         return value
     if unit[-1:] == "B":
