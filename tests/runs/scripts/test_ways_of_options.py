@@ -202,6 +202,24 @@ CASES = [
         ["--learning_rate=0.5", "--optimizer=adam", "--nesterov=false"],
     ),
     Case(
+        "flags of absl for each keyword of a function",
+        "from agent import Agent\nfrom tools import define_flags\n"
+        "FLAGS = define_flags(seed=1, batch_size=256, agent=Agent.get_default_config())\n",
+        {"batch_size": 8, "agent.policy_lr": 0.5, "agent.discount": 0.9},
+        ["--batch_size=8", "--agent.policy_lr=0.5", "--agent.discount=0.9"],
+        {
+            "agent.py": "from ml_collections import ConfigDict\nclass Agent:\n"
+            "    @staticmethod\n    def get_default_config(updates=None):\n"
+            "        config = ConfigDict()\n        config.policy_lr = 0.1\n"
+            "        config.discount = 0.99\n        return config\n",
+            "tools.py": "from absl import flags\nfrom ml_collections import config_flags\n"
+            "def define_flags(**kwargs):\n    for key, value in kwargs.items():\n"
+            "        if isinstance(value, dict):\n"
+            "            config_flags.DEFINE_config_dict(key, value)\n"
+            "        else:\n            flags.DEFINE_float(key, value, '')\n    return kwargs\n",
+        },
+    ),
+    Case(
         "ml_collections",
         "from ml_collections import config_flags\n"
         "config_flags.DEFINE_config_file('config', 'conf.py')\n",

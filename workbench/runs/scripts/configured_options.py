@@ -451,6 +451,10 @@ class _FilledConfigurations:
         """Return the values of the configuration that a variable holds after some statements."""
         return self._filled(body, StaticValues(), 0)[0].get(name, {})
 
+    def of_expression(self, node: ast.expr) -> dict[str, Any] | None:
+        """Return the values of a configuration that is made at once, None of anything else."""
+        return self._configuration(node, {}, 0)
+
     def of_function(self, function: ast.FunctionDef, depth: int = 0) -> dict[str, Any]:
         """Return the values of the configuration that a function returns, or that it is given."""
         known = {argument.arg: {} for argument in function.args.args}
@@ -541,6 +545,8 @@ def _statements_around(module: Module, call: ast.Call) -> list[ast.stmt]:
 
 def _of_config_flags(program: ProgramSource) -> Configured | None:
     """Return the configuration of ml_collections' flags."""
+    if options := list(_of_flags_by_keyword(program)):
+        return Configured(options)
     for call in _calls(program.main):
         kind = called_name(call)
         if kind not in ("DEFINE_config_file", "DEFINE_config_dict"):
@@ -568,6 +574,47 @@ def _of_config_flags(program: ProgramSource) -> Configured | None:
         ]
         return Configured(options, words)
     return None
+
+
+def _of_flags_by_keyword(program: ProgramSource) -> Iterator[ScriptOption]:
+    """Yield the flags of absl that a function declares for each of its keywords.
+
+    `define_flags(lr=0.1, agent=Agent.get_default_config())` has `--lr` and `--agent.gamma`.
+    """
+    configurations = _FilledConfigurations(program)
+    for call in _calls(program.main):
+        known = program.functions.get(called_name(call))
+        if known is None or not _declares_keywords(known[1]):
+            continue
+        for word in call.keywords:
+            if word.arg is None:
+                continue
+            values = configurations.of_expression(word.value)
+            if values is None:
+                given = {word.arg: StaticValues().get(word.value)}
+                yield from (replace(option, way="option") for option in _of_mapping(given))
+            else:
+                yield from (
+                    replace(option, name=f"{word.arg}.{option.name}", way="option")
+                    for option in _of_mapping(values)
+                    if option.way != "fixed"
+                )
+
+
+def _declares_keywords(function: ast.FunctionDef) -> bool:
+    """Return whether a function declares a flag for each keyword that it is called with."""
+    keywords = function.args.kwarg
+    return keywords is not None and any(
+        isinstance(loop, ast.For)
+        and any(last_name(part) == keywords.arg for part in walk(loop.iter))
+        and any(
+            isinstance(part, ast.Call)
+            and called_name(part).startswith("DEFINE_")
+            and isinstance(part.args[0] if part.args else None, ast.Name)
+            for part in walk(loop)
+        )
+        for loop in walk(function)
+    )
 
 
 def _of_get_config(file: Path) -> dict[str, Any]:

@@ -103,6 +103,7 @@ _ALLOWED_DESPITE = (
     ("max", "bin"),
     ("max", "norm"),
     ("max", "grad"),
+    ("max", "gradient"),
     ("max", "delta"),
     ("min", "child"),
     ("min", "samples"),
@@ -112,6 +113,10 @@ _ALLOWED_DESPITE = (
     ("minibatches",),
     ("num", "steps"),
     ("n", "steps"),
+    ("n", "step"),
+    ("multi", "step"),
+    ("noise", "std"),
+    ("noisy", "std"),
     ("update", "epochs"),
     ("update", "interval"),
     ("ppo", "epoch"),
@@ -195,6 +200,8 @@ _SIZE_PAIRS = (
     ("lora", "alpha"),
     ("d", "model"),
     ("grad", "acc"),
+    ("n", "step"),
+    ("multi", "step"),
     ("update", "interval"),
     ("policy", "freq"),
     ("policy", "delay"),
@@ -286,6 +293,10 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("kl",),
     ("weight",),
     ("norm",),
+    ("margin",),
+    ("n", "step"),
+    ("multi", "step"),
+    ("noise",),
     ("minibatches",),
     ("smoothing",),
     ("growth",),
@@ -822,7 +833,7 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         return False
     if "base" in joined and words[-1] in ("size", "base") and len(words) > 2:
         return True  # what the base of a rate refers to
-    if {"max", "grad", "norm"} <= joined:
+    if {"max", "norm"} <= joined and joined & {"grad", "gradient", "gradients"}:
         return False
     if is_number and words == ["delta"] and option.default < _SMALLEST_DELTA:
         return True  # that of differential privacy

@@ -97,7 +97,7 @@ _NO_METRIC = frozenset(
             "path",
             "folder",
         ),
-        *("initial", "baseline", "chance", "dummy", "random"),
+        *("initial", "baseline", "chance", "dummy", "random", "teacher"),
     )
 )
 _COUNTED = ("epoch", "step", "steps", "iter", "batch")
@@ -555,10 +555,10 @@ def _order(
 
 def _goal_of(metric: _Reported, criteria: list[_Criterion]) -> tuple[Goal, str]:
     """Return in which direction a metric is better, and what that is guessed from."""
-    goals = [criterion.goal for criterion in criteria if _agrees(metric, criterion)]
-    known: list[Goal] = [goal for goal in (metric.goal, *goals) if goal is not None]
-    if known:
-        return known[0], "how the script compares it with its best value"
+    known = [other for other in criteria if other.goal is not None and _agrees(metric, other)]
+    goal = known[0].goal if known and metric.goal is None else metric.goal
+    if goal is not None:
+        return goal, "how the script compares it with its best value"
     is_named = any(map(kind_of_metric, metric.words))
     if not is_named and any(kind_of_metric(word) == "score" for word in metric.measured):
         return "maximize", f"the value that is printed as {metric.name}"
