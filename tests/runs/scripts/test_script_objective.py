@@ -922,3 +922,16 @@ logwriter = csv.writer(open(name + ".csv", "a"))
 logwriter.writerow(["epoch", "train loss", "test loss", "test acc"])
 """
     assert objective(tmp_path, source)[0] == "test acc"
+
+
+def test_of_two_networks_against_each_other_no_loss_is_good(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    source = "print(f'D/loss_real {a:.3f} D/loss_fake {b:.3f} G/loss_rec {c:.3f}')\n"
+    script.write_text(source)
+    experiment = experiment_for(script)
+    assert "{metric: G/loss_rec, goal: minimize}" in experiment.text
+    assert "against each other" in " ".join(experiment.notes) + experiment.text
+    script.write_text(source + "print(f'val fid {d:.2f}')\n")
+    experiment = experiment_for(script)
+    assert "{metric: val_fid, goal: minimize}" in experiment.text
+    assert "against each other" not in " ".join(experiment.notes) + experiment.text

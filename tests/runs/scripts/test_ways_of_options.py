@@ -771,6 +771,25 @@ def test_a_configuration_file_without_overrides_is_copied_for_each_trial(
     assert output == "{'lr': 0.5, 'weight_decay': 0.01}\n"
 
 
+def test_the_configuration_that_a_readme_passes_is_copied_for_each_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("README.md").write_text("Training: `python train.py --config demo.train.config`\n")
+    Path("demo.train.config").write_text("### Training ###\nhidden_dim=20\nlearning_rate=0.1\n")
+    Path("train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--config', default='None')\n"
+        "print(open(p.parse_args().config).read())\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    values = {"hidden_dim": 40, "learning_rate": 0.5}
+    assert list(experiment.search.root) == list(values)
+    arguments = expand(experiment.command or "", values, {})
+    output = subprocess.check_output([sys.executable, *arguments[1:]], text=True)
+    assert output == "### Training ###\nhidden_dim=40\nlearning_rate=0.5\n\n"
+
+
 @pytest.mark.parametrize("name", ["save", "model-path", "report", "results", "dump"])
 def test_a_file_that_a_program_writes_is_not_its_configuration(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

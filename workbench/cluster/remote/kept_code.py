@@ -74,7 +74,7 @@ SOURCE_SUFFIXES = frozenset(
     }
 )
 CONFIGURATION_SUFFIXES = frozenset(
-    {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".txt", ".csv"}
+    {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".config", ".txt", ".csv"}
 )
 COPIED_SUFFIXES = CONFIGURATION_SUFFIXES | frozenset(
     {

@@ -44,7 +44,7 @@ from workbench.training.programs.constants import Constant, constants_of
 
 _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""
-_SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".gin")
+_SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".config", ".gin")
 _CONFIG_WORDS = frozenset({"config", "configs", "cfg", "conf", "yaml", "yml"})
 _WRITING_WORDS = frozenset(
     (
@@ -874,7 +874,8 @@ def _passed_in_readme(program: ProgramSource, declared: list[ScriptOption]) -> C
 
 
 _FILE_AFTER_OPTION = re.compile(
-    r"(?<!\S)(?P<option>--?[a-zA-Z][\w-]*)[ =](?P<file>[\w./-]+\.(?:ya?ml|json|toml|ini|cfg))\b"
+    r"(?<!\S)(?P<option>--?[a-zA-Z][\w-]*)[ =]"
+    r"(?P<file>[\w./-]+\.(?:ya?ml|json|toml|ini|cfg|conf|config))\b"
 )
 
 
@@ -994,7 +995,9 @@ def _file_of_option(
 def _file_in_readme(program: ProgramSource) -> Path | None:
     """Return the configuration file that a README passes to a program, if it is there."""
     for arguments in _commands_in_readme(program):
-        for word in re.findall(r"[\w./-]+\.(?:ya?ml|json|toml|ini|cfg|gin)\b", arguments):
+        for word in re.findall(
+            r"[\w./-]+\.(?:ya?ml|json|toml|ini|cfg|conf|config|gin)\b", arguments
+        ):
             for path in (Path(word), program.path.parent / word, _root_of(program.path) / word):
                 if path.is_file() and _options_in_file(path, "constant"):
                     return path

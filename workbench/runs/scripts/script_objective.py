@@ -156,6 +156,8 @@ _UNKNOWN_DATA = 3
 _NUM_FIRST = 7
 """The number of ranks that matter more than how many modules report a metric."""
 _NEARNESS = {"validation": 0, "test": 1, "": 2, "train": 2}
+_ADVERSARIES = frozenset(("d", "dis", "disc", "discriminator"))
+_GENERATORS = frozenset(("g", "gen", "generator"))
 _MAX_FILES = 1000
 _LAST = 10_000
 """The place of what only a configuration names."""
@@ -519,6 +521,11 @@ def _of_names(
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
         notes.append("This may be a value of training data: a value of validation data is better.")
+    if _are_rivals(known) and set(best.words) & (_ADVERSARIES | _GENERATORS):
+        notes.append(
+            "Two networks train against each other here, so none of their losses says how good "
+            "the model is. Print a measure of its samples, such as the FID, and tune that."
+        )
     if best.way in ("csv", "json", "mlflow"):
         notes.append(
             f"{best.name} is in a file and in no line: it counts when a trial has ended, so trials "
@@ -536,6 +543,7 @@ def _order(
         for metric in known
     }
     measures = any(m.is_of_main and m.split in ("validation", "test") for m in known)
+    are_rivals = _are_rivals(known)
     nearest = min((_NEARNESS[metric.split] for metric in known), default=0)
 
     def order(metric: _Reported) -> tuple[int, ...]:
@@ -546,11 +554,19 @@ def _order(
         # What the best model is kept by is meant, unless other data are nearer to validation.
         is_near = metric.split == "" or _NEARNESS[metric.split] <= nearest
         is_meant = metric.is_kept and is_near and not has_two_meanings
+        is_adversary = are_rivals and not _ADVERSARIES.isdisjoint(metric.words)
         num_modules = len(in_modules[metric.name])
-        before, after = rank[:_NUM_FIRST], rank[_NUM_FIRST:]
-        return (int(not is_meant), *before, -num_modules, *after, metric.place)
+        split, *before = rank[:_NUM_FIRST]
+        after = (-num_modules, *rank[_NUM_FIRST:], metric.place)
+        return (int(not is_meant), split, int(is_adversary), *before, *after)
 
     return order
+
+
+def _are_rivals(known: list[_Reported]) -> bool:
+    """Return whether a program reports a generator and a discriminator, as a GAN does."""
+    words = {word for metric in known for word in metric.words}
+    return not (words.isdisjoint(_ADVERSARIES) or words.isdisjoint(_GENERATORS))
 
 
 def _goal_of(metric: _Reported, criteria: list[_Criterion]) -> tuple[Goal, str]:

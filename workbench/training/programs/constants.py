@@ -100,7 +100,9 @@ _DECLARES = re.compile(
 )
 """What declares an option, whose default is no value of its own, and what draws."""
 _DOCUMENTS = (".yaml", ".yml", ".json")
-_WITH_TABLES = {".toml": _TOML_VALUE} | dict.fromkeys((".ini", ".cfg", ".conf"), _INI_VALUE)
+_WITH_TABLES = {".toml": _TOML_VALUE} | dict.fromkeys(
+    (".ini", ".cfg", ".conf", ".config"), _INI_VALUE
+)
 """How a value is written in files whose values are in tables such as [train]."""
 
 
@@ -132,8 +134,8 @@ def constants_of(text: str, suffix: str) -> list[Constant]:
 
     Args:
         text: What the file contains.
-        suffix: Its kind: .py, .ipynb, .yaml, .yml, .json, .toml, .ini, .cfg, .conf, .gin, .r, .jl,
-            .sh or .bash. Places in a notebook are those in the source of its cells.
+        suffix: Its kind: .py, .ipynb, .yaml, .yml, .json, .toml, .ini, .cfg, .conf, .config, .gin,
+            .r, .jl, .sh or .bash. Places in a notebook are those in the source of its cells.
 
     Example:
         >>> from workbench.training.programs.constants import constants_of
