@@ -935,3 +935,9 @@ def test_of_two_networks_against_each_other_no_loss_is_good(tmp_path: Path) -> N
     experiment = experiment_for(script)
     assert "{metric: val_fid, goal: minimize}" in experiment.text
     assert "against each other" not in " ".join(experiment.notes) + experiment.text
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
+def test_a_text_that_says_nan_itself_is_read(word: str, tmp_path: Path) -> None:
+    source = f"print('best: {word}, val acc: %.3f' % acc)\nif acc > top:\n    top = acc\n"
+    assert objective(tmp_path, source)[:2] == ("val_acc", "maximize")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
@@ -499,6 +500,8 @@ def origins_of(
         numbered = _VALUE.sub(lambda _, places=places: f"0.5{next(places, 0):04}", text)
         for line in numbered.replace("%%", "%").splitlines():
             for name, number in reader.read(line.encode()).items():
+                if not math.isfinite(number):  # a text may say nan itself
+                    continue
                 place = round((number - _CERTAIN) * 10**5)
                 if 0 <= place < len(values) and abs(number - _CERTAIN - place / 10**5) < 10**-9:
                     is_share = re.search(rf"0\.5{place:04}\s?%", line) is not None
