@@ -61,8 +61,8 @@ def test_a_run_that_stops_earlier_is_no_result(tmp_path: Path, baseline: Path) -
     assert answer.effect == pytest.approx(1.0 - 0.9775)
     assert answer.num_candidate == 2
     assert list(answer.notes) == [
-        "candidate: run 5 did not reach the budget. A curve sharpens the probability, but it is no"
-        " result"
+        "candidate: run 5 did not reach the budget. A curve sharpens the probability, but it is"
+        " not a result"
     ]
 
 
