@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from workbench.models.zoo import (
 )
 
 try:
-    import keras  # pyright: ignore[reportMissingImports]
+    # Where Keras is not installed, pyright takes the name for this file.
+    keras: Any = import_module("keras")
     from keras.callbacks import Callback  # pyright: ignore[reportMissingImports]
 except ModuleNotFoundError as error:
     raise missing("keras") from error
@@ -486,7 +488,7 @@ def check_device(kind: str) -> None:
         ResourcesError: If JAX does not see the GPU.
     """
     try:
-        import jax  # pyright: ignore[reportMissingImports]
+        jax: Any = import_module("jax")
     except ModuleNotFoundError as error:
         raise missing("jax") from error
     if kind == "cuda" and jax.default_backend() != "gpu":
