@@ -890,6 +890,12 @@ def evaluate(model):
             "Vali_Loss",
             "minimize",
         ),
+        (  # The last item of a list that is filled later.
+            "losses = []\nlosses.append(train())\nprint(f'val loss {losses[-1]:.3f} acc {b:.3f}')\n"
+            "if losses[-1] < low:\n    low = losses[-1]\n",
+            "val_loss",
+            "minimize",
+        ),
         (  # The same variable has two values.
             "loss = train()\nprint(f'train loss {loss:.3f}')\n"
             "loss = evaluate()\nprint(f'loss {loss:.3f}')\nif loss < low:\n    low = loss\n",

@@ -651,7 +651,7 @@ def _item_of(value: ast.expr, key: int | str) -> ast.expr | None:
     """Return an item of a tuple or a dict in a source, or None if it is not there."""
     match value:
         case ast.Tuple(elts=items) | ast.List(elts=items) if isinstance(key, int):
-            return items[key] if key < len(items) else None
+            return items[key] if 0 <= key < len(items) else None
         case ast.Dict(keys=keys, values=values):
             return next(
                 (v for k, v in zip(keys, values, strict=True) if k and literal_of(k) == key), None
