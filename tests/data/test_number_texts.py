@@ -90,6 +90,9 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
         ("16:9", "4:3"),
         ("1:30", "01:30:00"),
         ("120 N", "7 S"),
+        ("42 E", "40 W"),  # sizes of shoes
+        ("42.5 E", "40.5 W"),
+        ("2.50 N", "310.25 S"),
     ],
 )
 def test_texts_without_a_common_unit_are_no_numbers(values):
@@ -108,6 +111,8 @@ def test_texts_without_a_common_unit_are_no_numbers(values):
         (("512 MB", "1.5 GB", "1 TB"), "bytes", (5.12e8, 1.5e9, 1e12)),
         (("512 B", "1 KiB"), "bytes", (512, 1024)),
         (("2h 5m", "45m", "1 h"), "durations", (7500, 2700, 3600)),
+        (("2h 5m", "1h 30m", "3h 0m"), "durations", (7500, 5400, 10_800)),
+        (("5m 3s", "1h 30m 5s"), "durations", (303, 5405)),
         (("01:30:00", "-00:10:05.5"), "durations", (5400, -605.5)),
         (("1 day, 3 hours", "90 sec"), "durations", (97_200, 90)),
         (("2 Std. 5 Min.", "45 Min."), "durations", (7500, 2700)),
@@ -115,6 +120,7 @@ def test_texts_without_a_common_unit_are_no_numbers(values):
         (("2:35 PM", "12:05 am"), "clock", (52_500, 300)),
         (("47.3769\u00b0 N", "46.25 S"), "angles", (47.3769, -46.25)),
         (("8\u00b030'36\"E", "7\u00b015'W"), "angles", (8.51, -7.25)),
+        (("47.38 N", "46.25 S"), "angles", (47.38, -46.25)),
     ],
 )
 def test_numbers_of_a_notation_have_their_size(values, notation, numbers):
@@ -122,6 +128,15 @@ def test_numbers_of_a_notation_have_their_size(values, notation, numbers):
     assert form is not None
     assert form.notation == notation
     assert form.parse_all(column(*values)) == pytest.approx(numbers, nan_ok=True)
+
+
+@pytest.mark.parametrize("letter", ["W", "E", "S", "N"])
+def test_one_letter_behind_all_numbers_is_a_unit_and_no_direction(letter):
+    texts = column(f"66.95 {letter}", f"100.0 {letter}", f"12 {letter}")
+    form = number_text_of(texts)
+    assert form is not None
+    assert (form.notation, form.unit) == ("", letter)
+    assert form.parse_all(texts) == pytest.approx((66.95, 100.0, 12.0))
 
 
 def test_a_clock_of_other_parts_than_in_training_is_not_read():

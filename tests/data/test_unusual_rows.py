@@ -183,6 +183,40 @@ def test_numbers_without_a_sign_that_changes_them_are_noted(
     )
 
 
+@pytest.mark.parametrize(
+    ("learned", "cells", "numbers", "note"),
+    [
+        (["2h 5m", "45m"], ["90", "1h"], [90, 3600], "in row 0 (from 0), seconds"),
+        (["01:30:00", "0:10:05"], [90.0, "0:01:00"], [90, 60], "in row 0 (from 0), seconds"),
+        (["14:30", "9:05"], ["214", "9:00"], [214, 32_400], "in row 0 (from 0), seconds"),
+        (["512 MB", "2 GB"], ["512", 7, None], [512, 7, np.nan], "in rows 0, 1 (from 0), bytes"),
+        (["1.2k", "950", "3M"], ["512", "2k"], [512, 2000], None),
+        (["47.3769° N", "46.25° S"], ["47.1", "8° S"], [47.1, -8], None),
+    ],
+)
+def test_bare_numbers_among_durations_and_sizes_are_noted(
+    learned: list[str], cells: list[object], numbers: list[float], note: str | None
+):
+    columns = columns_of(pd.DataFrame({"part": learned * 3}))
+    read, notes = as_learned(pd.DataFrame({"part": cells}), columns)
+    np.testing.assert_allclose(columns[0].numbers(read["part"]), numbers)
+    form = columns[0].number_text
+    taken = Input(name="part", kind="number", dtype="float32", notation=form.notation)
+    feeds, said = feeds_of(card_of(taken), {"part": cells})
+    np.testing.assert_allclose(feeds["part"].ravel(), numbers, rtol=1e-6)
+    parsed, of_script = script_cells(taken, ["" if x is None else str(x) for x in cells])
+    np.testing.assert_allclose(parsed, numbers)
+    assert [text for text in notes if "no unit" in text] == [
+        text for text in said if "no unit" in text
+    ]
+    assert len([text for text in of_script if "no unit" in text]) == (note is not None)
+    if note is not None:
+        rows, _, unit = note.rpartition(", ")
+        [said_of_bare] = [text for text in notes if "no unit" in text]
+        assert said_of_bare.startswith(f"column 'part' has no unit {rows}, which all")
+        assert said_of_bare.endswith(f" {unit}")
+
+
 def script_cells(taken: Input, texts: list[str]) -> tuple[np.ndarray, list[str]]:
     """Return what the script of a bundle reads in the cells of a column, and its notes."""
     text = script(taken, Output(name="value", kind="values"))

@@ -214,7 +214,9 @@ _WITH_WORD = re.compile(
     r"|[+-]?[\d.,]*\d[\d.,]*\s*((?:°|[^\W\d_])[^\s\d,]*[23]?)"
 )
 _WORD_BEHIND = re.compile(r"(?<=[0-9.,])\s*([^\W\d_]+\.?)")
-_CLEAR_ANGLE = re.compile(r"[.,\u00b0][^NSEW]*[NSEW]$|\u00b0.*['\u2032\u2019]")
+_CLEAR_ANGLE = re.compile(r"\u00b0[^NSEW]*[NSEW]$|\u00b0.*['\u2032\u2019]")
+# Without the sign, 8.54 W may also be watts, and 42 E and 40 W sizes of shoes.
+_LIKELY_ANGLE = re.compile(r"[+-]?(?:[0-9]{1,2}|1[0-7][0-9])[.,][0-9]{2,}\s*([NSEW])")
 # What may be a number in some notation: these decide what a comma means.
 _OF_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*", re.ASCII)
 
@@ -231,7 +233,7 @@ class NumberText:
         missing: Texts that count as missing besides the usual markers, in small letters.
         notation: How the size of a number is written: "factors" such as 1.2k next to 3M; "bytes"
             such as 512 MB; "durations" such as 2h 5m or 01:30:00, in seconds; "clock" for
-            hours and minutes such as 14:30, also in seconds; "angles" such as 8.54 W, in degrees;
+            hours and minutes such as 14:30, also in seconds; "angles" such as 8.54° W, in degrees;
             or "" for plain numbers.
     """
 
@@ -462,13 +464,13 @@ def _notation_of(counts: Mapping[str, int]) -> str:
         counts: How often each text occurs, as `known_texts` returns it.
     """
     known = {text: count for text, count in counts.items() if text.lower() not in MISSING_WORDS}
-    words = {match[1] for text in known if (match := _WORD_BEHIND.search(text))}
+    words = {word for text in known for word in _WORD_BEHIND.findall(text)}
     kinds = {word.lower() for word in words}
     has_bare = any(_WORD_BEHIND.search(text) is None for text in known)
     may_be = {
         "clock": any(":" in text for text in known),
         "durations": any(":" in text for text in known) or len(kinds) > 1,
-        "angles": any(map(_CLEAR_ANGLE.search, known)),
+        "angles": any(map(_CLEAR_ANGLE.search, known)) or _have_opposite_directions(known),
         "bytes": len(kinds) > 1 and kinds <= WORD_FACTORS["bytes"].keys() != {"b"},
         "factors": len(kinds & WORD_FACTORS["factors"].keys()) + has_bare > 1
         and _are_clear_factors(words, known),
@@ -483,6 +485,13 @@ def _notation_of(counts: Mapping[str, int]) -> str:
         if num_read >= NEARLY_NUMBERS * sum(known.values()):
             return notation
     return ""
+
+
+def _have_opposite_directions(texts: Iterable[str]) -> bool:
+    """Return whether texts are angles with the two directions of an axis, such as N and S."""
+    matches = [_LIKELY_ANGLE.fullmatch(text) for text in texts]
+    directions = {match[1] for match in matches if match is not None}
+    return all(matches) and (directions == {"N", "S"} or directions == {"E", "W"})
 
 
 def _are_clear_factors(words: Iterable[str], texts: Iterable[str]) -> bool:

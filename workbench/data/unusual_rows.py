@@ -9,6 +9,7 @@ of the functions that write notes, so that it says the same.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -139,21 +140,38 @@ def note_of_unit(name: str, unit: str) -> str:
     )
 
 
-def notes_of_bare(name: str, unit: str, values: Sequence[object], numbers: np.ndarray) -> list[str]:
+def notes_of_bare(
+    name: str, unit: str, notation: str, values: Sequence[object], numbers: np.ndarray
+) -> list[str]:
     """Return a note on numbers without the sign or word of training, if it changes what they mean.
 
-    In a column of shares such as 58%, 0.58 may mean the same.
+    In a column of shares such as 58%, 0.58 may mean the same. Next to durations such as 2h 5m, 90
+    may be minutes.
+
+    Args:
+        name: The column.
+        unit: The sign or word next to its numbers in training, or "".
+        notation: Its notation, as in `NumberText`.
+        values: The values as they were given.
+        numbers: What they are read as, NaN for missing ones, shape [values].
     """
-    if not unit or (unit not in NEW_FACTORS and unit not in "%\u2030"):
+    read_in = {"durations": "seconds", "clock": "seconds", "bytes": "bytes"}.get(notation, "")
+    if unit and (unit in NEW_FACTORS or unit in "%\u2030"):
+        read_in = unit
+    if not read_in:
         return []
-    known = np.flatnonzero(np.isfinite(numbers)).tolist()
-    rows = [row for row in known if unit not in str(values[row])]
+    rows = []
+    for row in np.flatnonzero(np.isfinite(numbers)).tolist():
+        text = str(values[row]).strip()
+        is_bare = unit not in text if unit else re.fullmatch(r"[+-]?[0-9.,]+", text)
+        if is_bare:
+            rows.append(row)
     if not rows:
         return []
-    text = str(values[rows[0]]).strip()
+    text, lost = str(values[rows[0]]).strip(), unit or "unit"
     return [
-        f"column {name!r} has no {unit} in {rows_named(rows)}, which all its numbers had in"
-        f" training: {text} is read as {text} {unit}"
+        f"column {name!r} has no {lost} in {rows_named(rows)}, which all its numbers had in"
+        f" training: {text} is read as {text} {read_in}"
     ]
 
 
@@ -289,11 +307,12 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
     import pandas as pd
 
     column, name = columns[0], str(values.name)
+    text = column.number_text
     has_missing = any(alike.marks_missing for alike in columns)
     if column.kind == "number" and values.dtype.kind in "iufb":
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         infinite = np.isinf(numbers)
-        notes = notes_of_bare(name, column.number_text.unit, values.tolist(), numbers)
+        notes = notes_of_bare(name, text.unit, text.notation, values.tolist(), numbers)
         if infinite.any():
             values = values.mask(infinite)
         return values, [*notes, *notes_of_numbers(name, numbers.copy(), has_missing)]
@@ -313,12 +332,12 @@ def _as_readable(values: pd.Series, columns: Sequence[Column]) -> tuple[pd.Serie
         kind = "date" if column.kind == "time" else "number"
         num_read = int((~np.isnan(numbers)).sum())
         notes += notes_of_unreadable(name, kind, texts, num_read, error)
-    has_sign = column.number_text.unit or column.number_text.notation
+    has_sign = text.unit or text.notation
     if column.kind == "number" and is_text(values) and not has_sign:
         unit = new_unit(known_texts(values))
         notes += [note_of_unit(name, unit)] if unit else []
     if column.kind == "number":
-        notes += notes_of_bare(name, column.number_text.unit, values.tolist(), numbers)
+        notes += notes_of_bare(name, text.unit, text.notation, values.tolist(), numbers)
     notes += notes_of_numbers(name, numbers, has_missing)
     if column.kind == "time":
         numbers = (numbers / 1000.0).astype("datetime64[us]")

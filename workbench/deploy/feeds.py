@@ -120,7 +120,7 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
         num_read = int((~np.isnan(numbers)).sum())
         notes += notes_of_unreadable(column.name, column.kind, unreadable, num_read, problem)
     if column.kind == "number":
-        notes += notes_of_bare(column.name, column.unit, values, numbers)
+        notes += notes_of_bare(column.name, column.unit, column.notation, values, numbers)
     return numbers, [*notes, *notes_of_numbers(column.name, numbers, column.has_missing)]
 
 

@@ -740,7 +740,7 @@ def cells_of(column, texts):
     if problem:
         num_read = int((~np.isnan(numbers)).sum())
         notes = notes_of_unreadable(name, column["kind"], unreadable, num_read, problem)
-    notes += notes_of_bare(name, column["unit"], texts, numbers)
+    notes += notes_of_bare(name, column["unit"], column["notation"], texts, numbers)
     return numbers, notes + notes_of_numbers(name, numbers, has_missing)
 
 

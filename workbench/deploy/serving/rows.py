@@ -296,7 +296,7 @@ def _with_new_unit(column: Input, text: str) -> Input:
 def _notes_of_reading(column: Input, given: Any, number: float) -> list[str]:
     """Return notes on a number that was sent in another form than training had it."""
     name, numbers = column.name, np.array([number])
-    notes = notes_of_bare(name, column.unit, [given], numbers)
+    notes = notes_of_bare(name, column.unit, column.notation, [given], numbers)
     if isinstance(given, str) and (unit := _with_new_unit(column, given).unit) != column.unit:
         notes.append(note_of_unit(name, unit))
     if math.isnan(number) and given is not None and _is_infinite(column, given):
