@@ -655,7 +655,7 @@ def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(
     tokens = torch.tensor([[3, 40, 50, 60]])
     with torch.no_grad():
         expected = trained(tokens).logits
-    about = write_language_model(written, {}, weights, tmp_path)
+    about = write_language_model(written, {}, weights, tmp_path).about
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
     base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
@@ -685,7 +685,7 @@ def test_an_adapter_on_other_weights_than_those_of_the_folder_is_not_stored_alon
     train(written, tmp_path)
     weights = tmp_path / "weights.safetensors"
     write_weights(tmp_path / "checkpoints" / "best.pt", weights)
-    assert "other weights" in write_language_model(written, {}, weights, tmp_path)
+    assert "other weights" in write_language_model(written, {}, weights, tmp_path).about
     assert not (tmp_path / "adapter").exists()
 
 

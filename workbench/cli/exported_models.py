@@ -237,13 +237,14 @@ def predict(
     to: Path | None,
     as_json: bool,
 ) -> None:
-    """Predict the rows of a file, or images, with an exported model.
+    """Predict the rows of a file, texts or images with an exported model.
 
-    BUNDLE is a folder that `workbench export RUN --to BUNDLE` wrote. A run that is not an AutoML
-    run needs `--format onnx`. ROWS is a table with the columns of the training data (.csv, .tsv,
-    .parquet, .xlsx, .jsonl, .json, .feather or .sqlite). A model that takes arrays reads .npy
-    files. If it takes several, give it a .npz file, or a folder with a .npy file for each. A model
-    that was trained on images reads image files, and folders of them.
+    BUNDLE is a folder that `workbench export RUN --to BUNDLE` wrote. Runs need `--format onnx`,
+    except those of AutoML and of language models from a folder. ROWS is a table with the columns of
+    the training data (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather or .sqlite). A model of
+    texts also reads a .txt file with a text on each line. Models that take arrays read .npy files.
+    If one takes several, give it a .npz file, or a folder with a .npy file for each. A model that
+    was trained on images reads image files, and folders of them.
 
     You get the prediction of each row, and the probability of each class.
     """

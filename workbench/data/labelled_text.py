@@ -181,15 +181,33 @@ class LabelledTextOptions(DatasetOptions):
             target=self.target,
         )
 
-    def _encode(self, path: Path | None, seed: int, tokenizer: Any) -> Cached:
-        texts, names, targets = _functions() if path is None else self._read(path)
-        places = split_in_three(
-            len(texts),
+    def train_texts(self, seed: int) -> list[str]:
+        """Return the texts of the train split, in its order.
+
+        Args:
+            seed: The seed of the split.
+        """
+        path = None if self.path is None else existing_path(self.path)
+        texts, _, targets = self._texts(path)
+        return [texts[place] for place in self._places(targets, seed)[0]]
+
+    def _texts(self, path: Path | None) -> tuple[list[str], list[str], np.ndarray]:
+        """Return the texts, the names of classes, and the class of each text."""
+        return _functions() if path is None else self._read(path)
+
+    def _places(self, targets: np.ndarray, seed: int) -> Sequence[np.ndarray]:
+        """Return the places of the train, validation and test texts."""
+        return split_in_three(
+            len(targets),
             validation_fraction=self.validation_fraction,
             test_fraction=self.test_fraction,
             seed=seed,
             classes=targets,
         )
+
+    def _encode(self, path: Path | None, seed: int, tokenizer: Any) -> Cached:
+        texts, names, targets = self._texts(path)
+        places = self._places(targets, seed)
         facts: dict[str, Any] = {"class_names": names}
         encoded: dict[str, np.ndarray] = {"targets": targets}
         if tokenizer is None:
@@ -306,7 +324,19 @@ class TextPairsOptions(DatasetOptions):
             vocabulary_size=len(tokenizer),
         )
 
-    def _encode(self, path: Path, seed: int, tokenizer: Any) -> Cached:
+    def train_texts(self, seed: int) -> list[str]:
+        """Return the texts of the train split, the two of a pair after each other.
+
+        Args:
+            seed: The seed of the split.
+        """
+        pairs, places = self._divided(existing_path(self.path), seed)
+        return [text for place in places["train"] for text in pairs[place]]
+
+    def _divided(
+        self, path: Path, seed: int
+    ) -> tuple[list[tuple[str, ...]], dict[str, np.ndarray]]:
+        """Return the pairs, and the places of train, validation and test."""
         columns = _texts_of(read_table(path), {"first": self.first, "second": self.second})
         pairs = list(dict.fromkeys(zip(*columns, strict=True)))  # each once
         groups = _connected(pairs)
@@ -316,7 +346,11 @@ class TextPairsOptions(DatasetOptions):
                 field="data.path",
                 allowed="at least two pairs without a text in common",
             )
-        places = _divided_by_group(groups, (self.validation_fraction, self.test_fraction), seed)
+        shares = (self.validation_fraction, self.test_fraction)
+        return pairs, _divided_by_group(groups, shares, seed)
+
+    def _encode(self, path: Path, seed: int, tokenizer: Any) -> Cached:
+        pairs, places = self._divided(path, seed)
         inputs, lengths = _tokenized(
             [text for pair in pairs for text in pair], tokenizer, self.context
         )
@@ -333,7 +367,7 @@ class TextPairsOptions(DatasetOptions):
         return Cached(arrays, {})
 
 
-def _connected(pairs: Sequence[tuple[str, str]]) -> list[int]:
+def _connected(pairs: Sequence[tuple[str, ...]]) -> list[int]:
     """Return the group of each pair. Pairs with a text in common are in one group."""
     owner: dict[str, str] = {}
 
@@ -466,9 +500,20 @@ class TokenizedTexts:
         return named, self.targets[indices]
 
 
+def token_rows(texts: Sequence[str], tokenizer: Any, context: int) -> list[list[int]]:
+    """Return the token ids of each text, as a tokenizer of transformers begins and ends it.
+
+    Args:
+        texts: The texts.
+        tokenizer: The tokenizer.
+        context: The most tokens of a text. The end of a longer one is cut.
+    """
+    return tokenizer(list(texts), truncation=True, max_length=context, verbose=False)["input_ids"]
+
+
 def _tokenized(texts: Sequence[str], tokenizer: Any, context: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the token ids of texts, padded to the same length, and the length of each text."""
-    rows = tokenizer(list(texts), truncation=True, max_length=context, verbose=False)["input_ids"]
+    rows = token_rows(texts, tokenizer, context)
     inputs = np.zeros((len(rows), context), dtype=np.int32)
     for number, row in enumerate(rows):
         inputs[number, : len(row)] = row

@@ -224,6 +224,14 @@ def notes_of_numbers(name: str, numbers: np.ndarray, has_missing: bool) -> list[
     return notes
 
 
+def notes_of_empty(name: str, texts: Sequence[str]) -> list[str]:
+    """Return a note on missing texts of a column that was never empty in training."""
+    if not (rows := [row for row, text in enumerate(texts) if not text]):
+        return []
+    note = f"column {name!r} is missing in {rows_named(rows)}, and was never missing in training"
+    return [f"{note}: it counts as an empty text"]
+
+
 def notes_of_unknown(
     name: str, texts: Sequence[str], known: set[str], missing: set[str]
 ) -> list[str]:

@@ -1,14 +1,16 @@
 """The card of an exported model: its origin, inputs, outputs and measurements.
 
 It is `card.json` of a bundle, for programs: to serve or watch a model takes nothing else to know
-its inputs. Reading and writing the model is left to `predictor` and `onnx_export`.
+its inputs. Reading and writing the model is left to `predictor`, `onnx_export` and `text_models`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,8 +45,10 @@ COUNTS = "counts"
 VERSION = 1
 """The version of the format, which grows when an older reader would misunderstand a card."""
 
+_SPLITS = {"val": "validation", "train": "train", "test": "test"}
+
 InputKind = Literal["number", "category", "text", "date", "array"]
-AnswerKind = Literal["classes", "values", "boxes", "outputs"]
+AnswerKind = Literal["classes", "values", "boxes", "outputs", "texts"]
 
 
 class _Part(BaseModel):
@@ -137,7 +141,8 @@ class Output(_Part):
         name: Its name in the graph.
         kind: What the numbers are. `classes` is a probability for each class, and `values` are
             predicted numbers. `boxes` has the edges of a box for each cell of an image, as shares
-            of the image, and a score for each class. `outputs` is what the model returns.
+            of the image, and a score for each class. `outputs` is what the model returns, and
+            `texts` is what it writes.
         shape: The shape for one sample.
         classes: The names of the classes.
         class_factors: The class with the largest probability times its factor is predicted. Empty
@@ -237,6 +242,59 @@ class Statistics(_Part):
         return self
 
 
+class TextModel(_Part):
+    """How a model of transformers in `model/` reads texts.
+
+    Attributes:
+        task: What it does: `classification` gives each text the probabilities of classes,
+            `embedding` a vector, and `generation` an answer.
+        context: The most tokens of a text that are read. For generation, prompt and answer.
+        columns: Other columns that may hold the texts, tried in order.
+    """
+
+    task: Literal["classification", "embedding", "generation"]
+    context: int
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The origin of an exported model.
+
+    Attributes:
+        name: The name of the run.
+        run_id: The run.
+        trial: The number of the trial, or None if there are several.
+        model: The model, in words.
+        trained_on: The data, in words.
+        task: The task of the data.
+        values: What was measured, by metric, such as val_accuracy.
+        num_train_samples: Number of samples that it was trained on.
+    """
+
+    name: str
+    run_id: str
+    trial: int | None
+    model: str
+    trained_on: str
+    task: str
+    values: Mapping[str, float]
+    num_train_samples: int
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The measured values, with the split that each comes from."""
+        return tuple(_metric(name, value) for name, value in self.values.items())
+
+
+def _metric(name: str, value: float) -> Metric:
+    prefix, _, rest = name.partition("_")
+    number = float(value) if math.isfinite(value) else None
+    if prefix in _SPLITS and rest:
+        return Metric(name=rest, value=number, split=_SPLITS[prefix])
+    return Metric(name=name, value=number, split="unknown")
+
+
 class Card(_Part):
     """Everything that is known about an exported model.
 
@@ -254,7 +312,8 @@ class Card(_Part):
         guarantees: The checks that the model passed, in words.
         timings: Measured times of calls, by machine.
         files: SHA-256 of each file by name.
-        opset: The ONNX opset.
+        opset: The ONNX opset, or None if there is no graph.
+        text_model: How the model in `model/` is run, or None if the model is model.onnx.
         statistics: The distribution of the training data by input. For an array, its mean is used.
         statistics_from: The split that both distributions were measured on.
         answers: The distribution of the answers for the training data, by class or as numbers.
@@ -276,7 +335,8 @@ class Card(_Part):
     guarantees: tuple[str, ...] = ()
     timings: tuple[Timing, ...] = ()
     files: dict[str, str] = {}
-    opset: int
+    opset: int | None = None
+    text_model: TextModel | None = None
     statistics: dict[str, Statistics] = {}
     statistics_from: str = "train"
     answers: Statistics | None = None
@@ -298,6 +358,13 @@ class Card(_Part):
     def input(self, name: str) -> Input | None:
         """Return an input by its name, or None if there is none."""
         return next((taken for taken in self.inputs if taken.name == name), None)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the model, whatever its files are."""
+        if self.text_model is None:
+            return self.files.get(MODEL, "")
+        return hashlib.sha256(json.dumps(sorted(self.files.items())).encode()).hexdigest()
 
     @property
     def counts_name(self) -> str:
@@ -364,6 +431,25 @@ def read_card(folder: Path) -> Card:
         ) from error
 
 
+def read_graph_card(folder: Path) -> Card:
+    """Read the card of a bundle whose model is model.onnx.
+
+    Args:
+        folder: The bundle.
+
+    Raises:
+        RunError: As in `read_card`, or if the model is one of transformers.
+    """
+    card = read_card(folder)
+    if card.text_model is not None:
+        raise RunError(
+            f"{folder} contains a model of transformers, but only a model as ONNX can be measured,"
+            " placed on tiers or compressed",
+            next_step="Predict with it: workbench predict BUNDLE ROWS.",
+        )
+    return card
+
+
 def _without_card(folder: Path) -> RunError:
     """Return the error for a folder without a card, which says how to get one."""
     if not folder.exists():
@@ -387,7 +473,8 @@ def _without_card(folder: Path) -> RunError:
         kinds = " ".join(json.loads(config.read_text(encoding="utf-8")).get("architectures") or ())
         task = next((task for end, task in _PIPELINES.items() if kinds.endswith(end)), _ENCODING)
         return RunError(
-            f"{folder} contains a model of transformers, which runs there",
+            f"{folder} contains a model of transformers without a {CARD}, because its code or data"
+            " is your own, or it was exported by an older workbench",
             next_step=f'In Python: transformers.pipeline("{task}", "{config.parent}").',
         )
     return RunError(

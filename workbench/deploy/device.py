@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from workbench.deploy.card import MODEL, Card, Timing, read_card
+from workbench.deploy.card import MODEL, Card, Timing, read_graph_card
 from workbench.deploy.device_runner import Comparison
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.predictor import Predictor, open_session
@@ -81,7 +81,7 @@ def measure(
         ArgumentError: If the device is unknown.
         RunError: If the machine cannot be reached, or the model cannot be run there.
     """
-    card = read_card(folder)
+    card = read_graph_card(folder)
     measured = time_model(
         folder / MODEL,
         example_feeds(card, folder, batch),

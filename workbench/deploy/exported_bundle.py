@@ -7,7 +7,6 @@ chooses the trial and adds the rest of the bundle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,15 +18,15 @@ from workbench.data import Datasets, check_options
 from workbench.data.collating import TARGET_NAMES
 from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
-from workbench.deploy.card import MODEL, Card, Input, Metric, Output
-from workbench.deploy.distributions import describe_samples, of_numbers, of_texts
+from workbench.deploy.card import MODEL, Card, Exported, Input, Output
+from workbench.deploy.distributions import describe_samples
 from workbench.deploy.exported_model import Answering, Member, answering_program, build
 from workbench.deploy.feeds import feeds_of, is_missing
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, OnnxModule, difference_of
 from workbench.deploy.predict_script import script
-from workbench.deploy.predictor import Answers, Predictor, classes_in
+from workbench.deploy.predictor import Predictor
 from workbench.deploy.stage_export import add_stages, exits_of
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, RunError
@@ -46,34 +45,8 @@ from workbench.training.loss_and_metrics import learned_pairing
 
 PREDICT = "predict.py"
 _MAX_EXAMPLE_NUMBERS = 4096
-_SPLITS = {"val": "validation", "train": "train", "test": "test"}
 _NUM_COMPARED = 200
 _FLOATS: dict[str, Literal["float32", "float64"]] = {"float64": "float64"}
-
-
-@dataclass(frozen=True)
-class Exported:
-    """The origin of an exported model.
-
-    Attributes:
-        name: The name of the run.
-        run_id: The run.
-        trial: The number of the trial, or None if there are several.
-        model: The model, in words.
-        trained_on: The data, in words.
-        task: The task of the data.
-        values: What was measured, by metric, such as val_accuracy.
-        num_train_samples: Number of samples that it was trained on.
-    """
-
-    name: str
-    run_id: str
-    trial: int | None
-    model: str
-    trained_on: str
-    task: str
-    values: Mapping[str, float]
-    num_train_samples: int
 
 
 def add_trial(
@@ -242,7 +215,7 @@ def write(
         task=origin.task,
         inputs=tuple(inputs),
         outputs=(output,),
-        metrics=tuple(_metric(name, value) for name, value in origin.values.items()),
+        metrics=origin.metrics,
         files={name: sha256_of(folder / name) for name in (MODEL, PREDICT)},
         opset=OPSET,
         num_train_samples=origin.num_train_samples,
@@ -263,7 +236,7 @@ def write(
             ),
             "statistics_from": split,
             "statistics": describe_samples(card, samples),
-            "answers": _distribution(answers),
+            "answers": answers.distribution(),
         }
     )
     if format != ONNX:
@@ -443,23 +416,3 @@ def _example_of_array(values: np.ndarray, reading: Reading) -> Any:
     if reading.tokens is None:
         return example_in(values)
     return " ".join(reading.vocabulary[number] for number in values[0] if number)
-
-
-def _metric(name: str, value: float) -> Metric:
-    prefix, _, rest = name.partition("_")
-    number = None
-    if np.isfinite(value):
-        number = float(value)
-    if prefix in _SPLITS and rest:
-        return Metric(name=rest, value=number, split=_SPLITS[prefix])
-    return Metric(name=name, value=number, split="unknown")
-
-
-def _distribution(answers: Answers) -> Any:
-    if answers.boxes is not None:
-        return of_texts([name for boxes in answers.boxes for name in classes_in(boxes)])
-    if answers.classes is not None:
-        return of_texts([str(name) for name in answers.classes.ravel()])
-    if answers.values is None or answers.values.ndim > 2:
-        return None
-    return of_numbers(answers.values.reshape(len(answers), -1).mean(axis=1))

@@ -29,6 +29,7 @@ from workbench.data.unusual_rows import (
     describe_unusual,
     note_of_unit,
     notes_of_bare,
+    notes_of_empty,
     notes_of_numbers,
     notes_of_unknown,
     notes_of_unreadable,
@@ -62,6 +63,8 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
     for column in card.inputs:
         feeds[column.name], column_notes = _feed(column, columns[column.name])
         notes += column_notes
+        if card.text_model is not None:
+            notes += notes_of_empty(column.name, feeds[column.name])
     lengths = {name: len(values) for name, values in feeds.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(

@@ -1,6 +1,7 @@
-"""Runs the model of a bundle with ONNX Runtime. It needs neither torch nor Ray.
+"""Runs the model of a bundle: model.onnx with ONNX Runtime, and no torch, or one of transformers.
 
-`feeds` checks and converts values. `serving` adds HTTP and batching.
+`feeds` checks and converts values, and `text_models` runs models of transformers. `serving` adds
+HTTP and batching.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from typing_extensions import Self
 
 from workbench.data.tokens import count_terms
-from workbench.deploy.card import MODEL, Card, read_card
-from workbench.deploy.distributions import needs
+from workbench.deploy.card import MODEL, Card, Statistics, read_card
+from workbench.deploy.distributions import needs, of_numbers, of_texts
 from workbench.deploy.feeds import feeds_of, notes_of_unusual
 from workbench.deploy.predict_script import around
 from workbench.foundation.bundle_manifest import CARD, check_listed
@@ -40,6 +41,7 @@ class Answers:
             does not know it.
         low: With an interval, its low end for each predicted number.
         high: Its high end.
+        texts: The text that the model wrote for each sample, or None if it writes none.
         boxes: The boxes in each image, the best first: `class`, `score`, and `left`, `top`, `right`
             and `bottom` as shares of the image. None if no boxes are predicted.
         notes: Notes about the samples, such as values that did not occur in training.
@@ -52,6 +54,7 @@ class Answers:
     error_sizes: np.ndarray | None = None
     low: np.ndarray | None = None
     high: np.ndarray | None = None
+    texts: list[str] | None = None
     boxes: list[list[dict[str, Any]]] | None = None
     notes: tuple[str, ...] = field(default=())
     files: tuple[str, ...] = ()
@@ -64,16 +67,31 @@ class Answers:
         return self.values
 
     def __len__(self) -> int:
+        if self.texts is not None:
+            return len(self.texts)
         if self.numbers is None:
             return 0
         return len(self.numbers)
+
+    def distribution(self) -> Statistics | None:
+        """Return how the answers are distributed, or None if they are arrays."""
+        if self.boxes is not None:
+            return of_texts([name for boxes in self.boxes for name in classes_in(boxes)])
+        if self.classes is not None:
+            return of_texts([str(name) for name in self.classes.ravel()])
+        if self.values is None or self.values.ndim > 2:
+            return None
+        return of_numbers(self.values.reshape(len(self), -1).mean(axis=1))
 
 
 class Predictor:
     """A loaded model. It may be called from several threads."""
 
     def __init__(self, card: Card, session: Any) -> None:
-        """Take a card and an ONNX Runtime session. `open` loads both from a folder."""
+        """Take a card and a session of ONNX Runtime, or one that is called in the same way.
+
+        `open` loads both from a folder.
+        """
         self.card = card
         self._session = session
         self._places = {term: place for place, term in enumerate(card.terms)}
@@ -84,15 +102,21 @@ class Predictor:
         """Load the model of a bundle.
 
         Args:
-            folder: A bundle that was exported with `format="onnx"`.
+            folder: A bundle that was exported with `format="onnx"`, or with a language model.
             threads: Number of threads that compute one call, or None for all cores.
 
         Raises:
             RunError: If it is not such a bundle, or the card does not match the model.
-            MissingDependencyError: If ONNX Runtime is not installed.
+            MissingDependencyError: If what runs it is not installed: ONNX Runtime, or transformers.
         """
         folder = Path(folder)
         card = read_card(folder)
+        if card.text_model is not None:
+            for name in card.files:
+                check_listed(folder, CARD, card.files, name)
+            from workbench.deploy.text_models import open_session as open_text_session
+
+            return cls(card, open_text_session(folder, card, threads=threads))
         path = folder / MODEL
         if not path.exists():
             raise RunError(f"{folder} has no {MODEL}", next_step="Export the model again.")
@@ -213,6 +237,8 @@ class Predictor:
         """
         output = self.card.outputs[0]
         given = tuple(notes or ())
+        if output.kind == "texts":
+            return Answers(texts=outputs.tolist(), notes=given)
         if output.kind == "boxes":
             boxes = [
                 [_named(box, output.classes) for box in find_boxes(cells)] for cells in outputs

@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,14 +58,39 @@ def read_samples(card: Card, samples: Any) -> tuple[Mapping[str, Any], list[str]
         card: The card of the model.
         samples: The path of a table, of a .npy or .npz file, or of a folder with a .npy file for
             each input; a data frame, a mapping of columns, or a list of rows that are mappings. A
-            model of arrays takes an array, and a model of texts takes texts.
+            model of arrays takes an array, and a model of texts takes texts, or a .txt file with
+            one on each line.
 
     Raises:
         DataError: If it cannot be read, or is something else.
     """
     if isinstance(samples, str | Path):
-        return _from_file(card, Path(samples))
-    return _from_values(card, samples), []
+        columns, notes = _from_file(card, Path(samples))
+    else:
+        columns, notes = _from_values(card, samples), []
+    if card.text_model is None or card.inputs[0].name in columns:
+        return columns, notes
+    name = _column_of_texts(card, columns)
+    return {card.inputs[0].name: columns[name]}, [*notes, f"the column {name!r} is read"]
+
+
+def _column_of_texts(card: Card, names: Container[str]) -> str:
+    """Return the first column in which a language model finds its texts.
+
+    Raises:
+        DataError: If there is none.
+    """
+    wanted = _names_of_inputs(card)
+    for name in wanted:
+        if name in names:
+            return name
+    raise absent_columns(wanted[:1], wanted)
+
+
+def _names_of_inputs(card: Card) -> list[str]:
+    """Return the columns that a model reads, the usual ones first."""
+    others = () if card.text_model is None else card.text_model.columns
+    return [*(taken.name for taken in card.inputs), *others]
 
 
 def _from_values(card: Card, samples: Any) -> Mapping[str, Any]:
@@ -75,7 +100,7 @@ def _from_values(card: Card, samples: Any) -> Mapping[str, Any]:
         plain = {str(name): values for name, values in samples.items()}
         return plain | {name: _value_inside(plain, name) for name in _inside(card, [plain])}
     if _are_rows(samples):
-        names = [taken.name for taken in card.inputs if any(taken.name in row for row in samples)]
+        names = [name for name in _names_of_inputs(card) if any(name in row for row in samples)]
         inside = _inside(card, samples)
         return {
             **{name: [row.get(name) for row in samples] for name in names},
@@ -83,7 +108,7 @@ def _from_values(card: Card, samples: Any) -> Mapping[str, Any]:
         }
     if _takes_array(card):
         return {card.inputs[0].name: np.asarray(samples)}
-    if [column.kind for column in card.inputs] == ["text"] and np.ndim(samples) == 1:
+    if _takes_text(card) and np.ndim(samples) == 1:
         return {card.inputs[0].name: list(samples)}
     if isinstance(samples, np.ndarray) and samples.ndim == 2:
         num_columns = samples.shape[1]
@@ -179,13 +204,15 @@ def _takes_array(card: Card) -> bool:
     return len(card.inputs) == 1 and card.inputs[0].kind == "array"
 
 
+def _takes_text(card: Card) -> bool:
+    return len(card.inputs) == 1 and card.inputs[0].kind == "text"
+
+
 def _from_file(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
     file, _ = split_part(path)
     ending = file.suffix.lower()
     if not file.exists():
-        raise DataError(
-            f"the file {file} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
-        )
+        raise _absent(card, file)
     try:
         if file.is_dir() or ending == ".npz":
             return _from_arrays(card, file), []
@@ -198,17 +225,39 @@ def _from_file(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
             table, notes = without_total(read_source(path).table)
             return _from_values(card, table), notes
         _check_ending(card, file)
-        if _takes_array(card):
-            layout = layout_of(file, field=None)
-            if not _has_header(card, layout.names):
-                with layout.open(file) as opened:
-                    numbers = np.loadtxt(opened, delimiter=layout.separator, ndmin=2)
-                return {card.inputs[0].name: numbers}, []
-        return _from_text(card, file)
+        columns = _without_header(card, file)
+        return _from_text(card, file) if columns is None else (columns, [])
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
             raise
         raise _unreadable(card, file, error) from error
+
+
+def _absent(card: Card, file: Path) -> DataError:
+    step = f"Relative paths start in {Path.cwd()}."
+    if _takes_text(card):
+        step += " Give a text in a list: [text]."
+    return DataError(f"the file {file} does not exist", next_step=step)
+
+
+def _without_header(card: Card, file: Path) -> dict[str, Any] | None:
+    """Return the numbers or the lines of a file without names of columns, or None if it has some.
+
+    Lines are texts only in a .txt file. Numbers are the input of a model of arrays.
+    """
+    if _takes_text(card) and ".txt" in (part.lower() for part in file.suffixes[-2:]):
+        with open_text(file, field=None) as opened:
+            lines = [line.rstrip("\r\n") for line in opened]
+        cells = [cell.strip(' "') for cell in re.split(r"[\t,;|]", lines[0])] if lines else []
+        if set(_names_of_inputs(card)).isdisjoint(cells):
+            return {card.inputs[0].name: lines}
+    elif _takes_array(card):
+        layout = layout_of(file, field=None)
+        if not _has_header(card, layout.names):
+            with layout.open(file) as opened:
+                numbers = np.loadtxt(opened, delimiter=layout.separator, ndmin=2)
+            return {card.inputs[0].name: numbers}
+    return None
 
 
 def _check_ending(card: Card, file: Path) -> None:
@@ -245,6 +294,8 @@ def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
     needed = [column.name for column in card.inputs]
     if array is not None and array.columns:
         needed = list(array.columns)
+    if card.text_model is not None:
+        needed = [_column_of_texts(card, layout_of(path, field=None).names)]
     with open_text(path, field=None) as opened:
         names, table, separator = table_in(opened, needed)
         if absent := [name for name in needed if name not in names]:

@@ -541,13 +541,22 @@ class TextEncoder(FolderModel):
             input_ids: Token ids of (pairs, 2, length).
             attention_mask: 1 for tokens and 0 for padding, of the same shape.
         """
-        tokens, mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
-        hidden = self.inner(input_ids=tokens, attention_mask=mask)[0].float()
-        weights = mask[..., None].to(hidden)
-        mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
-        vectors = functional.normalize(mean, dim=1).view(len(input_ids), 2, -1)
+        vectors = self.vectors(input_ids.flatten(0, 1), attention_mask.flatten(0, 1))
+        vectors = vectors.view(len(input_ids), 2, -1)
         temperature = torch.tensor(self._temperature, device=vectors.device)
         return EmbeddedPairs(vectors[:, 0].clone(), vectors[:, 1].clone(), temperature)
+
+    def vectors(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return texts as vectors of length 1, (texts, size).
+
+        Args:
+            input_ids: Token ids of (texts, length).
+            attention_mask: 1 for tokens and 0 for padding, of the same shape.
+        """
+        hidden = self.inner(input_ids=input_ids, attention_mask=attention_mask)[0].float()
+        weights = attention_mask[..., None].to(hidden)
+        mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+        return functional.normalize(mean, dim=1)
 
 
 def _token_losses(scores: Tensor, labels: Tensor) -> Tensor:

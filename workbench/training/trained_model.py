@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from workbench.training.planning.settings import model_values
 
 if TYPE_CHECKING:
     from workbench.data import Datasets
+    from workbench.models.folder_models import FolderModel
 
 _COMPILED = "_orig_mod."
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -161,9 +162,23 @@ def write_weights(checkpoint: Path, to: Path) -> None:
     os.replace(temporary, to)
 
 
+class WrittenModel(NamedTuple):
+    """A language model that was written for transformers.
+
+    Attributes:
+        about: What was written, for readers.
+        model: The model, with its adapter merged.
+        datasets: Its data.
+    """
+
+    about: str
+    model: FolderModel
+    datasets: Datasets
+
+
 def write_language_model(
     experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, folder: Path
-) -> str:
+) -> WrittenModel:
     """Write a model that was trained by its folder as transformers and PEFT do.
 
     Args:
@@ -171,9 +186,6 @@ def write_language_model(
         params: The configuration of the trial.
         weights: The weights from `write_weights`.
         folder: The folder to write. See `FolderModel.write`.
-
-    Returns:
-        What was written, for readers.
 
     Raises:
         WorkbenchError: If the model cannot be built or written.
@@ -187,11 +199,12 @@ def write_language_model(
     if isinstance(model, TextClassifier):
         model.name_classes(datasets.class_names)
     settings = resolve(experiment, params)
-    return model.write(
+    about = model.write(
         folder,
         has_adapter=settings.training.adapter is not None,
         is_of_folder=begins_with_folder(settings),
     )
+    return WrittenModel(about, model, datasets)
 
 
 def plain_name(name: str) -> str:

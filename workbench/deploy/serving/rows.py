@@ -127,6 +127,7 @@ class RowReader:
             self.image = card.inputs[0].name
         """The name of the input that takes images, or None if the model takes something else."""
         self._inputs = card.inputs
+        self._is_never_empty = card.text_model is not None
         self._readers = [(column.name, _reader(column)) for column in card.inputs]
         self._arrays = {
             column.name: _array_in_words(column) for column in card.inputs if column.kind == "array"
@@ -196,20 +197,23 @@ class RowReader:
                 (number,) = number.values()
             notes += _notes_of_far("the answer is", number, self._answered)
         for column, value in zip(self._inputs, row, strict=True):
-            if column.kind in ("number", "date") and math.isnan(value) and not column.has_missing:
-                notes.append(
-                    f"column {column.name!r} is missing, and was never missing in training"
-                )
-            elif column.kind == "category" and value not in self._known[column.name]:
-                if value != self._missing[column.name] and not is_missing(value):
-                    notes.append(
-                        f"column {column.name!r}: {_shown(value)} did not occur in training"
-                    )
-                elif not column.has_missing:
-                    notes.append(
-                        f"column {column.name!r} is missing, and was never missing in training"
-                    )
+            notes += self._notes_of_unknown(column, value)
         return notes
+
+    def _notes_of_unknown(self, column: Input, value: Any) -> list[str]:
+        """Return a note on a value that is missing, or that training never saw."""
+        absent = f"column {column.name!r} is missing, and was never missing in training"
+        if column.kind in ("number", "date"):
+            is_absent = math.isnan(value) and not column.has_missing
+        elif column.kind == "text":
+            is_absent = self._is_never_empty and not value
+        elif column.kind == "category" and value not in self._known[column.name]:
+            if value != self._missing[column.name] and not is_missing(value):
+                return [f"column {column.name!r}: {_shown(value)} did not occur in training"]
+            is_absent = not column.has_missing
+        else:
+            return []
+        return [absent] if is_absent else []
 
     def _read_row(
         self, number: int, row: Any, given: Container[str], problems: list[ValueProblem]

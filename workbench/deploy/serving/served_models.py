@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
-from workbench.deploy.card import MODEL, Card
+from workbench.deploy.card import Card
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
 from workbench.deploy.serving.drift import Watch
@@ -129,7 +129,7 @@ class Version:
     @property
     def sha256(self) -> str:
         """The digest of the model."""
-        return self.card.files.get(MODEL, "")
+        return self.card.sha256
 
 
 def _example_row(card: Card, reader: RowReader) -> Row:

@@ -58,7 +58,8 @@ def write_ensemble(
         MissingDependencyError: If a package is not installed.
     """
     with needs("onnx"):
-        from workbench.deploy.exported_bundle import Exported, output_of, write
+        from workbench.deploy.card import Exported
+        from workbench.deploy.exported_bundle import output_of, write
         from workbench.deploy.exported_model import Member, Quantiles, build
     chosen, values = model.chosen, model.values
     members, examples = _members(model)

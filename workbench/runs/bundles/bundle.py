@@ -62,7 +62,7 @@ from workbench.runs.bundles.bundle_files import (
     copy_files,
     new_bundle,
 )
-from workbench.runs.bundles.bundle_formats import add_format, check_format
+from workbench.runs.bundles.bundle_formats import add_format, add_language_model, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.run_figures import write_report
@@ -169,9 +169,10 @@ def _write_all(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -> 
         if _is_of_folder(run.experiment):
             from workbench.training.trained_model import write_language_model
 
-            about = write_language_model(
+            written = write_language_model(
                 run.experiment, trial.params, folder / "weights.safetensors", folder
             )
+            about = add_language_model(run, trial, folder, written)
             with (folder / "README.md").open("a", encoding="utf-8") as readme:
                 readme.write(f"\n{about}\n")
     write_report(run, folder / "report.html")

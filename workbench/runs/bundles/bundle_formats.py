@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.deploy.card import Exported
 from workbench.deploy.formats import ONNX, format_names
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
@@ -16,9 +17,9 @@ from workbench.store.history.compression import describe_way, is_compression
 
 if TYPE_CHECKING:
     from workbench.data import Datasets
-    from workbench.deploy.exported_bundle import Exported
     from workbench.experiment import Experiment
     from workbench.runs.stored_run import StoredRun
+    from workbench.training.trained_model import WrittenModel
 
 FLOWER = "flower"
 _ABOUT_FLOWER = """
@@ -35,6 +36,11 @@ without an installed workbench. Its first line lists the packages that it needs:
 The torch model of `wb.load_bundle(...)` takes the batches of `data.validation.batch(...)`, whose \
 values are scaled and encoded, such as standardised columns. `model.onnx` does that itself: give \
 it rows as they are in your table, not such a batch.
+"""
+
+_ABOUT_LANGUAGE_MODEL = """
+`workbench predict` and `wb.load_bundle(...).predict(...)` run it on texts, with transformers. \
+`card.json` describes its origin, its input and its measured scores.
 """
 
 
@@ -205,11 +211,33 @@ def _add_compressed(run: StoredRun, trial: Trial, folder: Path, format: str) -> 
     add_trial(folder, compressed, data, base.experiment, origin, format=format)
 
 
+def add_language_model(run: StoredRun, trial: Trial, folder: Path, written: WrittenModel) -> str:
+    """Add the card by which a language model is run, and return what is said about the model.
+
+    Args:
+        run: The run.
+        trial: The trial.
+        folder: The bundle, with the model in `model/`.
+        written: The model that was written there.
+
+    Raises:
+        RunError: If the written model answers otherwise than the trained one.
+    """
+    from workbench.deploy.text_models import add_text_model
+
+    experiment, data = run.experiment, written.datasets
+    origin = _origin(run, trial, describe_model(experiment, trial), experiment, data)
+    card = add_text_model(
+        folder, written.model, data, experiment, params=trial.params, origin=origin
+    )
+    if card is None:
+        return written.about
+    return f"{written.about}\n{_ABOUT_LANGUAGE_MODEL}"
+
+
 def _origin(
     run: StoredRun, trial: Trial, model: str, trained_by: Experiment, data: Datasets
 ) -> Exported:
-    from workbench.deploy.exported_bundle import Exported
-
     title = trained_by.data.title if trained_by.data else "no data"
     return Exported(
         name=run.name,

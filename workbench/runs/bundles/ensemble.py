@@ -244,7 +244,8 @@ class Ensemble:
                 next_step=self.how_to_export_the_single(str(folder)),
             )
         with needs("onnx"):
-            from workbench.deploy.exported_bundle import Exported, add_mean
+            from workbench.deploy.card import Exported
+            from workbench.deploy.exported_bundle import add_mean
         data = self._models.data
         values = {self.metric: self.validation.ensemble}
         if self.test is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import CARD, MODEL, Card, Input, read_card
+from workbench.deploy.card import CARD, MODEL, Card, Input, read_graph_card
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.predictor import open_session
 from workbench.deploy.stages import PROBABILITIES, STAGES, Calibration, Stages
@@ -109,7 +109,7 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
         ExperimentError: If they take other inputs, or name other classes.
         WorkbenchError: If the data cannot be read.
     """
-    cards = [read_card(bundle) for bundle in bundles]
+    cards = [read_graph_card(bundle) for bundle in bundles]
     for card in cards:
         _check(card)
     for card in cards:

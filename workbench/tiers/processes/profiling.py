@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import MODEL, read_card
+from workbench.deploy.card import MODEL, read_graph_card
 from workbench.deploy.device import HERE, PROGRESS, RUNNER, example_feeds, run_parcel
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.stages import Stages, read_stages
@@ -87,7 +87,7 @@ def profile_stages(
             # What joins views is no part of a graph that is cut.
             "nodes": [] if stages.scene else _pack_graph(parcel, folder),
             "sent_sizes": [stage.wire_shape[0] for stage in stages.stages[:2]],
-            "input": read_card(folder).inputs[0].name,
+            "input": read_graph_card(folder).inputs[0].name,
             "progress": PROGRESS,
         }
         (parcel / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -143,7 +143,7 @@ def _pack(parcel: Path, folder: Path, stages: Stages) -> None:
     for stage in stages.stages:
         (parcel / stage.file).write_bytes((folder / stage.file).read_bytes())
     random = np.random.default_rng(0)
-    first = next(iter(example_feeds(read_card(folder), folder, 1).values()))[0]
+    first = next(iter(example_feeds(read_graph_card(folder), folder, 1).values()))[0]
     if stages.scene is not None:
         first = first[0]  # one view
     others = [

@@ -1,0 +1,292 @@
+"""Language models of a bundle, which transformers runs: they classify, embed or answer texts.
+
+`model/` of the bundle has the weights and the tokenizer. Here its card is written, and it is run.
+How texts are read from files is left to `rows`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from workbench.data import Datasets, check_options, with_searched_options
+from workbench.data.chat_tokens import load_tokenizer
+from workbench.data.labelled_text import LabelledTextOptions, TextPairsOptions, token_rows
+from workbench.deploy.card import Card, Exported, Input, Output, Statistics, TextModel
+from workbench.deploy.distributions import describe_samples, of_numbers, of_texts
+from workbench.foundation.errors import (
+    DataError,
+    ExperimentError,
+    MissingDependencyError,
+    RunError,
+)
+from workbench.foundation.files import sha256_of
+from workbench.foundation.model_config import read_model_config
+from workbench.models.folder_models import FolderModel, TextClassifier, TextEncoder
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from workbench.experiment import Experiment
+
+FOLDER = "model"
+"""The folder of the model in a bundle."""
+_TOKENS_AT_ONCE, _TEXTS_AT_ONCE = 8192, 64
+_TOLERANCE = 1e-5
+_NUM_DESCRIBED = 200
+"""How many texts of the training data are compared, and described for drift."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An input of a session, as ONNX Runtime describes it."""
+
+    name: str
+    shape: tuple[int | str, ...] = ("n", 1)
+
+
+class TextSession:
+    """Runs a model on texts. It is called as a session of ONNX Runtime."""
+
+    def __init__(self, name: str, model: FolderModel, tokenizer: Any, context: int) -> None:
+        """Take a model with its weights.
+
+        Args:
+            name: The name of the input.
+            model: The model.
+            tokenizer: Its tokenizer.
+            context: The most tokens of a text that are read.
+        """
+        self._name = name
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._context = context
+        self._alone = threading.Lock()  # tokenizers keep how they cut and pad
+
+    def get_inputs(self) -> list[Taken]:
+        """Return what the model takes."""
+        return [Taken(self._name)]
+
+    def run(self, _: None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return probabilities or vectors, the text first.
+
+        Args:
+            feeds: Texts of (n, 1), by the name of the input.
+        """
+        texts = feeds[self._name].reshape(-1).tolist()
+        with self._alone:
+            rows = token_rows(texts, self._tokenizer, self._context) if texts else []
+        # An empty text may have no token, but a model needs one.
+        rows = [row or [self._padding] for row in rows]
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        with torch.inference_mode():
+            answered = [
+                self._answer([rows[place] for place in places]) for places in _batches(order, rows)
+            ]
+        if not answered:
+            return [np.zeros((0, 1), dtype=np.float32)]
+        sorted_answers = np.concatenate(answered)
+        outputs = np.empty_like(sorted_answers)
+        outputs[order] = sorted_answers
+        return [outputs]
+
+    @property
+    def _padding(self) -> int:
+        padding = self._tokenizer.pad_token_id
+        return int(padding or self._tokenizer.eos_token_id or 0)
+
+    def _answer(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
+        width = max(map(len, rows))
+        device = next(self._model.parameters()).device
+        tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+        if isinstance(self._model, TextEncoder):
+            return self._model.vectors(tokens, mask).cpu().numpy()
+        return self._model(tokens, mask).softmax(dim=-1).cpu().numpy()
+
+
+def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield places in batches with a limit on their tokens. Their lengths increase."""
+    batch: list[int] = []
+    for place in order:
+        is_full = len(batch) == _TEXTS_AT_ONCE
+        if batch and (is_full or (len(batch) + 1) * len(rows[place]) > _TOKENS_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def open_session(folder: Path, card: Card, *, threads: int | None = None) -> TextSession:
+    """Load the model of a bundle, on a GPU if there is one.
+
+    Args:
+        folder: The bundle.
+        card: Its card.
+        threads: Number of threads that compute one call, or None for all cores.
+
+    Raises:
+        RunError: If the model cannot be loaded.
+        MissingDependencyError: If transformers is not installed.
+    """
+    described = card.text_model
+    assert described is not None
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with _explained(folder):
+        model = _model_in(folder / FOLDER, card)
+        tokenizer = load_tokenizer(folder / FOLDER)
+    if torch.cuda.is_available():
+        model.cuda()
+    return TextSession(card.inputs[0].name, model, tokenizer, described.context)
+
+
+def _model_in(folder: Path, card: Card) -> FolderModel:
+    assert card.text_model is not None
+    how: dict[str, Any] = {"runs_code": False, "attention": "auto"}
+    model: FolderModel
+    if card.text_model.task == "classification":
+        model = TextClassifier(folder, len(card.outputs[0].classes), **how)
+    else:
+        model = TextEncoder(folder, 1.0, context=card.text_model.context, **how)
+    stored = "bf16" if model.config.dtype == torch.bfloat16 else "fp32"
+    model.load(stored)
+    return model
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Say what is wrong with the model of a bundle, in which no experiment has a field."""
+    try:
+        yield
+    except MissingDependencyError as error:
+        raise MissingDependencyError(error.problem, next_step=error.next_step) from error
+    except (ExperimentError, DataError) as error:
+        raise RunError(
+            f"the model in {folder} cannot be loaded: {error.problem}",
+            next_step="Copy the bundle again, or export the model again.",
+        ) from error
+
+
+def add_text_model(
+    folder: Path,
+    model: FolderModel,
+    data: Datasets,
+    experiment: Experiment,
+    *,
+    params: Mapping[str, JsonValue],
+    origin: Exported,
+) -> Card | None:
+    """Write the card of a language model in a bundle, if its answers are those of the training.
+
+    Args:
+        folder: The bundle, with the model in `model/`.
+        model: The trained model, on the CPU.
+        data: The data that it was trained on.
+        experiment: The experiment of the trial.
+        params: The configuration of the trial.
+        origin: What the card says about it.
+
+    Returns:
+        The card. None if the data does not say how to read texts, or the model needs its own code.
+
+    Raises:
+        RunError: If the written model answers otherwise than the trained one.
+    """
+    assert experiment.data is not None
+    component = with_searched_options(experiment.data, params)
+    if component.is_reference or "auto_map" in read_model_config(folder / FOLDER):
+        return None
+    options = check_options(component.name, component.options)
+    if not isinstance(options, LabelledTextOptions | TextPairsOptions):
+        return None
+    assert options.tokenizer is not None
+    texts = options.train_texts(experiment.seed)[:_NUM_DESCRIBED]
+    tokenizer = load_tokenizer(options.tokenizer.expanduser())
+    taken, output, described = _description(options, model, data, texts[0])
+    written = folder / FOLDER
+    card = Card(
+        name=origin.name,
+        run_id=origin.run_id,
+        trial=origin.trial,
+        model=origin.model,
+        trained_on=origin.trained_on,
+        task=origin.task,
+        inputs=(taken,),
+        outputs=(output,),
+        metrics=origin.metrics,
+        files={
+            file.relative_to(folder).as_posix(): sha256_of(file)
+            for file in sorted(written.rglob("*"))
+            if file.is_file()
+        },
+        num_train_samples=origin.num_train_samples,
+        text_model=described,
+    )
+    card.write(folder)
+    feeds = {taken.name: np.array(texts, dtype=object)}
+    (answered,) = open_session(folder, card).run(None, feeds)[:1]
+    trained = TextSession(taken.name, model, tokenizer, described.context)
+    (expected,) = trained.run(None, feeds)
+    difference = float(np.abs(answered - expected).max())
+    if not difference <= _TOLERANCE:
+        raise RunError(
+            f"the exported model differs from the trained one by {difference:.2g}",
+            next_step="Check that the folder of its tokenizer is the same as in training.",
+        )
+    card = card.model_copy(
+        update={
+            "guarantees": (
+                f"within {_TOLERANCE:g} of the trained model for {len(texts)} texts of the train"
+                " split, on the exporting machine",
+            ),
+            "statistics": describe_samples(card, {taken.name: texts}),
+            "answers": _distribution(card, answered),
+        }
+    )
+    card.write(folder)
+    return card
+
+
+def _distribution(card: Card, answered: np.ndarray) -> Statistics:
+    """Return how classes, or the means of vectors, are distributed."""
+    classes = card.outputs[0].classes
+    if classes:
+        return of_texts([classes[number] for number in answered.argmax(axis=1)])
+    return of_numbers(answered.mean(axis=1))
+
+
+def _description(
+    options: LabelledTextOptions | TextPairsOptions,
+    model: FolderModel,
+    data: Datasets,
+    example: str,
+) -> tuple[Input, Output, TextModel]:
+    """Return what a model takes, what it answers, and how it reads texts."""
+    (context,) = data.input_shape
+    if isinstance(options, LabelledTextOptions):
+        name = options.text
+        output = Output(
+            name="probabilities",
+            kind="classes",
+            shape=(data.num_outputs,),
+            classes=data.class_names,
+            targets=(options.target,),
+        )
+        described = TextModel(task="classification", context=context)
+    else:
+        name = "text"
+        size = model.config.get_text_config().hidden_size
+        output = Output(name="vector", kind="outputs", shape=(size,))
+        columns = tuple(column for column in (options.first, options.second) if column != name)
+        described = TextModel(task="embedding", context=context, columns=columns)
+    return Input(name=name, kind="text", dtype="string", example=example), output, described
