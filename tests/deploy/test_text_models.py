@@ -15,8 +15,18 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 import workbench as wb
-from tests.builders.language_models import WORDS, write_encoder, write_model, write_pairs
+from tests.builders.language_models import (
+    CHATML,
+    WORDS,
+    conversations,
+    write_encoder,
+    write_lines,
+    write_model,
+    write_pairs,
+)
 from workbench.cli.exported_models import predict
+from workbench.data.chat_tokens import PLAIN_TEMPLATE
+from workbench.deploy import text_models
 from workbench.deploy.card import Exported, read_card
 from workbench.deploy.device import measure
 from workbench.deploy.predictor import Predictor
@@ -226,3 +236,66 @@ def test_vectors_are_those_of_the_written_model(kind, tmp_path):
     sentences = pytest.importorskip("sentence_transformers")
     encoder = sentences.SentenceTransformer(str(bundle / "model"), device="cpu")
     np.testing.assert_allclose(encoder.encode(texts), answers.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("template", [CHATML, None], ids=["chat template", "none"])
+def test_answers_are_those_of_transformers_with_the_template(template, tmp_path, monkeypatch):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path / "base"
+    monkeypatch.setattr(text_models, "MOST_NEW_TOKENS", most := 20)
+    write_model(folder, chat_template=template, initializer_range=0.3)
+    talks = conversations(30)
+    data = {
+        "name": "conversations",
+        "path": str(write_lines(tmp_path / "train.jsonl", talks)),
+        "sequence": 64,
+    }
+    bundle = written_bundle(tmp_path, {"path": str(folder)}, data)
+    tokenizer = AutoTokenizer.from_pretrained(bundle / "model")
+    model = AutoModelForCausalLM.from_pretrained(bundle / "model").eval()
+    asked = [talk["messages"][:1] for talk in talks[:12]]
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>" if template else "</s>")
+    expected = []
+    for messages in asked:
+        ids: Any = tokenizer.apply_chat_template(
+            messages,
+            chat_template=template or PLAIN_TEMPLATE,
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
+        )["input_ids"]
+        num_asked = ids.shape[1]
+        with torch.no_grad():
+            for _ in range(most):
+                ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(dim=-1)], dim=1)
+        expected.append(ids[0, num_asked:].tolist())
+    stop = expected[0][3]  # drawn weights end no answer by themselves
+    loaded: Any = wb.load_bundle(bundle)
+    session = loaded._predictor._session
+    assert session._ends == {end, tokenizer.eos_token_id}
+    session._ends.add(stop)
+    ends = [ids.index(stop) if stop in ids else most for ids in expected]
+    assert len({*ends}) > 1
+    texts = [
+        tokenizer.decode(ids[:at], skip_special_tokens=True)
+        for ids, at in zip(expected, ends, strict=True)
+    ]
+    answers = loaded.predict([messages[0]["content"] for messages in asked])
+    assert answers.texts == texts
+    assert "is cut at" in answers.notes[0]
+    assert [loaded.predict([messages]).texts[0] for messages in asked] == texts
+    path = write_lines(tmp_path / "asked.jsonl", [{"messages": talk} for talk in asked])
+    assert loaded.predict(path).texts == texts
+    lines = tmp_path / "asked.txt"
+    lines.write_text("".join(f"{messages[0]['content']}\n" for messages in asked))
+    to = tmp_path / "answers.csv"
+    run = CliRunner().invoke(predict, [str(bundle), str(lines), "--to", str(to)])
+    assert run.exit_code == 0, run.output
+    with to.open(encoding="utf-8", newline="") as file:
+        written = [row["answer"] for row in csv.DictReader(file)]
+    assert written == [tokenizer.decode(ids, skip_special_tokens=True) for ids in expected]
+    with pytest.raises(DataError, match=r"prompt 1 has .* tokens, and the model reads at most 512"):
+        loaded.predict(["hi", LONG * 9])
+    with pytest.raises(RunError, match="vllm serve"):
+        Version.open(bundle, Limits())

@@ -287,8 +287,9 @@ def predict(
 
 
 def _as_csv(header: list[str], table: list[list[object]]) -> str:
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(table)
-    return written.getvalue()
+    lines = []
+    for cells in (header, *table):
+        line = io.StringIO()
+        csv.writer(line).writerow(cells)  # its ending decides which cells are quoted: both signs
+        lines.append(line.getvalue().removesuffix("\r\n"))
+    return "".join(f"{line}\n" for line in lines)

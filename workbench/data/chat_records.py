@@ -73,6 +73,8 @@ _ALLOWED_PAIRS = (
     "a prompt with chosen and rejected, or chosen and rejected as whole conversations. Known names:"
     f" {', '.join(_PROMPTS)}; {', '.join(_CHOSEN)}; {', '.join(_REJECTED)}"
 )
+_NO_ANSWER = "?"
+"""Stands for the answer of a prompt that has none yet."""
 ANSWERS = "assistant"
 """The role of messages that a model learns to write."""
 USUAL_ROLES = ("system", "developer", "user", ANSWERS, "tool")
@@ -157,6 +159,51 @@ def read_conversations(path: Path, *, field: str) -> list[Conversation]:
     if not conversations:
         raise DataError(f"{path} has no conversations", field=field, allowed=_ALLOWED)
     return conversations
+
+
+def read_prompts(path: Path) -> list[Conversation]:
+    """Read what a model is to answer: prompts, conversations without their last answer, or texts.
+
+    Args:
+        path: A file as `read_conversations` takes it, or a .txt file with a prompt on each line.
+
+    Raises:
+        DataError: If it cannot be read, or an entry is no prompt. It contains the place.
+    """
+    if path.suffix.lower() == ".txt":
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        given = [(line, f"{path.name}, line {number}") for number, line in enumerate(lines, 1)]
+        return [prompt_of(line, place) for line, place in given]
+    return [prompt_of(record, place) for record, place in _records(path, field="")]
+
+
+def prompt_of(record: Any, place: str) -> Conversation:
+    """Return what a model is to answer. An answer at the end is left out.
+
+    Args:
+        record: A prompt, a list of messages, or a mapping as in a file of conversations.
+        place: Where it is written.
+
+    Raises:
+        DataError: If it is none of these. It contains the place.
+    """
+    if isinstance(record, str) or record is None:
+        record = {"prompt": record}
+    if isinstance(record, Mapping):
+        filled = {
+            name: None if isinstance(value, str) and not value.strip() else value
+            for name, value in record.items()
+        }
+        if not {str(name).lower() for name in filled if filled[name] is not None} & {*_ANSWERS}:
+            filled["answer"] = _NO_ANSWER
+        record = filled
+    conversation = _conversation(record, place, "")
+    messages = list(conversation.messages)
+    while messages and messages[-1]["role"] == ANSWERS:
+        messages.pop()
+    if not messages and not conversation.text:
+        _refuse(place, "has no message before the answer", "")
+    return replace(conversation, messages=tuple(messages), is_counted=(False,) * len(messages))
 
 
 def unusual_roles(conversations: Iterable[Conversation]) -> dict[str, int]:

@@ -141,6 +141,31 @@ class ChatTokenizer:
         """Return the text of token ids, without those that mark the ends of messages."""
         return self.loaded.decode(list(ids), skip_special_tokens=True)
 
+    def encode_prompt(self, prompt: Conversation) -> list[int]:
+        """Return the tokens after which the model writes its answer.
+
+        Args:
+            prompt: Messages of which the last is not the assistant's, or a text to continue.
+
+        Raises:
+            DataError: If the chat template cannot write it.
+        """
+        if prompt.messages:
+            text = self._render(prompt, list(prompt.messages), add_generation_prompt=True)
+            return self.loaded(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self.loaded(prompt.text, verbose=False)["input_ids"]
+        while ids and ids[-1] == self.loaded.eos_token_id:
+            ids.pop()
+        return ids
+
+    def ends(self) -> set[int]:
+        """Return the tokens that end an answer: of a text, and of the chat template."""
+        talk = [{"role": "user", "content": "a"}, {"role": ANSWERS, "content": "b"}]
+        text = self._render(Conversation("an example", tuple(talk)), talk)
+        special = set(self.loaded.get_added_vocab().values())
+        ids = self.loaded(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return {int(self.loaded.eos_token_id), *[item for item in ids if item in special][-1:]}
+
     def encode(self, conversations: Sequence[Conversation], loss_on: LossOn) -> list[Tokens]:
         """Return conversations as tokens.
 

@@ -15,6 +15,7 @@ import numpy as np
 from typing_extensions import Self
 
 from workbench.data.tokens import count_terms
+from workbench.data.unusual_rows import rows_named
 from workbench.deploy.card import MODEL, Card, Statistics, read_card
 from workbench.deploy.distributions import needs, of_numbers, of_texts
 from workbench.deploy.feeds import feeds_of, notes_of_unusual
@@ -138,6 +139,9 @@ class Predictor:
         feeds, notes = feeds_of(self.card, columns)
         outputs, *sizes = self._outputs(feeds)
         notes += notes_of_unusual(self.card, feeds, outputs)
+        if self.card.outputs[0].kind == "texts" and sizes[0].any():
+            cut = rows_named(np.flatnonzero(sizes[0]))
+            notes.append(f"the answer in {cut} is cut at the most tokens that are written")
         return self._with_sizes(self.answers_of(outputs, notes, feeds), sizes)
 
     def check_interval(self, interval: float) -> None:

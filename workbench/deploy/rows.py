@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.data.chat_records import prompt_of, read_prompts
 from workbench.data.image_folders import ENDINGS
 from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import name_of_column, plain_frame
@@ -64,6 +65,8 @@ def read_samples(card: Card, samples: Any) -> tuple[Mapping[str, Any], list[str]
     Raises:
         DataError: If it cannot be read, or is something else.
     """
+    if card.outputs[0].kind == "texts":
+        return {card.inputs[0].name: _prompts(samples)}, []
     if isinstance(samples, str | Path):
         columns, notes = _from_file(card, Path(samples))
     else:
@@ -72,6 +75,23 @@ def read_samples(card: Card, samples: Any) -> tuple[Mapping[str, Any], list[str]
         return columns, notes
     name = _column_of_texts(card, columns)
     return {card.inputs[0].name: columns[name]}, [*notes, f"the column {name!r} is read"]
+
+
+def _prompts(samples: Any) -> list[str]:
+    """Return prompts as JSON, which `AnswerSession` reads."""
+    if isinstance(samples, str | Path):
+        if not Path(samples).exists():
+            raise DataError(
+                f"the file {samples} does not exist", next_step="Give a prompt in a list: [prompt]."
+            )
+        prompts = read_prompts(Path(samples))
+    else:
+        if hasattr(samples, "to_dict"):  # a data frame of pandas
+            samples = samples.to_dict("records")
+        elif hasattr(samples, "to_dicts"):  # of polars
+            samples = samples.to_dicts()
+        prompts = [prompt_of(record, f"prompt {number}") for number, record in enumerate(samples)]
+    return [json.dumps(vars(prompt)) for prompt in prompts]
 
 
 def _column_of_texts(card: Card, names: Container[str]) -> str:
@@ -189,6 +209,8 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
                 [" ".join(filter(None, classes.ravel()))] for classes in answers.classes
             ]
         return header, [[name, *shares] for name, shares in pairs]
+    if answers.texts is not None:
+        return ["answer"], [[text] for text in answers.texts]
     if answers.boxes is not None:
         return ["prediction"], [[json.dumps(boxes)] for boxes in answers.boxes]
     assert answers.values is not None

@@ -7,6 +7,7 @@ How texts are read from files is left to `rows`.
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ import numpy as np
 import torch
 
 from workbench.data import Datasets, check_options, with_searched_options
-from workbench.data.chat_tokens import load_tokenizer
+from workbench.data.chat_records import Conversation
+from workbench.data.chat_tokens import ChatTokenizer, load_tokenizer
 from workbench.data.labelled_text import LabelledTextOptions, TextPairsOptions, token_rows
 from workbench.deploy.card import Card, Exported, Input, Output, Statistics, TextModel
 from workbench.deploy.distributions import describe_samples, of_numbers, of_texts
@@ -28,8 +30,8 @@ from workbench.foundation.errors import (
     RunError,
 )
 from workbench.foundation.files import sha256_of
-from workbench.foundation.model_config import read_model_config
-from workbench.models.folder_models import FolderModel, TextClassifier, TextEncoder
+from workbench.foundation.model_config import max_positions, read_model_config
+from workbench.models.folder_models import FolderModel, LanguageModel, TextClassifier, TextEncoder
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
 
 FOLDER = "model"
 """The folder of the model in a bundle."""
-_TOKENS_AT_ONCE, _TEXTS_AT_ONCE = 8192, 64
+MOST_NEW_TOKENS = 512
+"""The most tokens of an answer."""
+_TOKENS_AT_ONCE, _TEXTS_AT_ONCE, _PROMPTS_AT_ONCE = 8192, 64, 8
 _TOLERANCE = 1e-5
 _NUM_DESCRIBED = 200
 """How many texts of the training data are compared, and described for drift."""
@@ -113,6 +117,83 @@ class TextSession:
         return self._model(tokens, mask).softmax(dim=-1).cpu().numpy()
 
 
+class AnswerSession:
+    """Lets a model write an answer to each prompt. It takes the most likely token each time."""
+
+    def __init__(self, name: str, model: LanguageModel, tokenizer: ChatTokenizer) -> None:
+        """Take a model with its weights, the name of its input, and its tokenizer."""
+        self._name = name
+        self._model = model.inner.eval()
+        self._tokenizer = tokenizer
+        self._ends = tokenizer.ends()
+        self._most = max_positions(vars(model.config.get_text_config()))
+        self._alone = threading.Lock()
+
+    def get_inputs(self) -> list[Taken]:
+        """Return what the model takes."""
+        return [Taken(self._name)]
+
+    def run(self, _: None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the answers, and whether each ends before its end.
+
+        Args:
+            feeds: Prompts as `prompt_as_text` writes them, (n, 1), by the name of the input.
+
+        Raises:
+            DataError: If a prompt is too long for the model.
+        """
+        prompts = [Conversation(**json.loads(text)) for text in feeds[self._name].reshape(-1)]
+        with self._alone:
+            rows = [self._tokenizer.encode_prompt(prompt) for prompt in prompts]
+        for prompt, row in zip(prompts, rows, strict=True):
+            if self._most is not None and len(row) >= self._most:
+                raise DataError(
+                    f"{prompt.place} has {len(row):,} tokens, and the model reads at most"
+                    f" {self._most:,} together with its answer",
+                    next_step="Shorten it.",
+                )
+        answers = np.empty(len(rows), dtype=object)
+        are_cut = np.zeros(len(rows), dtype=bool)
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        for places in self._batches(order, rows):
+            written = self._write([rows[place] for place in places])
+            for place, ids in zip(places, written, strict=True):
+                end = next((at for at, item in enumerate(ids) if item in self._ends), None)
+                answers[place], are_cut[place] = self._tokenizer.text_of(ids[:end]), end is None
+        return [answers, are_cut]
+
+    def _batches(self, order: Sequence[int], rows: Sequence[list[int]]) -> Iterator[list[int]]:
+        """Yield places in batches. Where a batch would shorten answers, each is alone."""
+        for first in range(0, len(order), _PROMPTS_AT_ONCE):
+            places = list(order[first : first + _PROMPTS_AT_ONCE])
+            width = len(rows[places[-1]])
+            if self._most is not None and width + MOST_NEW_TOKENS > self._most:
+                yield from ([place] for place in places)
+            else:
+                yield places
+
+    def _write(self, rows: Sequence[list[int]]) -> list[list[int]]:
+        """Return the tokens that the model writes after each row."""
+        width = max(map(len, rows))
+        padding = self._tokenizer.padding
+        device = self._model.device
+        tokens = torch.tensor([[padding] * (width - len(row)) + row for row in rows], device=device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        most = MOST_NEW_TOKENS if self._most is None else min(MOST_NEW_TOKENS, self._most - width)
+        with torch.inference_mode():
+            written = self._model.generate(
+                input_ids=tokens,
+                attention_mask=mask.to(device),
+                do_sample=False,
+                num_beams=1,
+                use_cache=True,
+                max_new_tokens=most,
+                eos_token_id=sorted(self._ends),
+                pad_token_id=padding,
+            )
+        return written[:, width:].tolist()
+
+
 def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """Yield places in batches with a limit on their tokens. Their lengths increase."""
     batch: list[int] = []
@@ -126,7 +207,10 @@ def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[li
         yield batch
 
 
-def open_session(folder: Path, card: Card, *, threads: int | None = None) -> TextSession:
+Session = TextSession | AnswerSession
+
+
+def open_session(folder: Path, card: Card, *, threads: int | None = None) -> Session:
     """Load the model of a bundle, on a GPU if there is one.
 
     Args:
@@ -142,12 +226,14 @@ def open_session(folder: Path, card: Card, *, threads: int | None = None) -> Tex
     assert described is not None
     if threads is not None:
         torch.set_num_threads(threads)
+    name = card.inputs[0].name
     with _explained(folder):
         model = _model_in(folder / FOLDER, card)
-        tokenizer = load_tokenizer(folder / FOLDER)
-    if torch.cuda.is_available():
-        model.cuda()
-    return TextSession(card.inputs[0].name, model, tokenizer, described.context)
+        if torch.cuda.is_available():
+            model.cuda()
+        if isinstance(model, LanguageModel):
+            return AnswerSession(name, model, ChatTokenizer(folder / FOLDER))
+        return TextSession(name, model, load_tokenizer(folder / FOLDER), described.context)
 
 
 def _model_in(folder: Path, card: Card) -> FolderModel:
@@ -156,6 +242,9 @@ def _model_in(folder: Path, card: Card) -> FolderModel:
     model: FolderModel
     if card.text_model.task == "classification":
         model = TextClassifier(folder, len(card.outputs[0].classes), **how)
+    elif card.text_model.task == "generation":
+        model = LanguageModel(folder, **how)
+        model.computes_losses = False  # nothing is trained
     else:
         model = TextEncoder(folder, 1.0, context=card.text_model.context, **how)
     stored = "bf16" if model.config.dtype == torch.bfloat16 else "fp32"
@@ -207,12 +296,14 @@ def add_text_model(
     if component.is_reference or "auto_map" in read_model_config(folder / FOLDER):
         return None
     options = check_options(component.name, component.options)
-    if not isinstance(options, LabelledTextOptions | TextPairsOptions):
+    if isinstance(model, LanguageModel):
+        described = TextModel(task="generation", context=data.input_shape[0])
+        taken = Input(name="prompt", kind="text", dtype="string")
+        output = Output(name="answer", kind="texts")
+    elif isinstance(options, LabelledTextOptions | TextPairsOptions):
+        taken, output, described = _description(options, model, data)
+    else:
         return None
-    assert options.tokenizer is not None
-    texts = options.train_texts(experiment.seed)[:_NUM_DESCRIBED]
-    tokenizer = load_tokenizer(options.tokenizer.expanduser())
-    taken, output, described = _description(options, model, data, texts[0])
     written = folder / FOLDER
     card = Card(
         name=origin.name,
@@ -232,10 +323,22 @@ def add_text_model(
         num_train_samples=origin.num_train_samples,
         text_model=described,
     )
+    if isinstance(options, LabelledTextOptions | TextPairsOptions):
+        texts = options.train_texts(experiment.seed)[:_NUM_DESCRIBED]
+        assert options.tokenizer is not None
+        tokenizer = load_tokenizer(options.tokenizer.expanduser())
+        trained = TextSession(taken.name, model, tokenizer, described.context)
+        card = _compared(card, folder, trained, texts)
     card.write(folder)
+    return card
+
+
+def _compared(card: Card, folder: Path, trained: TextSession, texts: Sequence[str]) -> Card:
+    """Return a card with how texts and answers are distributed, if the answers are the same."""
+    taken = card.inputs[0].model_copy(update={"example": texts[0]})
+    card = card.model_copy(update={"inputs": (taken,)})
     feeds = {taken.name: np.array(texts, dtype=object)}
     (answered,) = open_session(folder, card).run(None, feeds)[:1]
-    trained = TextSession(taken.name, model, tokenizer, described.context)
     (expected,) = trained.run(None, feeds)
     difference = float(np.abs(answered - expected).max())
     if not difference <= _TOLERANCE:
@@ -243,7 +346,7 @@ def add_text_model(
             f"the exported model differs from the trained one by {difference:.2g}",
             next_step="Check that the folder of its tokenizer is the same as in training.",
         )
-    card = card.model_copy(
+    return card.model_copy(
         update={
             "guarantees": (
                 f"within {_TOLERANCE:g} of the trained model for {len(texts)} texts of the train"
@@ -253,8 +356,6 @@ def add_text_model(
             "answers": _distribution(card, answered),
         }
     )
-    card.write(folder)
-    return card
 
 
 def _distribution(card: Card, answered: np.ndarray) -> Statistics:
@@ -266,10 +367,7 @@ def _distribution(card: Card, answered: np.ndarray) -> Statistics:
 
 
 def _description(
-    options: LabelledTextOptions | TextPairsOptions,
-    model: FolderModel,
-    data: Datasets,
-    example: str,
+    options: LabelledTextOptions | TextPairsOptions, model: FolderModel, data: Datasets
 ) -> tuple[Input, Output, TextModel]:
     """Return what a model takes, what it answers, and how it reads texts."""
     (context,) = data.input_shape
@@ -289,4 +387,4 @@ def _description(
         output = Output(name="vector", kind="outputs", shape=(size,))
         columns = tuple(column for column in (options.first, options.second) if column != name)
         described = TextModel(task="embedding", context=context, columns=columns)
-    return Input(name=name, kind="text", dtype="string", example=example), output, described
+    return Input(name=name, kind="text", dtype="string"), output, described

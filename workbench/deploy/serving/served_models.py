@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
-from workbench.deploy.card import Card
+from workbench.deploy.card import Card, read_card
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
 from workbench.deploy.serving.drift import Watch
@@ -103,8 +103,15 @@ class Version:
             RunError: If it is not a bundle with a model, or its model cannot be run.
             MissingDependencyError: If ONNX Runtime is not installed.
         """
+        card = read_card(folder.resolve())
+        if card.outputs[0].kind == "texts":
+            model = shlex.quote(str(folder / "model"))
+            raise RunError(
+                f"the model in {folder} writes texts, which needs a server for language models",
+                next_step=f"Serve it with vLLM or transformers: vllm serve {model}, or transformers"
+                f" serve {model}.",
+            )
         predictor = Predictor.open(folder.resolve(), threads=limits.threads)
-        card = predictor.card
         reader = RowReader(card)
 
         def predict(rows: Sequence[Row]) -> list[Answer]:
