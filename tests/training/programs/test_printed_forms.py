@@ -33,6 +33,28 @@ def test_a_position_and_a_loss_are_no_shares() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (
+            "Epoch 1/4 loss=0.5 (val: 0.61) acc=91.2% (val: 88.0%)",
+            {"Epoch": 1, "loss": 0.5, "val_loss": 0.61, "acc": 91.2, "val_acc": 88.0},
+        ),
+        (
+            "train_loss: 0.5 (val 0.6) train_acc: 0.9 (val 0.8)",
+            {"train_loss": 0.5, "val_loss": 0.6, "train_acc": 0.9, "val_acc": 0.8},
+        ),
+        ("rmse 12.5 (held out 160.1)", {"rmse": 12.5, "holdout_rmse": 160.1}),
+        ("mse=3.2 (Validation: 4.5), lr=0.1", {"mse": 3.2, "validation_mse": 4.5, "lr": 0.1}),
+        ("loss 0.5 (0.6) acc 0.7 (0.8)", {"loss": 0.5, "acc": 0.7}),  # averages in brackets
+    ],
+)
+def test_a_value_of_other_data_in_brackets_belongs_to_the_metric_before_it(
+    line: str, values: dict[str, float]
+) -> None:
+    assert read_line(line.encode()) == values
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "val_loss improved from {old} to {new}, saving model to best.h5",

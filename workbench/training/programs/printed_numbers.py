@@ -396,6 +396,8 @@ def with_pairs(text: str) -> str:
         'val_loss: 0.4'
         >>> with_pairs("loss (train/val): 0.5/0.6")
         ' | train_loss: 0.5 ; val_loss: 0.6 ; '
+        >>> with_pairs("loss=0.5 (val: 0.6)")
+        'loss=0.5 ; val_loss: 0.6 ; '
         >>> with_pairs("Validation loss 1000: $0.5"), with_pairs("loss: \u22120.5")
         ('step 1000 | Validation loss: 0.5', 'loss: -0.5')
     """
@@ -415,7 +417,7 @@ def with_pairs(text: str) -> str:
         text = _RESULT.sub(_result, text)
         text = _SHARE.sub(_share, text)
     if "(" in text:
-        text = _TUPLES.sub(_of_tuples, text)
+        text = _TUPLES.sub(_of_tuples, _SPLIT_BEHIND.sub(_split_behind, text))
     if " - " in text:
         text = _DASHED.sub(_dashed, text)
     if "alue" in text:
@@ -430,6 +432,26 @@ _COUNTED_SET = re.compile(
     re.IGNORECASE,
 )
 """A part of the data with its step in brackets: `Test set (epoch 3): loss: 0.5`."""
+
+
+_SPLIT_BEHIND = re.compile(
+    rf"(?<![\w./@-])(?P<name>[^\W\d][\w./@-]*)(?P<value>(?:\s*[=:]\s*|\s+){NUMBER}(?:{UNIT})?)"
+    rf"\s*\((?P<split>{'|'.join(SPLITS)}|held[ -]out)\s*[=:]?\s*(?P<number>{NUMBER}(?:{UNIT})?)\)",
+    re.IGNORECASE,
+)
+"""A metric with its value of other data in brackets: `loss=0.5 (val: 0.6)`."""
+_SPLIT_IN_FRONT = re.compile(rf"(?:{'|'.join(SPLITS)})[_./-]", re.IGNORECASE)
+
+
+def _split_behind(match: re.Match[str]) -> str:
+    """Return a metric and its value of other data as two pairs."""
+    if not is_metric(match["name"]):
+        return match[0]
+    split = match["split"].lower()
+    if split.startswith("held"):
+        split = "holdout"
+    metric = _SPLIT_IN_FRONT.sub("", match["name"], count=1)
+    return f"{match['name']}{match['value']} ; {split}_{metric}: {match['number']} ; "
 
 
 _COUNTED_WORD = re.compile(
