@@ -64,7 +64,7 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
         feeds[column.name], column_notes = _feed(column, columns[column.name])
         notes += column_notes
         if card.text_model is not None:
-            notes += notes_of_empty(column.name, feeds[column.name])
+            notes += notes_of_empty(column.name, feeds[column.name].ravel().tolist())
     lengths = {name: len(values) for name, values in feeds.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(

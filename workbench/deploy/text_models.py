@@ -103,8 +103,8 @@ class TextSession:
 
     @property
     def _padding(self) -> int:
-        padding = self._tokenizer.pad_token_id
-        return int(padding or self._tokenizer.eos_token_id or 0)
+        known = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id, 0)
+        return int(next(token for token in known if token is not None))
 
     def _answer(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         width = max(map(len, rows))

@@ -205,12 +205,12 @@ def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
 ) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = end(created(store))
-        model = found._chosen
-        assert [candidate.trial for candidate, _ in model.used] == [None]
+        assert [candidate.trial for candidate, _ in found._chosen.used] == [None]
         rows = TABLE.drop(columns="y")
         again = wb.AutoML.attach(found.run.run_id, store=store)
+        refitted = found._with_all_rows()
         np.testing.assert_allclose(
-            again.predict(rows), model.outputs(rows)[:, 0], rtol=1e-5, atol=1e-6
+            again.predict(rows), refitted.outputs(rows)[:, 0], rtol=1e-5, atol=1e-6
         )
         again.export(tmp_path / "best")
         answers = wb.load_bundle(tmp_path / "best").predict(rows)
