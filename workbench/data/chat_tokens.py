@@ -51,6 +51,16 @@ class Tokens(NamedTuple):
     is_counted: np.ndarray
 
 
+def padding_of(tokenizer: Any) -> int:
+    """Return the token id of padding: the own one, or else the end of a text, or else 0.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+    """
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return int(next(token for token in known if token is not None))
+
+
 def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
     """Return the tokenizer of transformers in a folder. Nothing is downloaded, and no code runs.
 
@@ -128,9 +138,7 @@ class ChatTokenizer:
     @property
     def padding(self) -> int:
         """The token id of padding, whose loss never counts."""
-        if self.loaded.pad_token_id is not None:
-            return int(self.loaded.pad_token_id)
-        return int(self.loaded.eos_token_id)
+        return padding_of(self.loaded)
 
     @property
     def num_tokens(self) -> int:

@@ -187,6 +187,8 @@ WORD_FACTORS: dict[str, dict[str, float]] = {
     },
 }
 """By what words behind a number multiply it, in small letters, by notation. Durations: seconds."""
+WORD_BEHIND = r"(?<=[0-9.,])\s*([^\W\d_]+\.?)"
+"""The pattern of a word behind a number. Its group is the word."""
 CLOCK_TIME = (
     r"([+-]?)([0-9]+):([0-5][0-9])(?::([0-5][0-9](?:[.,][0-9]+)?))?(?:\s?([AaPp])\.?[Mm]\.?)?"
 )
@@ -213,7 +215,7 @@ _WITH_WORD = re.compile(
     rf"[+-]?\s*({'|'.join(map(re.escape, CURRENCIES))})\s*[+-]?[\d.,]*\d[\d.,]*"
     r"|[+-]?[\d.,]*\d[\d.,]*\s*((?:°|[^\W\d_])[^\s\d,]*[23]?)"
 )
-_WORD_BEHIND = re.compile(r"(?<=[0-9.,])\s*([^\W\d_]+\.?)")
+_WORD_BEHIND = re.compile(WORD_BEHIND)
 _CLEAR_ANGLE = re.compile(r"\u00b0[^NSEW]*[NSEW]$|\u00b0.*['\u2032\u2019]")
 # Without the sign, 8.54 W may also be watts, and 42 E and 40 W sizes of shoes.
 _LIKELY_ANGLE = re.compile(r"[+-]?(?:[0-9]{1,2}|1[0-7][0-9])[.,][0-9]{2,}\s*([NSEW])")
@@ -428,7 +430,7 @@ def without_factor(text, notation):  # type: ignore[no-untyped-def]
     factors = WORD_FACTORS.get(notation, {})
     amount = r"([0-9]+(?:[.,][0-9]+)?)\s*([^\W\d_]+\.?)"
     if notation in ("factors", "bytes"):
-        match = re.search(r"(?<=[0-9.,])\s*([^\W\d_]+\.?)", text)
+        match = re.search(WORD_BEHIND, text)
         if match and match[1].lower() in factors:
             return text[: match.start()] + text[match.end() :], factors[match[1].lower()]
     elif notation == "angles" and (match := re.fullmatch(ANGLE, text)):

@@ -19,7 +19,7 @@ import torch
 
 from workbench.data import Datasets, check_options, with_searched_options
 from workbench.data.chat_records import Conversation
-from workbench.data.chat_tokens import ChatTokenizer, load_tokenizer
+from workbench.data.chat_tokens import ChatTokenizer, load_tokenizer, padding_of
 from workbench.data.labelled_text import LabelledTextOptions, TextPairsOptions, token_rows
 from workbench.deploy.card import Card, Exported, Input, Output, Statistics, TextModel
 from workbench.deploy.distributions import describe_samples, of_numbers, of_texts
@@ -88,7 +88,7 @@ class TextSession:
         with self._alone:
             rows = token_rows(texts, self._tokenizer, self._context) if texts else []
         # An empty text may have no token, but a model needs one.
-        rows = [row or [self._padding] for row in rows]
+        rows = [row or [padding_of(self._tokenizer)] for row in rows]
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         with torch.inference_mode():
             answered = [
@@ -100,11 +100,6 @@ class TextSession:
         outputs = np.empty_like(sorted_answers)
         outputs[order] = sorted_answers
         return [outputs]
-
-    @property
-    def _padding(self) -> int:
-        known = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id, 0)
-        return int(next(token for token in known if token is not None))
 
     def _answer(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         width = max(map(len, rows))
