@@ -87,6 +87,7 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
         ("$a", "$b"),
         ("3 M", "2 M", "5"),
         ("3T", "2B"),
+        ("12K", "5B", "7"),  # doors
         ("16:9", "4:3"),
         ("1:30", "01:30:00"),
         ("120 N", "7 S"),
@@ -107,6 +108,8 @@ def test_texts_without_a_common_unit_are_no_numbers(values):
         (("1.2万", "5.1万", "8000"), "factors", (12_000, 51_000, 8000)),
         (("$1.2k", "$3M", "$2,500"), "factors", (1200, 3_000_000, 2500)),
         (("950 Tsd. €", "-1,5 Mrd. €"), "factors", (950_000, -1.5e9)),
+        (("12K", "5M", "7"), "factors", (12_000, 5_000_000, 7)),
+        (("1.2k", "5B", "7"), "factors", (1200, 5e9, 7)),
         (("(1.5k)", "2M", "unknown"), "factors", (-1500, 2_000_000, np.nan)),
         (("512 MB", "1.5 GB", "1 TB"), "bytes", (5.12e8, 1.5e9, 1e12)),
         (("512 B", "1 KiB"), "bytes", (512, 1024)),
@@ -118,6 +121,11 @@ def test_texts_without_a_common_unit_are_no_numbers(values):
         (("2 Std. 5 Min.", "45 Min."), "durations", (7500, 2700)),
         (("1:30", "12:45", "?"), "clock", (5400, 45_900, np.nan)),
         (("2:35 PM", "12:05 am"), "clock", (52_500, 300)),
+        (("0:00", "23:59"), "clock", (0, 86_340)),
+        (("38:30", "160:00"), "clock", (138_600, 576_000)),  # of work in a month
+        (("1:32.5", "1:31,456", "-0:02.25"), "laps", (92.5, 91.456, -2.25)),
+        (("24:30", "59:59", "7:05"), "laps", (1470, 3599, 425)),
+        (("59:30", "1:02:10", "1:10:05.5"), "laps", (3570, 3730, 4205.5)),
         (("47.3769\u00b0 N", "46.25 S"), "angles", (47.3769, -46.25)),
         (("8\u00b030'36\"E", "7\u00b015'W"), "angles", (8.51, -7.25)),
         (("47.38 N", "46.25 S"), "angles", (47.38, -46.25)),
@@ -144,6 +152,10 @@ def test_a_clock_of_other_parts_than_in_training_is_not_read():
         NumberText(notation="clock").parse("14:30:10")
     with pytest.raises(ValueError, match="14:30"):
         NumberText(notation="durations").parse("14:30")
+    with pytest.raises(ValueError, match="2:30 pm"):
+        NumberText(notation="laps").parse("2:30 pm")
+    with pytest.raises(ValueError, match=r"14:30\.5"):
+        NumberText(notation="clock").parse("14:30.5")
 
 
 @pytest.mark.parametrize(

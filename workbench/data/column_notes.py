@@ -59,6 +59,7 @@ _NOTATIONS = {
     "bytes": "bytes",
     "durations": "durations, in seconds",
     "clock": "hours and minutes, in seconds",
+    "laps": "minutes and seconds, in seconds",
     "angles": "degrees, where south and west are negative",
 }
 _MAX_NAMED = 5

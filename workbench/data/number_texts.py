@@ -190,9 +190,9 @@ WORD_FACTORS: dict[str, dict[str, float]] = {
 WORD_BEHIND = r"(?<=[0-9.,])\s*([^\W\d_]+\.?)"
 """The pattern of a word behind a number. Its group is the word."""
 CLOCK_TIME = (
-    r"([+-]?)([0-9]+):([0-5][0-9])(?::([0-5][0-9](?:[.,][0-9]+)?))?(?:\s?([AaPp])\.?[Mm]\.?)?"
+    r"([+-]?)([0-9]+):([0-5][0-9])(?::([0-5][0-9]))?([.,][0-9]+)?(?:\s?([AaPp])\.?[Mm]\.?)?"
 )
-"""The pattern of a clock. Its groups: sign, hours, minutes, seconds, and a or p of am and pm."""
+"""The pattern of a clock: sign, two or three parts, decimals of seconds, a or p of am and pm."""
 ANGLE = (
     r"([+-]?)([0-9]+(?:[.,][0-9]+)?)\s*\u00b0?\s*(?:([0-9]+(?:[.,][0-9]+)?)\s*['\u2032\u2019]\s*)?"
     r"(?:([0-9]+(?:[.,][0-9]+)?)\s*(?:\x22|\u2033|\u201d|'')\s*)?([NSEW]?)"
@@ -235,8 +235,9 @@ class NumberText:
         missing: Texts that count as missing besides the usual markers, in small letters.
         notation: How the size of a number is written: "factors" such as 1.2k next to 3M; "bytes"
             such as 512 MB; "durations" such as 2h 5m or 01:30:00, in seconds; "clock" for
-            hours and minutes such as 14:30, also in seconds; "angles" such as 8.54° W, in degrees;
-            or "" for plain numbers.
+            hours and minutes such as 14:30, also in seconds; "laps" for minutes and seconds such
+            as 1:32.5, perhaps next to 1:02:10, also in seconds; "angles" such as 8.54° W, in
+            degrees; or "" for plain numbers.
     """
 
     has_thousands: bool = False
@@ -437,13 +438,19 @@ def without_factor(text, notation):  # type: ignore[no-untyped-def]
         parts = [float((part or "0").replace(",", ".")) for part in match.groups()[1:4]]
         size = parts[0] + parts[1] / 60 + parts[2] / 3600
         return str(-size if match[1] == "-" or match[5] in ("S", "W") else size), 1.0
-    elif notation in ("durations", "clock") and (match := re.fullmatch(CLOCK_TIME, text)):
-        hours = int(match[2])
-        if match[5]:
-            hours = hours % 12 + 12 * (match[5] in "pP")
-        if (match[4] is None) == (notation == "clock"):
-            rest = float((match[4] or "0").replace(",", "."))
-            size = 3600.0 * hours + 60.0 * int(match[3]) + rest
+    elif notation in ("durations", "clock", "laps") and (match := re.fullmatch(CLOCK_TIME, text)):
+        parts = [int(part) for part in match.groups()[1:4] if part]
+        if match[6]:
+            parts[0] = parts[0] % 12 + 12 * (match[6] in "pP")
+        is_read = {
+            "clock": len(parts) == 2 and not match[5],
+            "durations": len(parts) == 3,
+            "laps": not match[6],
+        }
+        if is_read[notation]:
+            parts = [*parts, 0] if notation == "clock" else [0, *parts]
+            size = 3600.0 * parts[-3] + 60.0 * parts[-2] + parts[-1]
+            size += float("0" + (match[5] or "").replace(",", "."))
             return str(-size if match[1] == "-" else size), 1.0
     elif notation == "durations" and re.fullmatch(rf"[+-]?(?:{amount}[\s,]*)+", text):
         amounts = [
@@ -470,6 +477,7 @@ def _notation_of(counts: Mapping[str, int]) -> str:
     kinds = {word.lower() for word in words}
     has_bare = any(_WORD_BEHIND.search(text) is None for text in known)
     may_be = {
+        "laps": _are_laps(known),
         "clock": any(":" in text for text in known),
         "durations": any(":" in text for text in known) or len(kinds) > 1,
         "angles": any(map(_CLEAR_ANGLE.search, known)) or _have_opposite_directions(known),
@@ -489,6 +497,20 @@ def _notation_of(counts: Mapping[str, int]) -> str:
     return ""
 
 
+def _are_laps(texts: Iterable[str]) -> bool:
+    """Return whether texts are minutes and seconds, such as 1:32.5, and no hours and minutes.
+
+    Either seconds have decimals, or minutes go beyond the 23 of a day and not beyond the 59 of an
+    hour, from where on there are hours, if any: 59:30 next to 1:02:10.
+    """
+    clocks = [match for text in texts if (match := re.fullmatch(CLOCK_TIME, text))]
+    short = [match for match in clocks if not match[4]]
+    if any(match[6] for match in clocks) or not short:
+        return False
+    longest = max(int(match[2]) for match in short)
+    return any(match[5] for match in short) or 23 < longest < 60
+
+
 def _have_opposite_directions(texts: Iterable[str]) -> bool:
     """Return whether texts are angles with the two directions of an axis, such as N and S."""
     matches = [_LIKELY_ANGLE.fullmatch(text) for text in texts]
@@ -497,10 +519,18 @@ def _have_opposite_directions(texts: Iterable[str]) -> bool:
 
 
 def _are_clear_factors(words: Iterable[str], texts: Iterable[str]) -> bool:
-    """Return whether some words can only multiply: k, bn, or M behind decimals, but not 5 m."""
-    factors = [word for word in words if word.lower() in WORD_FACTORS["factors"]]
-    has_decimals = any(re.search(r"[0-9][.,][0-9]+\s*[MBT]\b", text) for text in texts)
-    return has_decimals or any(word.lower() not in ("m", "b", "t") for word in factors)
+    """Return whether some words can only multiply: k, bn, or M behind decimals, but not 5 m.
+
+    Letters of whole numbers that skip one, such as 12K and 5B without any M, are rather parts of
+    codes, such as doors of a house.
+    """
+    factors = {word.lower() for word in words} & WORD_FACTORS["factors"].keys()
+    if any(re.search(r"[0-9][.,][0-9]+\s*[KMBT]\b", text, re.IGNORECASE) for text in texts):
+        return True
+    letters = "".join(sorted(factors, key=lambda word: WORD_FACTORS["factors"][word]))
+    if factors <= set("kmbt") and letters not in "kmbt":
+        return False
+    return any(word not in ("m", "b", "t") for word in factors)
 
 
 def has_leading_zeros(texts: Iterable[str]) -> bool:

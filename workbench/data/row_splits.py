@@ -90,7 +90,8 @@ def folds_of(
     Args:
         num_rows: Rows to learn from.
         num_folds: A single fold holds out a part. Several folds hold out each row once. With times,
-            several folds are three, each of which holds out later rows than it learns from.
+            several folds are three, each of which holds out later rows than it learns from, the
+            last rows first.
         seed: Seed of the split.
         fraction: Share of the rows that a single fold holds out.
         classes: Class of each row, for stratified folds.
@@ -196,10 +197,14 @@ def _before(blocks: RowBlocks, begin: float, end: float) -> tuple[np.ndarray, np
 
 
 def _forward_chain(blocks: RowBlocks) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return folds that each validate on later rows than they learn from, up to the last rows."""
+    """Return folds that each validate on later rows than they learn from, up to the last rows.
+
+    The fold with the last rows comes first: a run that has no time for the others is left with the
+    model that knows the most about what comes next.
+    """
     assert blocks.times is not None
     shares = [number * _FORWARD_FRACTION for number in range(_NUM_FORWARD, 0, -1)]
     begins = sorted({_last_part(blocks.times, share)[0] for share in shares})
     ends = [*begins[1:], np.inf]
-    folds = [_before(blocks, begin, end) for begin, end in zip(begins, ends, strict=True)]
+    folds = [_before(blocks, begin, end) for begin, end in zip(begins, ends, strict=True)][::-1]
     return [part for part in folds if len(part[0]) and len(part[1])]

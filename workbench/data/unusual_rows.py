@@ -155,7 +155,9 @@ def notes_of_bare(
         values: The values as they were given.
         numbers: What they are read as, NaN for missing ones, shape [values].
     """
-    read_in = {"durations": "seconds", "clock": "seconds", "bytes": "bytes"}.get(notation, "")
+    read_in = "bytes" if notation == "bytes" else ""
+    if notation in ("durations", "clock", "laps"):
+        read_in = "seconds"
     if unit and (unit in NEW_FACTORS or unit in "%\u2030"):
         read_in = unit
     if not read_in:

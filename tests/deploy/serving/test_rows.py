@@ -27,6 +27,7 @@ from workbench.deploy.serving.rows import (
     feeds_of_rows,
     parse_rows,
 )
+from workbench.foundation.errors import DataError
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
 PIXELS = Card(
@@ -157,11 +158,40 @@ def test_what_is_wrong_is_named_by_row_and_column(
     folder: Path, row: Any, column: str, problem: str
 ) -> None:
     with pytest.raises(RowsError) as refused:
-        RowReader(read_card(folder)).read([ROW, row, ROW])
+        RowReader(read_card(folder)).read([ROW, row])
     [found] = refused.value.problems
     assert (found.row, found.column) == (1, column)
     assert problem in found.problem
     assert refused.value.to_json()["field"] == "rows.1" + (f".{column}" if column else "")
+
+
+@pytest.mark.parametrize(("name", "text"), [("age", "noon"), ("age", "1 PB"), ("born", "soon")])
+@pytest.mark.parametrize("num_texts", [1, 2, 3])
+def test_a_few_texts_among_numbers_are_missing_or_refused_as_by_predict(
+    folder: Path, name: str, text: str, num_texts: int
+) -> None:
+    given = [ROW | {name: text}] * num_texts + [ROW, ROW | {"age": 7}]
+    predictor = Predictor.open(folder)
+    columns = {column: [row[column] for row in given] for column in ROW}
+    reader = RowReader(predictor.card)
+    if num_texts >= 2:  # no more can be read than not
+        with pytest.raises(DataError, match=text):
+            predictor.predict(columns)
+        with pytest.raises(RowsError) as refused:
+            reader.read(given)
+        assert [problem.row for problem in refused.value.problems] == list(range(num_texts))
+        return
+    offline = predictor.predict(columns)
+    rows = reader.read(given)
+    online = answers_as_json(predictor.card, predictor.compute(feeds_of_rows(predictor.card, rows)))
+    assert offline.values is not None
+    offline_years = [None if math.isnan(number) else number for number in offline.values.tolist()]
+    assert [answer["values"]["years"] for answer in online] == offline_years
+    noted = [reader.notes(*three) for three in zip(rows, online, given, strict=True)]
+    assert [any(f"has {text!r}, which is not a" in note for note in notes) for notes in noted] == [
+        number < num_texts for number in range(len(given))
+    ]
+    assert any(repr(text) in note for note in offline.notes)
 
 
 def test_a_column_that_no_row_has_is_named(folder: Path) -> None:
@@ -178,7 +208,8 @@ def test_texts_gaps_and_infinity_mean_the_same_as_to_predict(folder: Path) -> No
     given.append(ROW | {"age": math.inf})
     predictor = Predictor.open(folder)
     reader = RowReader(predictor.card)
-    rows = reader.read(given)
+    rows = [row for sent in given[:-2] for row in reader.read([sent])]
+    rows += reader.read([short, given[-1]])
     answers = answers_as_json(
         predictor.card, predictor.compute(feeds_of_rows(predictor.card, rows))
     )

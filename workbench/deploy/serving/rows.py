@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -156,17 +157,56 @@ class RowReader:
     def read(self, rows: Sequence[Any]) -> list[Row]:
         """Return rows with the values in the order of the inputs. Other columns are skipped.
 
-        A column that only some of the rows lack is missing there.
+        A column that only some of the rows lack is missing there. As in `predict`, a few texts
+        among numbers or dates are missing also.
 
         Raises:
-            RowsError: If all rows lack a column, or a value has the wrong kind.
+            RowsError: If all rows lack a column, or a value has the wrong kind. Also if no more
+                numbers of a column can be read than texts cannot.
         """
         problems: list[ValueProblem] = []
+        unreadable: dict[str, list[ValueProblem]] = {}
         given = {name for row in rows if isinstance(row, dict) for name in row}
-        values = [self._read_row(number, row, given, problems) for number, row in enumerate(rows)]
+        values = [
+            self._read_row(number, row, given, problems, unreadable)
+            for number, row in enumerate(rows)
+        ]
+        problems += self._problems_of_texts(rows, values, unreadable)
         if problems:
+            problems.sort(key=lambda problem: problem.row)
             raise RowsError(problems[:_MAX_PROBLEMS])
-        return values
+        return list(map(tuple, values))
+
+    def _problems_of_texts(
+        self,
+        rows: Sequence[Any],
+        values: Sequence[list[Any]],
+        unreadable: Mapping[str, Sequence[ValueProblem]],
+    ) -> list[ValueProblem]:
+        """Read texts with the unit that most numbers of their column have, and judge the others.
+
+        Args:
+            rows: The rows as they were sent.
+            values: What they are read as, which is changed.
+            unreadable: The texts that could not be read, by column.
+        """
+        problems: list[ValueProblem] = []
+        for place, column in enumerate(self._inputs):
+            if column.name not in unreadable:
+                continue
+            others = list(unreadable[column.name])
+            sent = [row.get(column.name) if isinstance(row, dict) else None for row in rows]
+            plain = (value for value in sent if isinstance(value, str | int | float))
+            unit = _new_unit(column, [str(value) for value in plain if not is_missing(value)])
+            if unit:
+                with_unit = _reader(column.model_copy(update={"unit": unit}))
+                for problem in unreadable[column.name]:
+                    with contextlib.suppress(_WrongValueError):
+                        values[problem.row][place] = with_unit(sent[problem.row])
+                        others.remove(problem)
+            num_read = sum(not math.isnan(row[place]) for row in values if row)
+            problems += others if len(others) >= num_read else ()
+        return problems
 
     def has_images(self, rows: Sequence[Any]) -> bool:
         """Return whether rows contain images, which take long to decode."""
@@ -184,8 +224,9 @@ class RowReader:
         """
         notes = []
         for column, number in zip(self._inputs, row, strict=True):
-            if column.kind == "number" and isinstance(given, dict) and column.name in given:
-                notes += _notes_of_reading(column, given[column.name], number)
+            if column.kind in ("number", "date") and isinstance(given, dict):
+                with contextlib.suppress(KeyError):
+                    notes += _notes_of_reading(column, value_at(given, column.name), number)
         notes += [
             note
             for place, name, ends in self._ranges
@@ -216,18 +257,25 @@ class RowReader:
         return [absent] if is_absent else []
 
     def _read_row(
-        self, number: int, row: Any, given: Container[str], problems: list[ValueProblem]
-    ) -> Row:
+        self,
+        number: int,
+        row: Any,
+        given: Container[str],
+        problems: list[ValueProblem],
+        unreadable: dict[str, list[ValueProblem]],
+    ) -> list[Any]:
         if not isinstance(row, dict):
             problem = f"{_shown(row)} is not a row"
             problems.append(
                 ValueProblem(number, None, problem, "an object with a value for each column")
             )
-            return ()
-        values = []
+            return []
+        values: list[Any] = []
 
-        def refuse(column: str, problem: str, allowed: str) -> None:
-            problems.append(ValueProblem(number, column[:_SHOWN_CHARS], problem, allowed))
+        def refuse(
+            column: str, problem: str, allowed: str, listed: list[ValueProblem] = problems
+        ) -> None:
+            listed.append(ValueProblem(number, column[:_SHOWN_CHARS], problem, allowed))
 
         for name, read in self._readers:
             try:
@@ -238,12 +286,16 @@ class RowReader:
                     continue
                 allowed = self._arrays.get(name, "null or a value")
                 refuse(name, "the value is missing from the row", allowed)
+                values.append(math.nan)
             except _WrongValueError as error:
-                problem = error.problem
+                problem, value = error.problem, value_at(row, name)
                 if error.is_of_value:
-                    problem = f"{_shown(value_at(row, name))} {problem}"
-                refuse(name, problem, error.allowed)
-        return tuple(values)
+                    problem = f"{_shown(value)} {problem}"
+                is_text = isinstance(value, str) and name not in self._arrays
+                others = unreadable.setdefault(name, []) if is_text else problems
+                refuse(name, problem, error.allowed, others)
+                values.append(math.nan)
+        return values
 
 
 def _notes_of_far(subject: str, number: float | None, ends: tuple[float, float]) -> list[str]:
@@ -285,27 +337,41 @@ def _read_number(column: Input, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return number_in(_with_new_unit(column, value), value)
+        return number_in(column, value)
     except ValueError:
         return value
 
 
-def _with_new_unit(column: Input, text: str) -> Input:
-    """Return a column with the unit that only new rows write, as `predict` reads it."""
-    if column.unit or column.notation or not (unit := new_unit([text])):
-        return column
-    return column.model_copy(update={"unit": unit})
+def _new_unit(column: Input, texts: Sequence[str]) -> str:
+    """Return the unit that only new rows write, as `predict` reads it, or nothing."""
+    if column.kind != "number" or column.unit or column.notation:
+        return ""
+    return new_unit(texts)
 
 
 def _notes_of_reading(column: Input, given: Any, number: float) -> list[str]:
-    """Return notes on a number that was sent in another form than training had it."""
+    """Return notes on a number or date that was sent in another form than training had it."""
     name, numbers = column.name, np.array([number])
+    if isinstance(given, str) and not _is_readable(column, given):
+        if not math.isnan(number):
+            return [note_of_unit(name, _new_unit(column, [given]))]
+        kind = column.kind
+        return [f"column {name!r} has {_shown(given)}, which is not a {kind}: it counts as missing"]
+    if column.kind == "date":
+        return []
     notes = notes_of_bare(name, column.unit, column.notation, [given], numbers)
-    if isinstance(given, str) and (unit := _with_new_unit(column, given).unit) != column.unit:
-        notes.append(note_of_unit(name, unit))
     if math.isnan(number) and given is not None and _is_infinite(column, given):
         notes.append(f"column {name!r} is infinite: it counts as missing")
     return notes
+
+
+def _is_readable(column: Input, text: str) -> bool:
+    """Return whether a text is a number or a date, or a marker of a missing one."""
+    try:
+        _reader(column)(text)
+    except _WrongValueError:
+        return False
+    return True
 
 
 def _is_infinite(column: Input, given: Any) -> bool:
