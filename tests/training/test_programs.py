@@ -398,17 +398,12 @@ def test_a_summary_with_another_value_is_noted_and_one_with_the_same_is_not(
 def test_event_files_in_the_folder_settle_the_final_value(
     printed: str, written: float, value: float, is_noted: bool, tmp_path: Path
 ) -> None:
-    pytest.importorskip("tensorboardX")
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import sys\n"
-        "from tensorboardX import SummaryWriter\n"
-        "with SummaryWriter(sys.argv[1] + '/runs') as writer:\n"
-        "    writer.add_scalar('loss', 7.0, 100)\n"
-        f"    writer.add_scalar('loss', {written}, 200)\n"
-        f"print('{printed}')\n"
-    )
-    trial = Trial("", tmp_path / "trial", command=["python", str(script), "{folder}"])
+    tensorboard = pytest.importorskip("tensorboardX")
+    with tensorboard.SummaryWriter(str(tmp_path / "runs")) as writer:  # loaded once for all cases
+        writer.add_scalar("loss", 7.0, 100)
+        writer.add_scalar("loss", written, 200)
+    script = f"cp -r {tmp_path / 'runs'} \"$0\"; echo '{printed}'"
+    trial = Trial("", tmp_path / "trial", command=["sh", "-c", script, "{folder}"])
     assert trial.ended.state == "complete"
     assert trial.ended.values["loss"] == pytest.approx(value, rel=1e-6)
     assert any("which counts" in note for note in trial.notes) == is_noted

@@ -14,8 +14,8 @@ from workbench.runs.automl.preparation import divide, prepare
 from workbench.runs.automl.task_detection import Problem, read_problem
 
 SEEDS = [
-    *range(20),  # tables with each two of the properties in `drawn`
-    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 50)),
+    *(_OF_PAIRS := (0, 1, 2, 3, 4, 5, 6, 19)),  # each two of the properties in `drawn`
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(50) if seed not in _OF_PAIRS),
 ]
 Parts = list[tuple[set[int], set[int]]]
 

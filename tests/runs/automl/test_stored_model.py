@@ -95,43 +95,47 @@ def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
             _check_intervals(tmp_path / "best", rows, again.predict(rows, interval=0.8))
 
 
-@pytest.mark.parametrize(
-    ("family", "target"),
-    [("linear", "class"), ("boosted_trees", "number"), ("extra_trees", "class")],
-)
-def test_trees_and_linear_models_predict_without_torch(
-    family: str, target: str, tmp_path: Path
-) -> None:
-    table = TABLE
-    if target == "class":
-        table = TABLE.assign(y=np.where(TABLE["y"] > 4, "high", "low"))
-    table.loc[3, "x"] = np.nan
+def test_trees_and_linear_models_predict_without_torch(tmp_path: Path) -> None:
+    """In one process, which loads pandas once."""
     voting = {"extra_trees_num_trees": 9, "extra_trees_min_samples_leaf": 2}
-    params = {"linear": LINEAR, "boosted_trees": TREES}.get(
-        family, {"family": family, **voting, "extra_trees_features_per_split": 0.5}
-    )
-    rows = table.drop(columns="y").head(9)
+    voting |= {"family": "extra_trees", "extra_trees_features_per_split": 0.5}
+    number = TABLE.copy()
+    number.loc[3, "x"] = np.nan
+    classes = number.assign(y=np.where(number["y"] > 4, "high", "low"))
+    rows = number.drop(columns="y").head(9)
     rows.to_pickle(tmp_path / "rows.pickle")
     path = str(tmp_path / "store.sqlite")
+    asked: list[tuple[str, str]] = []
+    expected = []
     with wb.Store.open(path) as store:
-        ended = end(launch.create(table, "y", time="20s", families=family, store=store), params)
-        expected = ended._make_model().chosen.outputs(rows)
-    ask = "predict_proba" if target == "class" else "predict"
+        for params, table, ask in (
+            (LINEAR, classes, "predict_proba"),
+            (TREES, number, "predict"),
+            (voting, classes, "predict_proba"),
+        ):
+            families = str(params["family"])
+            ended = end(
+                launch.create(table, "y", time="20s", families=families, store=store), params
+            )
+            expected.append(ended._make_model().chosen.outputs(rows))
+            asked.append((ended.run.run_id, ask))
     program = f"""
 import sys
 import pandas as pd
 import workbench as wb
-found = wb.AutoML.attach({ended.run.run_id!r}, store={path!r})
-print(found.{ask}(pd.read_pickle({str(tmp_path / "rows.pickle")!r})).tolist())
-print(sorted({{"torch", "sklearn", "ray"}} & set(sys.modules)))
+for run_id, ask in {asked!r}:
+    ended = wb.AutoML.attach(run_id, store={path!r})
+    print(getattr(ended, ask)(pd.read_pickle({str(tmp_path / "rows.pickle")!r})).tolist())
+    print(sorted({{"torch", "sklearn", "ray"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    answers, loaded = done.stdout.splitlines()
-    np.testing.assert_allclose(
-        np.reshape(ast.literal_eval(answers), expected.shape), expected, rtol=1e-5, atol=1e-6
-    )
-    assert loaded == "[]"
+    lines = done.stdout.splitlines()
+    for answers, outputs in zip(lines[::2], expected, strict=True):
+        np.testing.assert_allclose(
+            np.reshape(ast.literal_eval(answers), outputs.shape), outputs, rtol=1e-5, atol=1e-6
+        )
+    assert lines[1::2] == ["[]"] * len(asked)
 
 
 def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -> None:

@@ -29,7 +29,7 @@ def jammed() -> list[Plan]:
 
 
 def test_the_interval_of_a_plan_holds_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_plans, "_NUM_RESAMPLES", 40)
+    monkeypatch.setattr(scheduler_plans, "_NUM_RESAMPLES", 10)
     given = system().with_load(0.6)
     for plan in [*expected_plans(given, 0.05), *played_plans(given, 4_000)]:
         assert plan.low <= plan.p95_s * (1 + 1e-9)
