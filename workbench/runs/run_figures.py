@@ -13,6 +13,7 @@ from workbench.experiment.experiment import check_installed
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.foundation.events import Event, SettingsChanged, TrialEnded, TrialReported
 from workbench.foundation.files import write_atomically
+from workbench.foundation.garbage import no_garbage_search
 from workbench.foundation.registry import Registry
 from workbench.runs.descriptions import find_trial, next_steps
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
@@ -68,6 +69,7 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
     return StillFigure(figure)
 
 
+@no_garbage_search()
 def data_of(
     run: StoredRun,
     trials: Collection[int] | None = None,
@@ -100,6 +102,7 @@ _DECIDERS = Registry("decision", {"versions": "workbench.runs.trial_decisions:de
 """What decides about a run. It reads runs as their users do, and their reports come from here."""
 
 
+@no_garbage_search()
 def write_report(run: StoredRun, path: Path) -> Path:
     """Write the report of a run atomically.
 
@@ -205,6 +208,7 @@ def check_folder_of(path: Path, *usual: Path) -> None:
         )
 
 
+@no_garbage_search()
 def importance_of(
     run: StoredRun,
     trials: Collection[int] | None = None,

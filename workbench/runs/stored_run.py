@@ -25,6 +25,7 @@ from workbench.foundation.events import (
     from_json,
 )
 from workbench.foundation.events.runs import ends_waiting, read_waiting_note
+from workbench.foundation.garbage import no_garbage_search
 from workbench.runs.descriptions import attachment_file
 from workbench.runs.event_lines import MEASUREMENT_TYPES, advice_line
 from workbench.runs.progress import note_alive
@@ -260,7 +261,7 @@ class StoredRun:
     @property
     def history(self) -> History:
         """Its trials and their states so far."""
-        with self._lock:
+        with self._lock, no_garbage_search():
             if self._history is None:
                 self._history = History(self.experiment)
             row = self.row

@@ -220,11 +220,13 @@ class Learner:
 
     def importance(self, finished: Finished, add_reports: AddReports | None = None) -> Importance:
         """Return the importance of each parameter among configurations of the current space."""
-        records = (
-            (replace(record, params=params), outcome)
-            for record, outcome in finished
-            if (params := self._placed(record.params)) is not None
-        )
+        records: Finished = finished
+        if self.experiment is not self._original:  # else all have been checked when they began
+            records = (
+                (replace(record, params=params), outcome)
+                for record, outcome in finished
+                if (params := self._placed(record.params)) is not None
+            )
         return importance(self.experiment, self._projection.parameters, records, add_reports)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:

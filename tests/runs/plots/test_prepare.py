@@ -422,6 +422,17 @@ def test_many_trials_become_a_bounded_picture(one_objective, make_events):
     assert len(parallel.lines) == 1000
     assert parallel.lines[-1].trial == data.best_trial
     assert parallel.num_left_out == 900
+    slices, best = prepare_slice(run), run.history.best()
+    shown = [panel.trials for panel in slices.panels]
+    assert sum(map(len, shown)) <= 4000
+    has_best = [panel.name for panel in slices.panels if data.best_trial in panel.trials]
+    assert has_best == [panel.name for panel in slices.panels if panel.name in best.params]
+    assert all(list(trials) == sorted(trials) for trials in shown)
+    num_shown = len({number for trials in shown for number in trials})
+    num_known = len(run.history.in_state("complete", "pruned"))
+    assert num_shown + slices.num_left_out == num_known
+    notes = [note.text for note in draw_slice(slices, str).layout.annotations]
+    assert any(text.startswith(f"{num_shown:,} of {num_known:,} trials") for text in notes)
     throughput = prepare_throughput(run)
     assert len(throughput.lines) <= 61
     assert {0, 1999, data.best_trial} <= {line.trial for line in throughput.lines}

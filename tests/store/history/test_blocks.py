@@ -51,6 +51,7 @@ reports = st.builds(
     gradient_noise=st.none() | finite,
     slowest_rank=st.none() | st.integers(0, 7),
     slowest_rank_factor=st.none() | finite,
+    memory_share=st.none() | st.floats(min_value=0, max_value=1),
     left_out=st.integers(0, 3),
 )
 others = st.one_of(

@@ -261,6 +261,17 @@ def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
         figure.update_xaxes(axis, row=place["row"], col=place["col"])
     figure.update_yaxes(title_text=short(data.y_title, 60), col=1)
     figure.update_yaxes(range=data.y_range)
+    if notes := _notes_of_slice(data):
+        add_note(figure, ". ".join(notes))
+    return figure
+
+
+def _notes_of_slice(data: SliceData) -> list[str]:
+    notes = []
+    if data.num_left_out:
+        num_shown = len({trial for panel in data.panels for trial in panel.trials})
+        num_trials = num_shown + data.num_left_out
+        notes.append(f"{num_shown:,} of {format_count(num_trials, 'trial')}")
     if data.y_range is not None and data.num_cut:
         low, high = data.y_range
         is_below = any(value < low for panel in data.panels for value in panel.y)
@@ -268,8 +279,8 @@ def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
         if is_below:
             edge = f"below {format_number(low)}"
         is_not = counted_noun(data.num_cut, "is not", "are not")
-        add_note(figure, f"{format_count(data.num_cut, 'trial')} {edge} {is_not} shown")
-    return figure
+        notes.append(f"{format_count(data.num_cut, 'trial')} {edge} {is_not} shown")
+    return notes
 
 
 def _add_slice_points(

@@ -31,6 +31,10 @@ from workbench.store.history.compression import base_values
 from workbench.store.history.history import chosen_by_hand
 
 MAX_TRIALS = 1000
+_MAX_DOTS = 4000
+"""Dots in all panels of the slices together. More hide each other."""
+_LEAST_DOTS = 300
+"""Trials that are shown in each panel, however many panels there are."""
 _Kept = TypeVar("_Kept")
 
 
@@ -92,7 +96,7 @@ class SlicePanel:
 class SliceData:
     """The objective over every parameter, one panel each.
 
-    `num_cut` trials lie outside `y_range`.
+    `num_cut` trials lie outside `y_range`. `num_left_out` are not drawn, to keep the figure small.
     """
 
     metric: str
@@ -101,6 +105,7 @@ class SliceData:
     best_trial: int | None
     y_range: tuple[float, float] | None
     num_cut: int
+    num_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,20 +207,32 @@ def prepare_slice(run: RunData) -> SliceData:
 
     Pruned trials at their last report.
     """
-    objective = run.experiment.objectives[0]
-    shown = []
-    for trial in evenly(run.history.in_state("complete", "pruned"), 2 * MAX_TRIALS):
+    objective, best = run.experiment.objectives[0], run.history.best()
+    known = []
+    for trial in run.history.in_state("complete", "pruned"):
         values = trial.values
         if objective.metric not in values:
             values = trial.last_values
         value = values.get(objective.metric, math.nan)
         if math.isfinite(value):
-            shown.append((trial, value))
-    panels = []
-    trials = [trial for trial, _ in shown]
+            known.append((trial, value))
+    trials = [trial for trial, _ in known]
+    space = run.history.searched
     # A filter may leave one trial, of which nothing varies.
-    for name in searched(run.history.searched, trials) or searchable(run.history.searched, trials):
-        layout = ParameterLayout(name, run.history.searched.root[name], trials)
+    names = searched(space, trials) or searchable(space, trials)
+    most = max(_LEAST_DOTS, _MAX_DOTS // max(1, len(names)))
+    if len(known) > most:  # whatever is left out, the best is shown
+        of_best = [item for item in known if item[0] is best]
+        others = [item for item in known if item[0] is not best]
+        shown = sorted(
+            [*of_best, *evenly(others, most - len(of_best))], key=lambda item: item[0].number
+        )
+    else:
+        shown = known
+    trials = [trial for trial, _ in shown]
+    panels = []
+    for name in names:
+        layout = ParameterLayout(name, space.root[name], trials)
         inside = [(trial, value) for trial, value in shown if name in trial.params]
         panels.append(
             SlicePanel(
@@ -230,11 +247,16 @@ def prepare_slice(run: RunData) -> SliceData:
                 x_range=None if layout.categories else (layout.low, layout.high),
             )
         )
-    best = run.history.best()
     y_range, num_cut = readable_range(np.array([value for _, value in shown]), objective.goal, None)
-    number = best and best.number
-    title = title_of(run.experiment, objective)
-    return SliceData(objective.metric, title, tuple(panels), number, y_range, num_cut)
+    return SliceData(
+        metric=objective.metric,
+        y_title=title_of(run.experiment, objective),
+        panels=tuple(panels),
+        best_trial=best and best.number,
+        y_range=y_range,
+        num_cut=num_cut,
+        num_left_out=len(known) - len(shown),
+    )
 
 
 def prepare_pareto(run: RunData) -> ParetoData:

@@ -24,6 +24,7 @@ from workbench.foundation.events import (
     RatesTested,
     TrialReported,
 )
+from workbench.foundation.garbage import no_garbage_search
 from workbench.hardware.performance.noise import GradientMoments
 from workbench.runs.plots.series import THROUGHPUT, Curve, RunSeries
 from workbench.store.database import Store
@@ -78,11 +79,12 @@ class RunData:
 
     def add_read(self, read: ReadRows) -> list[tuple[int, Event]]:
         """Process what `read_rows` returned. Like `add_rows`."""
-        for step in read.steps():
-            if isinstance(step, tuple):
-                self._take_reports(*step)
-            else:
-                self.add(step)
+        with no_garbage_search():
+            for step in read.steps():
+                if isinstance(step, tuple):
+                    self._take_reports(*step)
+                else:
+                    self.add(step)
         self.last_unix_s = read.last_unix_s or self.last_unix_s
         return [(seq, event) for _, _, seq, event in read.others if event.type != "trial_reported"]
 
@@ -148,8 +150,10 @@ class AdviceRecord:
 
     def take_reports(self, trial: int, reports: Reports) -> None:
         """Add the next reports of one trial."""
-        signals = reports.numbers["gradient_signal_sqr"]
-        noises = reports.numbers["gradient_noise"]
+        signals = reports.numbers.get("gradient_signal_sqr")
+        noises = reports.numbers.get("gradient_noise")
+        if signals is None or noises is None:
+            return
         places = np.flatnonzero(signals.is_known & noises.is_known)
         if not len(places):
             return
@@ -202,7 +206,8 @@ def read_chunk(store: Store, run_id: str, after: int) -> Chunk:
     if block is not None:
         from workbench.store.history.blocks import decode_block
 
-        decoded = decode_block(block.payload)
+        with no_garbage_search():
+            decoded = decode_block(block.payload)
         if decoded is not None:
             return Chunk(decoded, block.last_seq, is_full=True)
         until = block.last_seq
@@ -212,11 +217,13 @@ def read_chunk(store: Store, run_id: str, after: int) -> Chunk:
     limit = CHUNK_EVENTS
     if until is not None:
         limit = min(limit, until - after)
-    rows = next(store.event_rows(run_id, after=after, limit=limit), [])
+    with no_garbage_search():
+        rows = next(store.event_rows(run_id, after=after, limit=limit), [])
+        read = read_rows(rows)
     last = after
     if rows:
         last = rows[-1][0]
-    return Chunk(read_rows(rows), last, is_full=len(rows) == limit)
+    return Chunk(read, last, is_full=len(rows) == limit)
 
 
 def read_chunks(store: Store, run_id: str, after: int = 0) -> Iterator[Chunk]:

@@ -163,21 +163,22 @@ class RunSeries:
             self._clock.note_time(float(times[0]))
             self._clock.note_time(float(times[-1]))
         # Attempt by attempt, because each one replaces the points that it repeats.
-        edges = np.flatnonzero(np.diff(reports.attempts)) + 1
-        if len(edges):
+        attempts = reports.attempts
+        if (attempts != attempts[0]).any():
+            edges = np.flatnonzero(np.diff(attempts)) + 1
             for places in np.split(np.arange(len(reports)), edges):
                 self.add_reports(trial, reports.at(slice(places[0], places[-1] + 1)))
             return
-        attempt = int(reports.attempts[0])
-        step = reports.numbers["step"].values
-        epoch = reports.numbers["epoch"].values
+        attempt = int(attempts[0])
         places = np.empty((len(reports), _WIDTH))
-        places[:, 0], places[:, 1], places[:, 2] = step, epoch, self._clock.at_all(times)
+        places[:, 0], places[:, 2] = reports.numbers["step"].values, self._clock.at_all(times)
+        epoch = reports.numbers.get("epoch")
+        places[:, 1] = math.nan if epoch is None else epoch.values
         for name, numbers in reports.values.items():
             if numbers.is_known.any():
                 self._put_many(self._metrics.setdefault(name, {}), trial, attempt, places, numbers)
-        throughput = reports.numbers[THROUGHPUT]
-        if throughput.is_known.any():
+        throughput = reports.numbers.get(THROUGHPUT)
+        if throughput is not None and throughput.is_known.any():
             self._put_many(self._throughput, trial, attempt, places, throughput)
 
     def _put_many(

@@ -29,7 +29,7 @@ from workbench.store.history.reports import (
     read_columns,
 )
 
-VERSION = 1
+VERSION = 2
 _GROUPS = ("numbers", "values", "parts_s")
 _LENGTH_BYTES = 4
 

@@ -279,10 +279,13 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         None with several objectives, if nothing is complete, or if no configuration was trained
         twice, neither in this run nor in earlier ones like it.
     """
+    return _certainty_of(history, _trainings(history))
+
+
+def _certainty_of(history: RankedTrials, groups: _Groups) -> Certainty | None:
     best = history.best()
     if best is None or len(history.objectives) > 1:
         return None
-    groups = _trainings(history)
     inherited = history.inherited_repeats if _is_plain_search(history) else None
     if inherited is not None:
         inherited = inherited.without(_seeds_and_values(history))
@@ -293,6 +296,7 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
     )
     if noise is None:
         return None
+    groups = dict(groups)
     of_best = groups.pop(history.key_of(best))
     values, later = of_best.values, of_best.later
     compared = [group.values for group in groups.values() if group.later or not later]
@@ -378,10 +382,14 @@ def num_to_confirm(history: RankedTrials) -> int:
     Returns:
         0 if the ranking is clear, if something was trained again, or if that cannot help.
     """
+    groups = _trainings(history)
+    return _num_to_confirm(history, groups, _certainty_of(history, groups))
+
+
+def _num_to_confirm(history: RankedTrials, groups: _Groups, certainty: Certainty | None) -> int:
     best, experiment = history.best(), history.experiment
     if best is None or len(history.objectives) > 1 or experiment.confirm.best:
         return 0
-    certainty, groups = certainty_of(history), _trainings(history)
     if certainty is not None:
         is_open = certainty.num_compared > 0 and certainty.chance < INTERVAL
         if not is_open or any(len(group.values) > 1 for group in groups.values()):
@@ -392,7 +400,9 @@ def num_to_confirm(history: RankedTrials) -> int:
 
 
 def _describe_seeds(history: RankedTrials) -> str | None:
-    certainty, num_best = certainty_of(history), num_to_confirm(history)
+    groups = _trainings(history)
+    certainty = _certainty_of(history, groups)
+    num_best = _num_to_confirm(history, groups, certainty)
     if certainty is not None:
         described = certainty.describe()
         return f"{described}. {_way_to_know(history, num_best)}" if num_best else described
@@ -401,7 +411,6 @@ def _describe_seeds(history: RankedTrials) -> str | None:
         return None
     if not _is_plain_search(history):
         return None
-    groups = _trainings(history)
     groups.pop(history.key_of(best), None)
     if not groups:
         return None
@@ -467,7 +476,10 @@ class _Trainings:
         return self.first + self.later
 
 
-def _trainings(history: RankedTrials) -> dict[tuple[int, str], _Trainings]:
+_Groups = dict[tuple[int, str], _Trainings]
+
+
+def _trainings(history: RankedTrials) -> _Groups:
     """Return the values of the complete, feasible trials, by configuration.
 
     Only trials with the same version of the code as the best one are comparable. A configuration

@@ -216,6 +216,9 @@ class History:
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self._keys: dict[int, str] = {}  # of configurations
         self._standings = Standings(self)
+        self._num_ends = 0
+        self._ranked: tuple[int, list[Trial]] | None = None
+        """All ranked trials, and after how many ends of trials."""
         self.clock = RunClock()
         """The run time, which all views use to say when something happened."""
         self._alive_until_unix_s = math.inf
@@ -346,7 +349,7 @@ class History:
                 self._metrics.update(dict.fromkeys(event.values))
         apply_to_trial(trial, event)
         if had_ended or trial.finished:
-            self._standings.changed.add(trial.configuration)
+            self._note_end(trial)
         if trial.finished and not had_ended and self.experiment.budget.gain is not None:
             self.spent.append(self.spent_at(event.time_unix_s))
 
@@ -372,32 +375,22 @@ class History:
             if value is not None:
                 record.last_values[name] = value
                 self._metrics[name] = None
-        speeds, is_known = reports.numbers["samples_per_s"]
-        if len(where := np.flatnonzero(is_known & (speeds != 0))):
-            record.samples_per_s = float(speeds[where[-1]])
-        record.parts_s = reports.last_parts_s() or record.parts_s
-        rank, factor = (
-            reports.numbers[name].last() for name in ("slowest_rank", "slowest_rank_factor")
-        )
-        if rank is not None and factor is not None:
-            record.slowest_rank = int(rank), factor
+        _take_measurements(record, reports)
+        numbers = reports.numbers
+        steps, times_unix_s = numbers["step"].values, numbers["time_unix_s"].values
         if record.first_step is None:
-            steps = reports.numbers["step"].values
             above = steps[steps > 0]
             record.first_step = int(above[0]) if len(above) else None
         record.reports += len(reports)
-        record.reports_left_out += int(np.nansum(reports.numbers["left_out"].values))
-        record.last_step = int(reports.numbers["step"].values[-1])
-        epochs, is_known = reports.numbers["epoch"]
-        record.last_epoch = float(epochs[-1]) if is_known[-1] else None
-        times_unix_s = reports.numbers["time_unix_s"].values
+        if "left_out" in numbers:
+            record.reports_left_out += int(np.nansum(numbers["left_out"].values))
+        record.last_step = int(steps[-1])
+        first_epoch = record.last_epoch = None
+        if (epochs := numbers.get("epoch")) is not None:
+            first_epoch = float(epochs.values[0]) if epochs.is_known[0] else None
+            record.last_epoch = float(epochs.values[-1]) if epochs.is_known[-1] else None
         if record.first_report is None:
-            first_step, first_epoch = int(reports.numbers["step"].values[0]), float(epochs[0])
-            record.first_report = (
-                float(times_unix_s[0]),
-                first_step,
-                first_epoch if is_known[0] else None,
-            )
+            record.first_report = float(times_unix_s[0]), int(steps[0]), first_epoch
         record.last_event_unix_s = float(times_unix_s[-1])
         self.clock.note_time(record.last_event_unix_s)
 
@@ -418,7 +411,12 @@ class History:
                 trial.state, trial.interrupted = "waiting", False
             else:
                 continue
-            self._standings.changed.add(trial.configuration)
+            self._note_end(trial)
+
+    def _note_end(self, trial: Trial) -> None:
+        """Note that a trial has ended, or is not at its end any more."""
+        self._standings.changed.add(trial.configuration)
+        self._num_ends += 1
 
     def _plan_replay(self, event: ReplayPlanned) -> None:
         self.replay_of, self.num_recorded = event.of_run_id, len(event.proposals)
@@ -591,8 +589,14 @@ class History:
             among: Rank only these trials. The time depends on their number, not on the size of the
                 run.
         """
+        num_ends, known = self._num_ends, self._ranked
+        if among is None and known is not None and known[0] == num_ends:
+            return list(known[1])
         ranks = sorted(self.ranks(self.trials.values() if among is None else among))
-        return [self.trials[rank[-1]] for rank in ranks]
+        ranked = [self.trials[rank[-1]] for rank in ranks]
+        if among is None:
+            self._ranked = num_ends, list(ranked)
+        return ranked
 
     def ranks(self, among: Iterable[Trial]) -> list[Rank]:
         """Return the sort keys of the complete and feasible trials among some trials."""
@@ -817,6 +821,26 @@ def _turns_before(event: TrialProposed, before: Trial | None) -> int:
     if event.clone is not None:
         return event.clone.turn
     return 0 if before is None else before.turn
+
+
+def _take_measurements(trial: Trial, reports: Reports) -> None:
+    """Apply what the next reports of a trial say about its speed, workers and memory."""
+    import numpy as np
+
+    numbers = reports.numbers
+    speeds = numbers.get("samples_per_s")
+    if speeds is not None:
+        where = np.flatnonzero(speeds.is_known & (speeds.values != 0))
+        if len(where):
+            trial.samples_per_s = float(speeds.values[where[-1]])
+    trial.parts_s = reports.last_parts_s() or trial.parts_s
+    if "slowest_rank" in numbers and "slowest_rank_factor" in numbers:
+        rank, factor = numbers["slowest_rank"].last(), numbers["slowest_rank_factor"].last()
+        if rank is not None and factor is not None:
+            trial.slowest_rank = int(rank), factor
+    shares = numbers.get("memory_share")
+    if shares is not None and shares.is_known.any():
+        trial.memory_share = max(float(np.nanmax(shares.values)), trial.memory_share or 0.0)
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:

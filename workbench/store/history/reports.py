@@ -33,6 +33,7 @@ _NUMBERS = (
     "left_out",
     "slowest_rank",
     "slowest_rank_factor",
+    "memory_share",
 )
 
 
@@ -69,7 +70,7 @@ class Reports:
 
     Attributes:
         attempts: The attempt of each report.
-        numbers: Single numbers, by name.
+        numbers: Single numbers, by name. A name may be missing if no report has such a number.
         values: Metrics, by name.
         parts_s: Seconds per step, by part of the step.
     """
@@ -99,6 +100,14 @@ class Reports:
             for columns in (self.numbers, self.values, self.parts_s)
         )
         return Reports(self.attempts[places], numbers, values, parts_s)
+
+    def known(self) -> Reports:
+        """Return the reports without the columns in which nothing is known."""
+        numbers, values, parts_s = (
+            {name: column for name, column in columns.items() if column.is_known.any()}
+            for columns in (self.numbers, self.values, self.parts_s)
+        )
+        return Reports(self.attempts, numbers, values, parts_s)
 
     def last_parts_s(self) -> dict[str, float]:
         """Return the parts of a step in the last report that has any."""
@@ -131,7 +140,8 @@ class Batch:
         starts = np.cumsum([0, *map(len, by_trial.values())])
         starting = zip(by_trial.items(), starts.tolist(), strict=False)
         self._waiting = {trial: (places, start) for (trial, places), start in starting}
-        self._columns = columns
+        # Most columns are empty in most runs. Otherwise each trial would take its part of them.
+        self._columns = columns.known() if isinstance(columns, Reports) else columns
 
     @classmethod
     def of(cls, trials: Sequence[int], payloads: Sequence[str]) -> Self:
