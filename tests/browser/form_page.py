@@ -12,8 +12,8 @@ from tests.services.waiting import wait_until
 from workbench.foundation.errors import WorkbenchError
 from workbench.views.forms.answers import sampled
 from workbench.views.forms.draft import Draft
+from workbench.views.forms.fields import state_of
 from workbench.views.forms.protocol import Answer, to_message
-from workbench.views.forms.state import state_of
 
 FORM = ROOT / "workbench" / "views" / "widgets" / "static" / "form.js"
 ALL_PARTS = ("model", "data", "space", "advice", "run", "result")

@@ -351,8 +351,8 @@ def use_form(edits: list[tuple[str, Any]]) -> None:
     """Edit a draft field by field and as text, and show it after each edit."""
     from workbench.experiment.yaml_file import write_yaml
     from workbench.views.forms import Draft
+    from workbench.views.forms.fields import state_of
     from workbench.views.forms.protocol import to_message
-    from workbench.views.forms.state import state_of
 
     draft = Draft()
     for path, value in edits:

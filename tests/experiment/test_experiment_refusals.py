@@ -114,6 +114,13 @@ def test_a_further_name_beside_its_own_is_an_unknown_key() -> None:
     assert (error.field, error.problem) == ("objectives.0.mode", "unknown key")
 
 
+def test_a_missing_key_with_a_few_values_lists_them() -> None:
+    error = refused(objectives=[{"metric": "x"}])
+    assert (error.field, error.problem) == ("objectives.0.goal", "missing")
+    assert (error.allowed, error.next_step) == ("maximize, minimize", "Add goal.")
+    assert refused(objectives=[{"goal": "minimize"}]).allowed is None, "any metric is possible"
+
+
 def test_the_keys_that_exist_are_listed_once() -> None:
     text = str(refused(qqq=1, zzz=2))
     assert "qqq: unknown key" in text

@@ -1,12 +1,13 @@
-"""Estimates the memory of trials before they run, and summarises the layers of a model.
+"""Estimates the memory of trials before they run, and which sizes of a model fit into memory.
 
 Nothing is measured. `probes.memory_estimate` documents what such an estimate does not contain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -16,12 +17,14 @@ from workbench.cluster.workers.admission import Capacity, capacity_of, trials_at
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
 from workbench.experiment.trainings import is_private
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.formatting import format_bytes
 from workbench.hardware.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
 from workbench.hardware.resources import inventory, likely_cluster
 from workbench.hardware.resources.inventory import ClusterInventory, allowed_bytes
-from workbench.training.planning.settings import resolve
+from workbench.models.configurations import check_value, configuration_type
+from workbench.training.planning.settings import model_values, resolve
+from workbench.training.probes import capacity as probe
 from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_memory
 from workbench.training.probes.model_summary import summarise_model
 
@@ -50,6 +53,11 @@ def memory_limit_bytes(
             if count > 0
         ]
     return min(limits_bytes, default=None)
+
+
+_DEPTHS = ("num_layers", "num_blocks")
+_MAX_LAYERS = 1024
+"""The greatest depth that is tried if the model declares no limit."""
 
 
 @dataclass(frozen=True)
@@ -266,3 +274,77 @@ def _words(forecast: MemoryForecast) -> str:
         f"{fit} the {format_bytes(forecast.limit_bytes)} that a worker has here (estimated from"
         " shapes alone, without the memory of libraries)"
     )
+
+
+def sizes_that_fit(
+    experiment: Experiment, memories_bytes: Sequence[int] = (), depth: str | None = None
+) -> dict[int, list[probe.Capacity]]:
+    """Find how deep, how long and how large an experiment can become.
+
+    Args:
+        experiment: The experiment. Its seed draws the first configuration of its search space.
+        memories_bytes: Memories of devices, each > 0. Empty for the memory of this machine.
+        depth: Name of the model's parameter that counts its layers, or None for one of the usual
+            names.
+
+    Returns:
+        The limits for each memory, with the usual margin.
+
+    Raises:
+        ArgumentError: If the model has no such parameter.
+        ExperimentError: If the experiment trains no model, or the model cannot be traced.
+    """
+    usual = Usual.of(experiment)
+    depths = _depths_of(experiment, usual)
+    if depth is not None and depth not in depths:
+        raise ArgumentError(
+            f"{depth!r} is not a parameter of the model that holds a whole number greater than 0",
+            field="--depth",
+            allowed=sorted(depths) or "models that have such a parameter",
+        )
+    name = depth or next((name for name in _DEPTHS if name in depths), None)
+    counted = None
+    if name is not None:
+        counted = probe.Depth(name, depths[name], _values_of(experiment, name, depths[name]))
+    plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
+        workers=1, stages=1, tensor=1, accumulation=1, strategy="single", exchange="allreduce"
+    )
+    memories = list(dict.fromkeys(memories_bytes)) or [usual.limit_bytes]
+    limits = {int((1.0 - MARGIN) * memory): memory for memory in memories}
+    # A global batch for several workers would be too large a micro batch for one.
+    params = {**usual.params, "global_batch": "auto"}
+    capacities = probe.find_capacity(experiment, params, list(limits), plan=plan, depth=counted)
+    by_memory: dict[int, list[probe.Capacity]] = {memory: [] for memory in memories}
+    for capacity in capacities:
+        memory = limits[capacity.limit_bytes]
+        by_memory[memory].append(replace(capacity, limit_bytes=memory))
+    return by_memory
+
+
+def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, int]:
+    """Return the parameters of the model that are positive whole numbers, as far as known."""
+    values: dict[str, object] = dict(model_values(experiment, usual.params))
+    component = experiment.trained
+    if component is not None and not component.is_reference:
+        fields = configuration_type(component.name).model_fields
+        values = {name: field.default for name, field in fields.items()} | values
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0
+    }
+
+
+def _values_of(experiment: Experiment, name: str, now: int) -> list[int]:
+    """Return the numbers of layers that the model can have. Some models only allow multiples."""
+    component = experiment.trained
+    if component is None or component.is_reference:
+        return list(range(1, max(now, _MAX_LAYERS) + 1))
+    field = configuration_type(component.name).model_fields[name]
+    limits = [limit for constraint in field.metadata if (limit := getattr(constraint, "le", None))]
+    possible = []
+    for value in range(1, min(limits, default=_MAX_LAYERS) + 1):
+        with contextlib.suppress(ExperimentError):
+            check_value(component.name, name, value, field=f"model.{name}")
+            possible.append(value)
+    return possible

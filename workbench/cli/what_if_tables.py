@@ -228,12 +228,12 @@ def what_if_capacity(
     Steps of one worker are traced from shapes alone. This takes minutes if a deep model fits. The
     last column shows how many of the blocks are recomputed halfway between the two limits.
     """
-    from workbench.advisor.capacity import capacity_of
+    from workbench.advisor.memory import sizes_that_fit
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, settings or {})
     with waiting(f"tracing steps of {experiment.name} to find what fits (may take minutes)"):
-        fits_of = capacity_of(experiment, list(memories), depth)
+        fits_of = sizes_that_fit(experiment, list(memories), depth)
     if as_json:
         print_json(
             {

@@ -2,6 +2,7 @@
 
 The check before a run and the call itself both use this module. If a function is given by its
 module, its parameters are read from the source, so that none of your code runs before the trial.
+An imported run has the tool that ran it in place of a function: there is nothing here to start.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.experiment.components import Component
 from workbench.experiment.module_inspection import definition_of
-from workbench.foundation.errors import ExperimentError
+from workbench.foundation.errors import ExperimentError, RunError
 
+if TYPE_CHECKING:
+    from workbench.experiment.experiment import Experiment
+
+_IMPORTED = "imported:"
+IMPORTED_TAG = "imported"
+"""The tag of imported runs. Users may remove it."""
 BY_NAME = ("seed", "folder", "worker")
 """Values that a function receives if it has a parameter of this name."""
 _ALLOWED = (
@@ -304,3 +311,39 @@ def _refused(
     return ExperimentError(
         f"{title}{written} {problem}", field="train", allowed=_ALLOWED, next_step=next_step
     )
+
+
+def imported_component(tool: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what stands for the train function in the experiment of an imported run.
+
+    Args:
+        tool: The tool that ran it.
+        options: What the import needs to know when it is repeated.
+    """
+    return {"name": f"{_IMPORTED}{tool}", "options": options}
+
+
+def importing_tool(experiment: Experiment) -> str | None:
+    """Return the tool whose runs an experiment describes, or None if it is an ordinary one."""
+    if experiment.train is None or not experiment.train.name.startswith(_IMPORTED):
+        return None
+    return experiment.train.name.removeprefix(_IMPORTED)
+
+
+def refuse_imported(experiment: Experiment, action: str) -> None:
+    """Raise an error if an experiment is that of an imported run.
+
+    Args:
+        experiment: The experiment.
+        action: The participle of what is not possible, such as `resumed`.
+
+    Raises:
+        RunError: If it is.
+    """
+    if (tool := importing_tool(experiment)) is not None:
+        raise RunError(
+            f"a run that was imported from {tool} cannot be {action}, because its program is not"
+            " known here",
+            field="train",
+            next_step="Start a run of your program, and let it learn from this one: --warm-start.",
+        )

@@ -11,7 +11,7 @@ import json
 import reprlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -301,7 +301,7 @@ def _explain(
             allowed=dialect.examples[place],
         )
     if first["type"] == "missing":
-        return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
+        return _missing_key(location, _section_of(location, root))
     if all(item["type"] in _ALLOWED for item in wrong):
         alternatives = dict.fromkeys(
             _ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in wrong
@@ -338,6 +338,15 @@ def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
         else:
             return None
     return section
+
+
+def _missing_key(location: list[str], wanted: Any) -> ExperimentError:
+    allowed = None
+    if get_origin(wanted) is Literal:
+        allowed = map(str, get_args(wanted))
+    return ExperimentError(
+        "missing", field=".".join(location), allowed=allowed, next_step=f"Add {location[-1]}."
+    )
 
 
 def _unknown_key(

@@ -28,8 +28,8 @@ from workbench.experiment.changes import (
     values_of,
     with_changes,
 )
-from workbench.experiment.imported import refuse_imported
 from workbench.experiment.space import Space
+from workbench.experiment.train_function import refuse_imported
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled, VersionJudged
 from workbench.runs.descriptions import how_to_continue, why_not_resumed

@@ -16,8 +16,8 @@ from typing_extensions import Self
 from workbench.experiment import Experiment
 from workbench.experiment.actions import action_of, check_arguments, suggest
 from workbench.experiment.automl import HELD_OUT, is_automl
-from workbench.experiment.imported import refuse_imported
 from workbench.experiment.setting_types import Auto
+from workbench.experiment.train_function import refuse_imported
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import AttachmentSaved, Event, RunState
 from workbench.foundation.registry import Registry

@@ -25,11 +25,14 @@ from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
 from workbench.experiment.command import arguments_of
 from workbench.experiment.domain import values_to_check
-from workbench.experiment.imported import importing_tool, refuse_imported
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
 from workbench.experiment.searched_fields import data_option_of, is_setting
-from workbench.experiment.train_function import check_train_function
+from workbench.experiment.train_function import (
+    check_train_function,
+    importing_tool,
+    refuse_imported,
+)
 from workbench.experiment.training_section import BITSANDBYTES, is_own_schedule, why_unusable
 from workbench.experiment.trainings import is_private, uses_adapter, weights_of
 from workbench.foundation.errors import (

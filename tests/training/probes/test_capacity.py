@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.capacity import capacity_of
+from workbench.advisor.memory import sizes_that_fit
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.hardware.performance.memory import MARGIN, StepMemory
@@ -100,7 +100,7 @@ def fits(found: Capacity, way: Any, **changes: Any) -> bool:
 
 @pytest.mark.slow
 def test_the_largest_sizes_fit_and_larger_ones_do_not() -> None:
-    found = capacity_of(Experiment(**FIELDS), [200 * MB])[200 * MB]
+    found = sizes_that_fit(Experiment(**FIELDS), [200 * MB])[200 * MB]
     assert [each.size for each in found] == ["depth", "batch"]
     for each in found:
         assert each.now == {"depth": 8, "batch": 2048}[each.size]

@@ -19,9 +19,9 @@ from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.runs import read_experiment
 from workbench.search import Study
 from workbench.views.forms import Draft
+from workbench.views.forms.fields import state_of
 from workbench.views.forms.presets import preset_path
 from workbench.views.forms.protocol import to_message
-from workbench.views.forms.state import state_of
 
 
 def digits() -> Draft:

@@ -8,8 +8,7 @@ import pytest
 from tests.builders.random_experiments import RULES
 from workbench.experiment import Experiment
 from workbench.views.forms.draft import Draft
-from workbench.views.forms.fields import datasets, models, sections_of
-from workbench.views.forms.state import state_of
+from workbench.views.forms.fields import datasets, models, sections_of, state_of
 
 DOCUMENT = {
     "model": {"name": "mlp", "dropout": 0.5},

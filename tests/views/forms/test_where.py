@@ -11,8 +11,8 @@ from workbench.runs import SubmittedRun, submit
 from workbench.views.forms import answers
 from workbench.views.forms.answers import QueryContext, answer
 from workbench.views.forms.draft import Draft
+from workbench.views.forms.fields import state_of
 from workbench.views.forms.results import StartedRun
-from workbench.views.forms.state import state_of
 
 ADDRESS = "http://head:8265"
 

@@ -45,8 +45,8 @@ from workbench.cluster.remote.kept_code import package_requirements
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.actions import suggest
 from workbench.experiment.command import arguments_of
-from workbench.experiment.imported import refuse_imported
 from workbench.experiment.searched_fields import data_params
+from workbench.experiment.train_function import refuse_imported
 from workbench.experiment.trainings import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.foundation.artifacts import is_url, open_artifacts

@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.experiment.goals import Goal
-from workbench.experiment.imported import TAG, imported_component, importing_tool
+from workbench.experiment.train_function import IMPORTED_TAG, imported_component, importing_tool
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.events import (
@@ -352,7 +352,7 @@ class _Known:
         )
         if self.run_id is None:
             self.run_id = self._store.create_run(self.experiment)
-            change_tags(self._store, self.run_id, [TAG])
+            change_tags(self._store, self.run_id, [IMPORTED_TAG])
         group = self._group
         num_reports = 0
         with self._store.writer(
@@ -376,7 +376,7 @@ class _Known:
                     RunStateChanged(
                         state="complete",
                         time_unix_s=ended_unix_s,
-                        reason=TAG,
+                        reason=IMPORTED_TAG,
                         message=f"imported from {group.tool}: {group.source}",
                     )
                 )
@@ -419,7 +419,7 @@ def _name(source: str) -> str:
         character if character.isprintable() and character not in "/\\" else "-"
         for character in source
     )
-    return plain.strip(" .")[:_MAX_NAME] or TAG
+    return plain.strip(" .")[:_MAX_NAME] or IMPORTED_TAG
 
 
 def _batches(trials: Iterator[list[Event]]) -> Iterator[list[Event]]:

@@ -32,15 +32,20 @@ from workbench.runs.scripts.program_source import (
     read_module,
     read_program,
 )
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk, words_of
+from workbench.runs.scripts.script_options import (
+    ScriptOption,
+    Way,
+    called_name,
+    last_name,
+    walk,
+    words_of,
+)
 from workbench.runs.scripts.static_values import (
     StaticValues,
-    dotted_name,
-    last_name,
     literal_of,
 )
 from workbench.runs.scripts.typed_options import class_options
-from workbench.training.programs.constants import Constant, constants_of
+from workbench.training.programs.constants import Constant, constants_of, dotted_name
 
 _MISSING = "???"
 """What hydra's configurations hold for a value that must be given."""

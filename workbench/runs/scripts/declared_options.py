@@ -15,16 +15,15 @@ from typing import Any
 
 from workbench.runs.scripts.program_source import Module, ProgramSource
 from workbench.runs.scripts.script_help import options_in_help
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, last_name, walk
 from workbench.runs.scripts.static_values import (
     Field,
     NotStatic,
     StaticValues,
     TypeName,
-    dotted_name,
-    last_name,
     literal_of,
 )
+from workbench.training.programs.constants import dotted_name
 
 TRAINS = ("train", "fit", "finetune", "run", "main", "pretrain", "learn", "tune")
 """Names of commands that train, the most usual first."""

@@ -40,13 +40,13 @@ from workbench.runs.scripts.script_objective import Objective, objective_of
 from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
+    last_name,
     name_words,
     place_for_trial,
     places_in_source,
     walk,
     words_of,
 )
-from workbench.runs.scripts.static_values import last_name
 from workbench.runs.scripts.typed_options import typed_options
 from workbench.training.programs.constants import MODULE
 

@@ -19,9 +19,9 @@ from workbench.runs.scripts.script_options import called_name, name_words, walk
 from workbench.runs.scripts.static_values import (
     NotStatic,
     StaticValues,
-    dotted_name,
     literal_of,
 )
+from workbench.training.programs.constants import dotted_name
 from workbench.training.programs.metric_names import (
     data_rank,
     is_score,

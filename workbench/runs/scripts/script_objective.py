@@ -43,6 +43,7 @@ from workbench.runs.scripts.script_metrics import (
 from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
+    last_name,
     name_words,
     place_for_trial,
     places_in_source,
@@ -53,10 +54,9 @@ from workbench.runs.scripts.static_values import (
     KeptValues,
     Origins,
     StaticValues,
-    dotted_name,
-    last_name,
     literal_of,
 )
+from workbench.training.programs.constants import dotted_name
 from workbench.training.programs.metric_names import (
     TESTS,
     TRAINS,

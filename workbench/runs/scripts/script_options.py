@@ -251,6 +251,13 @@ def place_for_trial(option: ScriptOption) -> str | None:
     return "{folder}"
 
 
+def last_name(node: ast.AST | None) -> str:
+    """Return the last part of a dotted name, or "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def name_words(name: str) -> tuple[str, ...]:
     """Return the words of a name in lower case, in their order.
 
@@ -359,7 +366,7 @@ def _is_use(node: ast.AST, name: str) -> bool:
 def _assigned_to(assigned: list[ast.Assign], uses: set[int]) -> set[str]:
     """Return the names of the paths that are made of an option."""
     return {
-        _last(target)
+        last_name(target)
         for node in assigned
         if _is_path(node.value) and any(id(part) in uses for part in walk(node.value))
         for target in node.targets
@@ -368,7 +375,7 @@ def _assigned_to(assigned: list[ast.Assign], uses: set[int]) -> set[str]:
 
 def _derived_from(assigned: list[ast.Assign], known: set[str]) -> set[str]:
     return {
-        _last(target)
+        last_name(target)
         for node in assigned
         if _is_path(node.value) and _names_of(node.value) & known
         for target in node.targets
@@ -390,11 +397,4 @@ def _writes_below(call: ast.Call, known: set[str]) -> bool:
 
 
 def _names_of(node: ast.expr) -> set[str]:
-    return {_last(part) for part in walk(node)} - {""}
-
-
-def _last(node: ast.AST) -> str:
-    """Return the last name of a variable or an attribute, "" of everything else."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return {last_name(part) for part in walk(node)} - {""}

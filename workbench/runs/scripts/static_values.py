@@ -19,7 +19,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from workbench.experiment.goals import Goal
-from workbench.runs.scripts.script_options import called_name, name_words, walk
+from workbench.runs.scripts.script_options import called_name, last_name, name_words, walk
+from workbench.training.programs.constants import dotted_name
 
 MAX_ITEMS = 500
 """Maximum number of items of what is evaluated. A source may ask for any number."""
@@ -97,21 +98,6 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
 }
 Fields = Callable[[str], list[Field]]
 """Returns the fields of a class by its name."""
-
-
-def last_name(node: ast.AST | None) -> str:
-    """Return the last part of a dotted name, or "" for anything else."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def dotted_name(node: ast.AST | None) -> str:
-    """Return a dotted name such as torch.optim.Adam, or "" for anything else."""
-    if isinstance(node, ast.Attribute):
-        before = dotted_name(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def literal_of(node: ast.AST | None) -> Any:

@@ -18,13 +18,12 @@ from workbench.runs.scripts.declared_options import (
     chosen_command,
 )
 from workbench.runs.scripts.program_source import Module, ProgramSource
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, walk
+from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, last_name, walk
 from workbench.runs.scripts.static_values import (
     StaticValues,
-    dotted_name,
-    last_name,
     literal_of,
 )
+from workbench.training.programs.constants import dotted_name
 
 _MAX_DEPTH = 6
 """Maximum depth of configurations in configurations."""

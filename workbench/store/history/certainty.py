@@ -18,8 +18,8 @@ from statistics import NormalDist, fmean, median
 from typing import TYPE_CHECKING
 
 from workbench.experiment import Experiment
-from workbench.experiment.imported import importing_tool
 from workbench.experiment.metric_declarations import declaration_of
+from workbench.experiment.train_function import importing_tool
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import RepeatsInherited
 from workbench.foundation.formatting import (

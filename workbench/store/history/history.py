@@ -25,8 +25,8 @@ from workbench.experiment.budget_units import Price, parse_price
 from workbench.experiment.changes import SEARCH, change, covering, values_of, with_changes
 from workbench.experiment.federated import ROUNDS_METRIC
 from workbench.experiment.goals import Goal, sign_of
-from workbench.experiment.imported import importing_tool
 from workbench.experiment.metric_declarations import goal_in
+from workbench.experiment.train_function import importing_tool
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,

@@ -315,7 +315,7 @@ def _changed_later(tree: ast.Module) -> frozenset[str]:
             case ast.Global(names=names):
                 changed.update(names)
             case ast.AugAssign(target=target):
-                changed.add(_dotted(target))
+                changed.add(dotted_name(target, with_keys=True))
     return frozenset(changed)
 
 
@@ -401,7 +401,7 @@ class _CodeValues(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         target = node.targets[0]
         if isinstance(node.value, ast.Call):
-            self._owners[id(node.value)] = _dotted(target).rpartition(".")[2]
+            self._owners[id(node.value)] = dotted_name(target, with_keys=True).rpartition(".")[2]
         elif self._scope and len(node.targets) == 1:
             for name, value in _nested(target, node.value, ""):
                 self._times_assigned[f"{self._place}.{name.removeprefix('self.')}"] += 1
@@ -410,7 +410,7 @@ class _CodeValues(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        called = _dotted(node.func).rpartition(".")[2]
+        called = dotted_name(node.func, with_keys=True).rpartition(".")[2]
         if called and not _DECLARES.search(called):
             owner = self._owners.get(id(node)) or called
             for word in node.keywords:
@@ -509,7 +509,7 @@ def _nested(target: ast.expr, value: ast.expr, prefix: str) -> Iterator[tuple[st
         for one_target, one_value in zip(target.elts, value.elts, strict=False):
             yield from _nested(one_target, one_value, prefix)
         return
-    name = _dotted(target)
+    name = dotted_name(target, with_keys=True)
     if name:
         yield from _values_in(f"{prefix}{name}", value)
 
@@ -523,7 +523,11 @@ def _values_in(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(value, ast.List) and any(isinstance(item, ast.Dict) for item in value.elts):
         yield from _values_in_groups(name, value)
         return
-    called = _dotted(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+    called = (
+        dotted_name(value.func, with_keys=True).rpartition(".")[2]
+        if isinstance(value, ast.Call)
+        else ""
+    )
     if isinstance(value, ast.Call) and called in _MAPPINGS:
         yield from _values_in_call(name, value)
     elif isinstance(value, ast.Call) and called in ("int", "float") and value.args:
@@ -553,14 +557,21 @@ def _values_in_call(name: str, call: ast.Call) -> Iterator[tuple[str, ast.expr]]
             yield from _values_in(name, item)
 
 
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        before = _dotted(node.value)
-        return f"{before}.{node.slice.value}" if before else ""
-    return node.id if isinstance(node, ast.Name) else ""
+def dotted_name(node: ast.AST | None, *, with_keys: bool = False) -> str:
+    """Return a dotted name such as torch.optim.Adam, or "" for anything else.
+
+    Args:
+        node: A part of a source.
+        with_keys: Whether config["lr"] is a name too: config.lr.
+    """
+    match node:
+        case ast.Attribute(value=owner, attr=last):
+            before = dotted_name(owner, with_keys=with_keys)
+        case ast.Subscript(value=owner, slice=ast.Constant(value=last)) if with_keys:
+            before = dotted_name(owner, with_keys=True)
+        case _:
+            return node.id if isinstance(node, ast.Name) else ""
+    return f"{before}.{last}" if before else ""
 
 
 def _value_of(node: ast.expr) -> Any:

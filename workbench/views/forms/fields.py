@@ -1,20 +1,25 @@
-"""The sections and fields of a form, derived from the types that validate an experiment.
+"""What a form shows: its sections and fields, and the state of a draft.
 
-Labels, help, bounds and choices come from the schemas of the sections, of the chosen model of the
-zoo and of the chosen data set. Validation is left to the draft.
+Sections and fields are derived from the types that validate an experiment. Labels, help, bounds and
+choices come from the schemas of the sections, of the chosen model of the zoo and of the chosen data
+set. Validation is left to the draft.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
+import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel
 
 from workbench.experiment import Experiment
+from workbench.experiment.actions import is_jobs_address
 from workbench.experiment.alert_rules import RULES
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated
@@ -30,8 +35,21 @@ from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import compact_duration
 from workbench.foundation.python_values import plain
 from workbench.views.forms.document_edits import reported_of_document
-from workbench.views.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
-from workbench.views.forms.search_rows import initial_search, initial_search_of_own
+from workbench.views.forms.draft import Draft
+from workbench.views.forms.presets import described, example
+from workbench.views.forms.protocol import (
+    FieldKind,
+    FormField,
+    FormState,
+    ItemList,
+    NamedChoice,
+    Section,
+)
+from workbench.views.forms.search_rows import (
+    initial_search,
+    initial_search_of_own,
+    rows_of_search,
+)
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "training": Training,
@@ -513,3 +531,75 @@ def _followed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapp
     if reference is None:
         return schema
     return definitions.get(reference.rpartition("/")[2], {})
+
+
+def state_of(
+    draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None = None
+) -> FormState:
+    """Return everything that a form shows of a draft.
+
+    Args:
+        draft: The draft.
+        answered: The last message of the form that the draft includes.
+        refusal: Why that message was refused.
+    """
+    own_names = draft.notebook.names()
+    problems = list(draft.problems)
+    if refusal is not None:
+        problems.insert(0, refusal)
+    saved_path = None
+    if draft.saved_path is not None:
+        saved_path = str(draft.saved_path)
+    shipped_example = None
+    if draft.is_untouched:
+        shipped_example = example()
+    return FormState(
+        revision=draft.revision,
+        answered=answered,
+        document=plain(draft.document),
+        is_experiment=draft.is_experiment,
+        problems=tuple(error.to_problem() for error in problems),
+        yaml=draft.yaml,
+        yaml_problems=tuple(error.to_problem() for error in draft.yaml_problems),
+        python=draft.python,
+        python_problems=tuple(error.to_problem() for error in draft.python_problems),
+        hash=draft.hash,
+        command=command_of(draft),
+        can_undo=draft.undo_label is not None,
+        undo_label=draft.undo_label,
+        can_redo=draft.can_redo,
+        saved_path=saved_path,
+        is_saved=draft.is_saved,
+        address=draft.address,
+        notes=tuple(draft.notes),
+        search=rows_of_search(plain(draft.document)),
+        sections=tuple(sections_of(draft.document, own_names, draft.own_values())),
+        models=(
+            *(
+                NamedChoice(name=name, help="From this notebook.", is_own=True)
+                for name in own_names
+            ),
+            *models(),
+        ),
+        datasets=tuple(datasets()),
+        presets=tuple(described()),
+        example=shipped_example,
+    )
+
+
+def command_of(draft: Draft) -> str:
+    """Return the command that runs the experiment once it is saved."""
+    address = draft.valid_address  # an invalid one may contain a password
+    command = "sweep"
+    if is_jobs_address(address):
+        command = "submit"
+    words = ["workbench", command, str(draft.saved_path or default_path(draft))]
+    if address is not None:
+        words += ["--address", address]
+    return shlex.join(words)
+
+
+def default_path(draft: Draft) -> Path:
+    """Return the default path for saving the experiment."""
+    name = re.sub(r"[^\w.-]+", "-", draft.experiment.name).strip("-.")
+    return Path(f"{name or 'experiment'}.yaml")

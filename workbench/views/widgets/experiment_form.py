@@ -29,6 +29,7 @@ from workbench.runs.run import open_store
 from workbench.store.database import Store
 from workbench.views.forms import Draft
 from workbench.views.forms.answers import QueryContext, answer
+from workbench.views.forms.fields import state_of
 from workbench.views.forms.kept_draft import KeptDraft, key_of
 from workbench.views.forms.protocol import (
     Answer,
@@ -49,7 +50,6 @@ from workbench.views.forms.protocol import (
     to_message,
 )
 from workbench.views.forms.results import Confirmation
-from workbench.views.forms.state import state_of
 from workbench.views.widgets.live_view import Senders, read_view, widget_forms
 
 PARTS = ("model", "data", "space", "advice", "run", "result")
