@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, WHY_PRUNED, begin, trial_events
 from workbench.experiment import Experiment
-from workbench.foundation.events import Event, PlanMeasured
+from workbench.foundation.events import AttemptEnded, Event, PlanMeasured
 from workbench.runs.event_lines import Narrator, measurement_line
 from workbench.store.history import History
 
@@ -46,6 +46,17 @@ def test_a_trial_is_the_best_so_far_if_it_is_better_than_all_that_ended_before(
     ended = [values[number] for number in order]
     improved = [all(value > other for other in ended[:at]) for at, value in enumerate(ended)]
     assert ["(best so far)" in line for line in lines] == improved
+
+
+def test_a_trial_that_changes_its_workers_has_not_failed() -> None:
+    resized = AttemptEnded(
+        trial=0,
+        attempt=0,
+        reason="resized",
+        message="grows from 1 to 2 workers: 900 -> about 1,700",
+    )
+    lines = lines_of(*begin(), *trial_events(0, at_s=0)[:-1], resized)
+    assert lines[-1] == "trial 0 waiting: grows from 1 to 2 workers: 900 -> about 1,700"
 
 
 def test_a_way_that_the_model_does_not_allow_is_not_described_as_one_that_needs_memory() -> None:

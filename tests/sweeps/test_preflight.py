@@ -389,6 +389,16 @@ def test_a_machine_without_gpus_is_named_as_such() -> None:
 def test_an_energy_budget_is_refused_where_nothing_meters_energy() -> None:
     with pytest.raises(ResourcesError, match=r"budget.energy: .*this machine cannot meter energy"):
         check(Experiment(**(GOOD | {"budget": {"energy": "1kWh"}})))
+    gain = {"gain": {"at_least": 0.1, "per": "1kWh"}}
+    with pytest.raises(ResourcesError, match=r"budget.gain.per: .*can never end the run"):
+        check(Experiment(**(GOOD | {"budget": gain})))
+    model = {"model": "mlp", "data": "digits", "search": {"hidden_width": {"choices": [8, 16]}}}
+    objectives = [
+        {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "energy_wh", "goal": "minimize"},
+    ]
+    with pytest.raises(ResourcesError, match=r"objectives.1.metric: .*so it stays unknown"):
+        check(Experiment(**model, objectives=objectives))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ import pytest
 from tests.services.sweeps import Sweep
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import TrialEnded, TrialReported, TrialStarted, steady_unix_s
+from workbench.foundation.events import (
+    TrialEnded,
+    TrialPlanned,
+    TrialReported,
+    TrialStarted,
+    steady_unix_s,
+)
 from workbench.runs import Run
 from workbench.store.database import Store
 from workbench.store.history.trial_columns import columns_of
@@ -38,6 +44,7 @@ def trial_of(
     gpus: list[list[str]] | None = None,
     num_places: int = 1,
     energy_wh: list[float] | None = None,
+    loading_s: float = 0.0,
 ) -> tuple[TrialEnded, Ledger]:
     """Let one trial report every 30 s, and return its end."""
     run_id = store.create_run(experiment)
@@ -58,6 +65,7 @@ def trial_of(
         started = TrialStarted(
             trial=0, attempt=0, worker_pids=[1, 2], gpus=gpus or [], time_unix_s=began_s
         )
+        planned = TrialPlanned(trial=0, plan={}, time_unix_s=began_s + loading_s)
         told = [
             TrialReported(
                 trial=0,
@@ -77,7 +85,7 @@ def trial_of(
             step=len(reports),
             time_unix_s=began_s + lasts_s,
         )
-        ended = referee.take_in(0, [started, *told, end], stop=None)
+        ended = referee.take_in(0, [started, planned, *told, end], stop=None)
     assert isinstance(ended, TrialEnded)
     return ended, ledger
 
@@ -104,6 +112,19 @@ def test_a_trial_costs_its_share_of_the_machine_or_its_gpus_until_its_end(
     # The reports grow with the time, so that curves show where money goes.
     trial = ledger.history.trials[0]
     assert trial.last_values["money"] == pytest.approx(expected * 60 / 90)
+
+
+@pytest.mark.parametrize(
+    ("price", "expected"),
+    [("4 EUR/h", 4.0 * 70 / 3600), ("3 USD/GPU-h", 3.0 * 70 * 2 / 3600)],
+)
+def test_money_does_not_depend_on_which_trial_had_to_start_the_workers(
+    store: Store, price: str, expected: float
+) -> None:
+    experiment = Experiment(**MODEL, objectives=[ACCURACY, MONEY], budget={"price": price})
+    reports: list[dict[str, Any]] = [{"values": {"val_accuracy": 0.9}}]
+    ended, _ = trial_of(store, experiment, reports, gpus=[["0"], ["1"]], loading_s=20.0)
+    assert ended.values["money"] == pytest.approx(expected)
 
 
 def test_speed_and_energy_are_those_of_the_whole_trial_and_not_of_its_best_checkpoint(
@@ -178,7 +199,8 @@ def test_a_sweep_finds_the_front_of_accuracy_speed_and_money_in_one_column_each(
     table = Run(store, sweep.run_id).trials
     assert list(table["state"]) == ["complete", "complete"]
     assert list(table["feasible"]) == [True, True]
-    # One trial at a time pays for the whole machine.
-    assert list(table["money"]) == pytest.approx(list(table["duration_s"] * 2 / 3600), rel=0.2)
+    # One trial at a time pays for the whole machine, from when its model was built.
+    trained_s = [trial.duration_s - trial.loading_s for trial in sweep.trials]
+    assert list(table["money"]) == pytest.approx([2 * each / 3600 for each in trained_s], rel=0.2)
     assert (table["samples_per_s"] > 0).all()
     assert sum("samples_per_s" in name for name in table.columns) == 1

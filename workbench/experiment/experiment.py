@@ -38,7 +38,14 @@ from workbench.experiment.domain import Versions
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated, check_federated, is_federated_setting
 from workbench.experiment.fidelity import Levels, WrittenFidelity
-from workbench.experiment.goals import MONEY_SPENT, RESOURCES, Constraint, Goal, Objective
+from workbench.experiment.goals import (
+    ENERGY_USED,
+    MONEY_SPENT,
+    RESOURCES,
+    Constraint,
+    Goal,
+    Objective,
+)
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan import PlanValue
@@ -428,6 +435,17 @@ class Experiment(BaseModel):
             **{f"objectives.{index}.metric": item.metric for index, item in objectives},
             **{f"constraints.{index}.metric": item.metric for index, item in constraints},
         }
+
+    @property
+    def energy_field(self) -> str | None:
+        """The dotted field that needs metered energy, or None if nothing does.
+
+        A function or a program may report energy that it measures itself.
+        """
+        if (field := self.budget.limit_on_energy()) is not None or not self.trains_model:
+            return field
+        named = (name for name, metric in self.required_metrics.items() if metric == ENERGY_USED)
+        return next(named, None)
 
     @property
     def limited_metrics(self) -> frozenset[str]:

@@ -212,6 +212,14 @@ class Budget(Section):
             return None
         return "budget.money"
 
+    def limit_on_energy(self) -> str | None:
+        """Return the field that needs metered energy, or None."""
+        if self.energy is not None:
+            return "budget.energy"
+        if self.gain is not None and parse_amount(self.gain.per, self.price).kind == "energy":
+            return "budget.gain.per"
+        return None
+
 
 class Resources(Section):
     """How much hardware the run may use."""

@@ -272,6 +272,8 @@ class Narrator:
             return f"trial {event.trial} waiting: {message}, at {at}"
         if event.reason == "stopped":  # it continues only when the run is resumed
             return f"trial {event.trial} stopped: {message}"
+        if event.reason == "resized":
+            return f"trial {event.trial} waiting: {message}"
         why = f"attempt {event.attempt + 1} failed ({event.reason}): {message}"
         return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"
 

@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 from workbench.cluster.workers.node_monitors import NodeMonitors
 from workbench.cluster.workers.pool_client import Obstacle, obstacle
-from workbench.experiment import Budget, Experiment
+from workbench.experiment import Budget
 from workbench.experiment.budget_units import parse_amount
-from workbench.experiment.goals import ENERGY_USED
 from workbench.foundation.errors import LeaseError, ResourcesError, WorkbenchError
 from workbench.foundation.events import (
     AttemptEnded,
@@ -324,7 +323,6 @@ class EnergyLimit:
         """Record in `ledger` the watt-hours that `metered_wh` returns, if it returns any."""
         self._ledger = ledger
         self._metered_wh = metered_wh
-        self._metric_field = _field_of_energy(ledger.experiment)
 
     def tick(self) -> None:
         """Record the energy used since the last event, if it is enough for another one.
@@ -333,9 +331,9 @@ class EnergyLimit:
             ResourcesError: If trials have trained for a while, and nothing meters them.
         """
         history = self._ledger.history
-        limit_wh = self._limit_wh(history.in_force.budget)
-        if limit_wh is None and self._metric_field is None:
+        if history.in_force.energy_field is None:
             return
+        limit_wh = self._limit_wh(history.in_force.budget)
         used_wh = self._metered_wh()
         if used_wh is None:
             self._check_meter()
@@ -356,13 +354,6 @@ class EnergyLimit:
         return min(limits_wh, default=None)
 
     def _check_meter(self) -> None:
-        budget = self._ledger.history.in_force.budget
-        if budget.energy is not None:
-            field = "budget.energy"
-        elif self._limit_wh(budget) is not None:
-            field = "budget.gain.per"
-        else:
-            field = self._metric_field
         now_s = steady_unix_s()
         trained_s = sum(
             trial.trained_s
@@ -374,22 +365,9 @@ class EnergyLimit:
             raise ResourcesError(
                 f"trials have trained for {format_duration(round(trained_s))}, but nothing meters"
                 " their energy",
-                field=field,
+                field=self._ledger.history.in_force.energy_field,
                 next_step="Remove it, or limit the run by budget.time or budget.trials.",
             )
-
-
-def _field_of_energy(experiment: Experiment) -> str | None:
-    """Return the dotted field of an objective or constraint on energy, or None without any.
-
-    A function or a program may report energy that it measures itself.
-    """
-    if not experiment.trains_model:
-        return None
-    on_energy = (
-        field for field, metric in experiment.required_metrics.items() if metric == ENERGY_USED
-    )
-    return next(on_energy, None)
 
 
 class Hardware:

@@ -418,17 +418,21 @@ def _check_resources(experiment: Experiment) -> None:
             field=field,
             next_step="Limit the run by budget.time or budget.trials.",
         )
-    if experiment.budget.energy is not None and not _is_metered(
+    if (field := experiment.energy_field) is not None and not _is_metered(
         here, resources.gpus_per_worker != 0
     ):
+        outcome, next_step = "it stays unknown", "Choose another metric, such as samples_per_s."
+        if field.startswith("budget."):
+            outcome = "this budget can never end the run"
+            next_step = "Limit the run by budget.time or budget.trials."
         raise ResourcesError(
-            "this machine cannot meter energy, so this budget can never end the run",
-            field="budget.energy",
+            f"this machine cannot meter energy, so {outcome}",
+            field=field,
             allowed=(
                 "machines whose GPUs count their energy, or whose processor counters can be read"
                 " (/sys/class/powercap)"
             ),
-            next_step="Limit the run by budget.time or budget.trials.",
+            next_step=next_step,
         )
     _, workers = workers_wanted(experiment)
     if workers * resources.cpus_per_worker > here.num_cpus:

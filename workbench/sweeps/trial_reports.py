@@ -422,10 +422,14 @@ class ResourcesUsed:
     def _cost(self, trial: Trial, at_unix_s: float) -> float | None:
         """Return the cost of a trial: of the GPUs that it holds, or of its share of the machines.
 
-        A price for an hour of the run buys all of its hardware, which several trials share.
+        A price for an hour of the run buys all of its hardware, which several trials share. The
+        start of processes, and loading data, do not count: which trial pays for them is chance.
         """
         if (text := self._ledger.experiment.budget.price) is None:
             return None
         share = self._ledger.history.in_force.resources.gpu_share
-        active_s = (trial.trained_s + trial.attempt_s(at_unix_s)) / max(1, self._num_places())
-        return money_of(parse_price(text), active_s, trial.gpu_s(at_unix_s) * share)
+        loading_s = trial.loading_s
+        active_s = trial.trained_s + trial.attempt_s(at_unix_s) - loading_s
+        gpu_s = trial.gpu_s(at_unix_s) - trial.num_gpus * loading_s
+        places = max(1, self._num_places())
+        return money_of(parse_price(text), max(0.0, active_s) / places, max(0.0, gpu_s) * share)

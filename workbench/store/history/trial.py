@@ -196,6 +196,13 @@ class Trial:
         return self.trained_s + self.attempt_s(self.last_event_unix_s)
 
     @property
+    def loading_s(self) -> float:
+        """How long its first attempt took to start workers, data and model. 0 if unknown."""
+        if self.started_unix_s is None or self.planned_unix_s is None:
+            return 0.0
+        return max(0.0, self.planned_unix_s - self.started_unix_s)
+
+    @property
     def tokens_per_s(self) -> float | None:
         """Tokens trained per second by all workers, or None if its samples are not tokens."""
         if self.tokens is None or self.samples_per_s is None:
