@@ -842,3 +842,46 @@ def test_settings_of_a_module_that_an_option_chooses(
 def test_the_help_of_an_option_says_what_it_is(name: str, text: str, is_searched: bool) -> None:
     options = [ScriptOption("lr", 0.1, kind="float"), ScriptOption(name, 12, kind="int", text=text)]
     assert (name in searched_domains(options)) is is_searched
+
+
+def test_a_folder_is_one_of_the_pairs_that_yacs_takes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\nfrom yacs.config import CfgNode as CN\n_C = CN()\n_C.OUT_DIR = 'out'\n"
+        "_C.SEED = 1\n_C.LR = 0.1\np = argparse.ArgumentParser()\n"
+        "p.add_argument('opts', nargs=argparse.REMAINDER)\nargs = p.parse_args()\n"
+        "cfg = _C.clone()\ncfg.merge_from_list(args.opts)\nprint(f'val_loss {loss:.3f}')\n"
+    )
+    command = Experiment.from_yaml(experiment_for(script).text).command
+    words = command.split()
+    assert words[words.index("OUT_DIR") + 1] == "{folder}"
+    assert words[words.index("LR") + 1] == "{LR}"
+    assert "=" not in command.replace("PYTHONPATH=", "")
+
+
+def test_a_checkpoint_that_need_not_be_given_is_no_folder_of_a_trial(tmp_path: Path) -> None:
+    rest = (
+        "checkpoint_path = os.path.join(out, 'model')\nsave_checkpoint(model, checkpoint_path)\n"
+        "print(f'val_loss: {x:.3f}')"
+    )
+    declared = "'--checkpoint_path', type=str, default=None"
+    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert "{folder}" not in found["command"]
+
+
+def test_options_of_torch7(tmp_path: Path) -> None:
+    script = tmp_path / "train.lua"
+    script.write_text(
+        "require 'torch'\ncmd = torch.CmdLine()\n"
+        "cmd:option('-rnn_size', 128, 'size of the state')\n"
+        "cmd:option('-learning_rate',2e-3,'learning rate')\n"
+        "cmd:option('-dropout',0,'no dropout (0), or how much')\n"
+        "cmd:option('-savefile','lstm','name of a file')\n"
+        "-- cmd:option('-old', 5)\n"
+        "print(string.format('%d, train_loss = %6.8f', i, loss))\nprint('loss is NaN, aborting')\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["rnn_size", "learning_rate", "dropout"]
+    assert experiment.command.startswith("th ")
+    assert "-learning_rate {learning_rate}" in experiment.command
+    assert experiment.objectives[0].metric == "train_loss"

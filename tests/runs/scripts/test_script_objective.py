@@ -947,3 +947,63 @@ def test_of_two_networks_against_each_other_no_loss_is_good(tmp_path: Path) -> N
 def test_a_text_that_says_nan_itself_is_read(word: str, tmp_path: Path) -> None:
     source = f"print('best: {word}, val acc: %.3f' % acc)\nif acc > top:\n    top = acc\n"
     assert objective(tmp_path, source)[:2] == ("val_acc", "maximize")
+
+
+@pytest.mark.parametrize(
+    ("source", "metric", "goal"),
+    [
+        (  # A name in a variable, and a text that is made of it.
+            "METRIC = 'auroc'\nmonitor = f'val/{METRIC}'\n"
+            "class Net(pl.LightningModule):\n    def shared(self, stage):\n"
+            "        self.log(f'{stage}/loss', a)\n        self.log(f'{stage}/{METRIC}', b)\n"
+            "    def training_step(self, x):\n        self.shared('train')\n"
+            "    def validation_step(self, x):\n        self.shared('val')\n"
+            "ModelCheckpoint(monitor=monitor, mode='max')\n",
+            "val/auroc",
+            "maximize",
+        ),
+        (
+            "def run(name='val_f1'):\n    watched = 'val_f1'\n"
+            "    EarlyStopping(monitor=watched, mode='max')\n"
+            "    self.log('val_f1', x)\n    self.log('val_loss', y)\n",
+            "val_f1",
+            "maximize",
+        ),
+    ],
+)
+def test_a_monitored_name_may_be_a_variable(
+    source: str, metric: str, goal: str, tmp_path: Path
+) -> None:
+    found = objective(tmp_path, f"import pytorch_lightning as pl\n{source}")
+    assert found[:2] == (metric, goal)
+
+
+def test_a_number_that_the_best_model_is_kept_by_may_have_any_name(tmp_path: Path) -> None:
+    source = (
+        "best = 0\nfor epoch in range(3):\n    a, quality = step(), measure()\n"
+        "    print(f'{epoch}: loss {a:.3f} goodness: {quality:.3f}')\n"
+        "    if quality > best:\n        best = quality\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("goodness", "maximize")
+
+
+def test_what_an_evaluation_measures_is_known_by_its_variable(tmp_path: Path) -> None:
+    source = (
+        "def eval_policy(n=10):\n    avg_reward = play() / n\n"
+        "    print(f'Evaluation over {n} episodes: {avg_reward:.3f}')\n"
+        "print(f'Step {t} Reward: {episode_reward:.3f}')\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("Evaluation", "maximize")
+
+
+def test_a_metric_of_a_switch_that_is_off_comes_last(tmp_path: Path) -> None:
+    declared = (
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--{name}', action='store_true')\nargs = p.parse_args()\n"
+        "if args.{name}:\n    print(f'test auc {{a:.3f}}')\n"
+        "else:\n    print(f'test accuracy {{b:.3f}}')\n"
+    )
+    assert objective(tmp_path, declared.format(name="rival"))[0] == "test_accuracy"
+    # Those of an evaluation are turned on in the command.
+    assert objective(tmp_path, declared.format(name="do_eval"))[0] == "test_auc"

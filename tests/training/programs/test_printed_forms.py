@@ -55,6 +55,39 @@ def test_a_value_of_other_data_in_brackets_belongs_to_the_metric_before_it(
 
 
 @pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("accuracy train: 0.91 test: 0.80", {"accuracy_train": 0.91, "accuracy_test": 0.80}),
+        ("Accuracy: train 0.91, val 0.83", {"Accuracy_train": 0.91, "Accuracy_val": 0.83}),
+        ("Epoch 3 rmse train 1.5 valid 2.5", {"Epoch": 3, "rmse_train": 1.5, "rmse_valid": 2.5}),
+        ("7: tr 0.52 va 0.61", {"tr": 0.52, "va": 0.61}),
+        ("train 0.5 | val 0.6 | test 0.7", {"train": 0.5, "val": 0.6, "test": 0.7}),
+        ("loss: 0.5 train 0.6 val 0.7", {"loss": 0.5, "train": 0.6, "val": 0.7}),
+    ],
+)
+def test_a_metric_in_front_of_several_parts_of_the_data_belongs_to_all_of_them(
+    line: str, values: dict[str, float]
+) -> None:
+    assert read_line(line.encode()) == values
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("Evaluation over 10 episodes: 123.4", {"Evaluation": 123.4}),
+        ("Average return over the last 100 episodes = 12.5", {"Average_return": 12.5}),
+        ("eval over 5 seeds: mean reward 7.5", {"eval_mean_reward": 7.5}),
+        ("5-way 1-shot acc: 55.20%", {"acc": 55.2}),
+        ("Accuracy on the 500 test images: 91 %", {"test_Accuracy": 91}),
+    ],
+)
+def test_how_many_values_a_mean_is_of_is_no_part_of_its_name(
+    line: str, values: dict[str, float]
+) -> None:
+    assert read_line(line.encode()) == values
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "val_loss improved from {old} to {new}, saving model to best.h5",

@@ -58,6 +58,9 @@ _KINDS = {
 _READS_BOOL = re.compile(r"bool", re.IGNORECASE)
 _ALTERNATIVES = re.compile(r"(?<![\w|])(\w[\w.-]*(?:\s?\|\s?\w[\w.-]*)+)(?![\w|])")
 _LISTED = re.compile(r"[\[({:]\s*([\w.'\"-]+(?:\s*,\s*[\w.'\"-]+)+)\s*[\])}.]?")
+_OR = re.compile(
+    r"(?<![\w-])(['\"]?[\w-]+['\"]?(?:\s*,\s*['\"]?[\w-]+['\"]?)*\s*,?\s+or\s+['\"]?[\w-]+['\"]?)(?![\w-])"
+)
 _ENDS = ("help", "version", "append", "append_const", "count", "store_const", "extend")
 _UNKNOWN = object()
 
@@ -536,6 +539,7 @@ class _Calls:
                 name = long[2:]
         default = self._default(given.get("default"))
         kind = self._kind(given.get("type"), default)
+        default = _converted(default, kind)
         num_values = self._num_values(given.get("nargs"))
         if num_values in ("+", "*") and isinstance(default, list) and len(default) == 1:
             # As many values as there are layers, of which one is enough for all of them.
@@ -687,6 +691,16 @@ class _Calls:
         )
 
 
+def _converted(default: Any, kind: str | None) -> Any:
+    """Return a default as argparse converts it: a text like what is given, "0.1" as 0.1."""
+    if kind not in ("int", "float") or not isinstance(default, str):
+        return default
+    try:
+        return int(default) if kind == "int" else float(default)
+    except ValueError:
+        return default
+
+
 def _name_of_type(node: ast.expr) -> str:
     """Return the name of what converts the text of an option."""
     if isinstance(node, ast.Call):
@@ -717,10 +731,13 @@ def alternatives_in(text: str, default: Any) -> tuple[str, ...]:
         >>> from workbench.runs.scripts.declared_options import alternatives_in
         >>> alternatives_in("kind of cell, rnn|gru|lstm", "gru")
         ('rnn', 'gru', 'lstm')
+        >>> alternatives_in("sgd, adam or adamw", "adam")
+        ('sgd', 'adam', 'adamw')
     """
-    for pattern, sign in ((_ALTERNATIVES, "|"), (_LISTED, ",")):
+    patterns = ((_ALTERNATIVES, r"\|"), (_OR, r",\s*(?:or\s+)?|\s+or\s+"), (_LISTED, ","))
+    for pattern, sign in patterns:
         for match in pattern.finditer(text):
-            values = tuple(value.strip(" '\"`") for value in match[1].split(sign))
+            values = tuple(value.strip(" '\"`") for value in re.split(sign, match[1]))
             if default in values and len(values) > 1:
                 return values
     return ()

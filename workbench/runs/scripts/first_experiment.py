@@ -30,17 +30,15 @@ from workbench.runs.scripts.declared_options import declared_options
 from workbench.runs.scripts.option_domains import (
     is_learning_rate,
     is_usual,
-    makes_data,
     searched_domains,
 )
+from workbench.runs.scripts.option_uses import MODES, with_uses
 from workbench.runs.scripts.other_languages import options_of_language
 from workbench.runs.scripts.program_source import ProgramSource, read_program
 from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
 from workbench.runs.scripts.script_objective import Objective, objective_of
 from workbench.runs.scripts.script_options import (
     ScriptOption,
-    called_name,
-    last_name,
     name_words,
     place_for_trial,
     places_in_source,
@@ -55,7 +53,6 @@ _STARTED = re.compile(r"\bpython3?\s+(?:-u\s+|-W\s+\w+\s+)*([\w./-]+\.py)\b")
 _PASSED_ON = ("option", "apart", "single", "switch", "off", "both", "python", "assigned")
 """Ways to take options that work through "$@"."""
 _CONFIGURATIONS = frozenset(("cfg", "config", "conf", "args", "hparams"))
-_MODES = frozenset(("mode", "task", "phase", "stage", "action", "status"))
 _EVALUATES = frozenset(("eval", "evaluate", "evaluation", "val", "valid", "validate", "validation"))
 _DOES = frozenset(("do", "run", "with", "use", "enable"))
 _SWITCHES = frozenset(("use", "log", "enable", "with", "to", "report", "track", "logger"))
@@ -108,9 +105,7 @@ def experiment_for(path: Path) -> FirstExperiment:
     """
     program = read_program(path)
     interface = _options_of(program)
-    options = _without_data(program, _without_unread(program, interface.options))
-    options = _with_modes(program, options)
-    interface = replace(interface, options=options)
+    interface = replace(interface, options=with_uses(program, interface.options))
     objective = objective_of(program, interface.options)
     evaluation = _evaluation_words(program, interface, objective)
     names = {word.lstrip("-").partition("=")[0] for word in evaluation}
@@ -149,86 +144,6 @@ def _options_of(program: ProgramSource) -> _Interface:
             [*own, *configured.options], interface.words, configured, is_by_types=True
         )
     return _with_others(program, interface)
-
-
-def _with_modes(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
-    """Return options, of which one such as `mode` has the choices that it is compared with."""
-    compared: dict[str, list[str]] = {}
-    for module in program.modules:
-        for node in walk(module.tree):
-            match node:
-                case ast.Compare(
-                    left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as value)]
-                ):
-                    compared.setdefault(last_name(left), []).append(value)
-    return [
-        replace(option, choices=tuple(dict.fromkeys([option.default, *compared[option.name]])))
-        if option.name in _MODES & compared.keys()
-        and isinstance(option.default, str)
-        and not option.choices
-        else option
-        for option in options
-    ]
-
-
-def _without_unread(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
-    """Return options, of which no value of a configuration is searched that no code reads.
-
-    A group that is passed on as a whole has values that are read by other names.
-    """
-    grouped = [option for option in options if option.way == "assigned" and "." in option.name]
-    if not grouped:
-        return options
-    read = {
-        name
-        for module in program.modules
-        for node in walk(module.tree)
-        for name in _names_read(node)
-    }
-    siblings: dict[str, list[bool]] = {}
-    for option in grouped:
-        group, _, name = option.name.rpartition(".")
-        siblings.setdefault(group, []).append(name in read)
-    by_name = {group for group, known in siblings.items() if sum(known) * 2 > len(known)}
-    return [
-        replace(option, way="fixed")
-        if option in grouped
-        and option.name.rpartition(".")[0] in by_name
-        and option.name.rpartition(".")[2] not in read
-        and not option.is_required
-        else option
-        for option in options
-    ]
-
-
-def _names_read(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node reads: an attribute, a key, or a parameter."""
-    match node:
-        case ast.Attribute(attr=name, ctx=ast.Load()) | ast.arg(arg=name):
-            yield name
-        case ast.Constant(value=str() as name) if name.isidentifier():
-            yield name
-
-
-def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
-    """Return options, of which none is searched that the program makes its data with.
-
-    In `make_moons(noise=args.noise)`, other noise is another problem.
-    """
-    of_data = {
-        node.attr if isinstance(node, ast.Attribute) else node.id
-        for module in program.modules
-        for call in walk(module.tree)
-        if isinstance(call, ast.Call) and makes_data(called_name(call))
-        for node in [*call.args, *(word.value for word in call.keywords)]
-        if isinstance(node, ast.Attribute | ast.Name)
-    }
-    return [
-        replace(option, way="fixed")
-        if option.name.rpartition(".")[2].replace("-", "_") in of_data and not option.is_required
-        else option
-        for option in options
-    ]
 
 
 def _file_of_lightning(program: ProgramSource) -> tuple[str, ...]:
@@ -300,7 +215,7 @@ def _needed(option: ScriptOption, objective: Objective) -> list[str]:
         if option.default is not False or not is_needed or "only" in option.text.lower():
             return []
         return _turned_on(option)
-    if option.is_positional or not words & _MODES or len(words) > 2:
+    if option.is_positional or not words & MODES or len(words) > 2:
         return []
     wanted = _mode_that_trains(option)
     return [] if wanted is None else _written(option, wanted, is_joined=True)
@@ -499,7 +414,7 @@ def _value_of(option: ScriptOption) -> str | None:
     """
     if _is_seed(option):
         return "{seed}"
-    return _mode_that_trains(option) if words_of(option.name) & _MODES else None
+    return _mode_that_trains(option) if words_of(option.name) & MODES else None
 
 
 def _is_seed(option: ScriptOption) -> bool:
@@ -612,8 +527,13 @@ def _passed(
     }
     arguments = list(_by_place(interface.options, searched, given))
     configured = interface.configured or Configured([])
+    paired: list[str] = []
     for option in interface.options:
-        if option.name in given and not option.is_positional:
+        if option.name not in given or option.is_positional:
+            continue
+        if option.way == "assigned" and configured.pairs is not None:
+            paired += [option.name, given[option.name]]
+        else:
             arguments += _written(option, given[option.name], is_joined=configured.is_joined)
     arguments += configured.fixed
     for option in named:
@@ -627,7 +547,7 @@ def _passed(
     assigned = [option.name for option in named if option.way == "assigned"]
     if configured.pairs is None:
         return [*arguments, *(f"{configured.before}{name}={{{name}}}" for name in assigned)]
-    pairs = [word for name in assigned for word in (name, f"{{{name}}}")]
+    pairs = [*paired, *(word for name in assigned for word in (name, f"{{{name}}}"))]
     return [*arguments, *([configured.pairs] * bool(configured.pairs and pairs)), *pairs]
 
 

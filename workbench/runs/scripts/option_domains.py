@@ -119,6 +119,8 @@ _ALLOWED_DESPITE = (
     ("noisy", "std"),
     ("update", "epochs"),
     ("update", "interval"),
+    ("update", "freq"),
+    ("update", "frequency"),
     ("ppo", "epoch"),
     ("ppo", "epochs"),
     ("k", "epoch"),
@@ -161,6 +163,15 @@ _SWITCH = re.compile(
     r"|freez|smooth|attention|bidirect|dropout|rotary|rope|tied?$|weight"
 )
 """Names of flags that influence training. Most flags are about everything else."""
+_NOT_OF_MODELS = _table(
+    "cpu cuda gpu gpus device mps tpu distributed dist parallel ddp fp16 bf16 fp32 half amp mixed"
+    " precision compile jit torchscript deterministic benchmark checkpoint checkpointing debug"
+    " verbose quiet silent log logging save load resume restore eval evaluate test val predict"
+    " inference train training data dataset return output outputs plot show print pretrained"
+    " visualize wandb tensorboard cache download overwrite export profile onnx flash"
+    " efficient memory"
+)
+"""Words of flags that a model is made with, but that do not change what it learns."""
 _SWITCH_WORDS = _table(
     "aug amp ema swa clip half skip flip gated tie tied pool mirror rslora dora packing bn"
     " gae adv double dueling per augmentation warmup"
@@ -203,6 +214,8 @@ _SIZE_PAIRS = (
     ("n", "step"),
     ("multi", "step"),
     ("update", "interval"),
+    ("update", "freq"),
+    ("update", "frequency"),
     ("policy", "freq"),
     ("policy", "delay"),
 )
@@ -256,6 +269,7 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("embd",),
     ("d", "model"),
     ("d", "ff"),
+    ("d", "inner"),
     ("hid",),
     ("nh",),
     ("heads",),
@@ -309,7 +323,7 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("b2",),
     ("beta2",),
 )
-_TURNS_ON = _table("use enable enabled do with is apply add active on opt")
+_TURNS_ON = _table("use enable enabled do with is apply add active on opt flag")
 """What a switch has besides the name of what it turns on."""
 _GENERAL = _table(
     "train training test eval val model data batch learning lr log save gpu cuda wandb max min num"
@@ -351,6 +365,7 @@ _NEUTRAL = _table(
 """Words that do not make a detail of what they follow: `batch_size`, `warmup_steps`."""
 _DETAILS = _table(
     "warmup min final end noise cycle initial init scaling stop layerwise multiplier mul mult"
+    " chunk chunks"
 )
 
 
@@ -693,7 +708,8 @@ def domain_of(option: ScriptOption) -> str | None:
         return None
     if option.is_flag:
         is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
-        return "{choices: [true, false]}" if is_switch and own[0] not in ("use", "no") else None
+        is_switch = (is_switch and own[0] not in ("use", "no")) or option.is_of_model
+        return "{choices: [true, false]}" if is_switch else None
     plain = [value for value in option.choices if isinstance(value, str | int | float)]
     if len(plain) > 1:
         return _of_choices(own, plain)
@@ -716,6 +732,8 @@ def _of_number(
     if option.kind in ("int", "any") or (isinstance(default, int) and option.kind != "float"):
         return _of_integer(words, own, default)
     is_clip = bool(set(own) & {"clip", "clipping"}) or _contains(own, ("grad", "norm"))
+    if default == 0 and "threshold" in own:
+        return None  # it is off
     if default == 0 and is_clip:  # 0 is no clipping, which is no lowest value of a range
         return "{low: 0.1, high: 10, log: true}"
     return _range(own, float(default))
@@ -839,6 +857,8 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         return True  # that of differential privacy
     if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
         return _is_hindered(words)
+    if option.is_of_model and option.is_flag:
+        return bool(joined & _NOT_OF_MODELS)
     return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
 
 
@@ -880,6 +900,8 @@ def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
     is_size = bool({word.rstrip("0123456789") or word for word in own} & _SIZE_WORDS) or any(
         _contains(own, named) for named in _SIZE_PAIRS
     )
+    if default == 0 and "lora" in own and set(own) & {"dim", "r", "rank"}:
+        return "{choices: [4, 8, 16]}"  # 0 is no adapter
     if default < 1 or not is_size or (default == 1 and set(own) & _NOT_ONE):
         return None
     number = int(default)
@@ -915,7 +937,7 @@ def _range(words: list[str], default: float) -> str | None:
 
     None if its name and value do not suggest any.
     """
-    named = set(words)
+    named = set(words) if len(words) < 3 else set(words) - {"c"}
     is_rate = bool(named & _RATE_WORDS) or _contains(words, ("step", "size"))
     is_part = 0 <= default < 1
     is_near = default >= _NEAR_ONE and bool(named & _NEAR_ONE_WORDS)

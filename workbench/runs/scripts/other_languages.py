@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.runs.scripts.declared_options import alternatives_in
+from workbench.runs.scripts.option_domains import kind_of_value
 from workbench.runs.scripts.script_options import ScriptOption, Way
 from workbench.training.programs.constants import constants_of
 
@@ -56,7 +57,7 @@ def options_of_language(text: str, interpreter: str) -> list[ScriptOption]:
 
     Args:
         text: Its source.
-        interpreter: What starts it: Rscript, bash, zsh or julia.
+        interpreter: What starts it: Rscript, bash, zsh, julia, lua or th.
 
     Example:
         >>> from workbench.runs.scripts.other_languages import options_of_language
@@ -70,7 +71,35 @@ def options_of_language(text: str, interpreter: str) -> list[ScriptOption]:
         return _of_shell(text)
     if interpreter == "julia":
         return list(_of_julia(text))
+    if interpreter in ("lua", "th"):
+        return list(_of_torch7(text))
     return []
+
+
+_TORCH7 = re.compile(
+    r"^\s*\w+:option\(\s*['\"]-{1,2}(?P<name>[\w-]+)['\"]\s*,\s*(?P<default>'[^'\n]*'|\"[^\"\n]*\"|[^,\n]+?)"
+    r"\s*(?:,\s*(?P<quote>['\"])(?P<text>.*)(?P=quote)\s*)?\)",
+    re.MULTILINE,
+)
+
+
+def _of_torch7(text: str) -> Iterator[ScriptOption]:
+    """Yield the options that torch.CmdLine of Lua takes: `cmd:option("-rate", 0.1, "help")`."""
+    for match in _TORCH7.finditer(text):
+        name, written = match["name"], match["default"].strip()
+        default: Any = {"true": True, "false": False}.get(written)
+        if default is None:
+            try:
+                default = int(written) if written.lstrip("-").isdecimal() else float(written)
+            except ValueError:
+                default = written.strip("'\"") if written[:1] in "'\"" else None
+        is_number = isinstance(default, int | float) and not isinstance(default, bool)
+        # A number has no type: a rate may be written as 5.
+        kind = kind_of_value(name, 0 if is_number else default)
+        if is_number and kind != "float":
+            kind = type(default).__name__
+        way: Way = "fixed" if isinstance(default, bool) else "single"
+        yield ScriptOption(name, default, kind=kind, way=way, text=match["text"] or "")
 
 
 def _of_r(text: str) -> Iterator[ScriptOption]:

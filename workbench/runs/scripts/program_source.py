@@ -289,7 +289,8 @@ def _without_aliases(tree: ast.Module) -> ast.Module:
 
 def _interpreter_of(path: Path, text: str) -> str:
     if (known := _INTERPRETERS.get(path.suffix.lower())) is not None:
-        return known
+        is_torch7 = known == "lua" and re.search(r"require\s*\(?\s*['\"]torch['\"]", text)
+        return "th" if is_torch7 else known
     if (shebang := _SHEBANG.match(text)) is not None:
         return {"sh": "bash"}.get(shebang[1], shebang[1])
     return "" if os.access(path, os.X_OK) else "python"

@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_of
@@ -209,6 +209,8 @@ class _Reported:
     """Whether the program keeps its best model by this very value."""
     goal: Goal | None = None
     """In which direction it is kept, if that is known."""
+    is_off: bool = False
+    """Whether it is only printed if a switch is on that is off by default."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -269,6 +271,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         _dicts_given(modules),
         _curves_of_functions(modules),
         KeptValues([module.tree for module in modules]),
+        _switched_off(options),
     )
     results = _result_names(modules)
     has_trainer = _calls_trainer(program.main.tree)
@@ -334,6 +337,47 @@ def _directions_in(options: Iterable[ScriptOption]) -> Iterator[tuple[frozenset[
         yield frozenset(_words(last[: match.start()])), "maximize" if is_rising else "minimize"
 
 
+def _switched_off(options: Iterable[ScriptOption]) -> frozenset[str]:
+    """Return the switches that are off by default, without those of evaluations and logs."""
+    return frozenset(
+        option.name.rpartition(".")[2].replace("-", "_")
+        for option in options
+        if option.is_flag
+        and option.default is False
+        and option.way in ("switch", "both", "python")
+        and not set(name_words(option.name)) & (_SPLITS | _OF_SERVICES)
+    )
+
+
+_OF_SERVICES = frozenset(("wandb", "tensorboard", "tb", "log", "use", "verbose", "print"))
+
+
+class _AsByDefault(ast.NodeTransformer):
+    """Leaves out what a program does if a switch is on that is off by default."""
+
+    def __init__(self, off: frozenset[str]) -> None:
+        self._off = off
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        match node.test:
+            case ast.Attribute(value=ast.Name(), attr=flag) if flag in self._off:
+                return node.orelse or ast.copy_location(ast.Pass(), node)
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(), attr=flag)) if (
+                flag in self._off
+            ):
+                return node.body
+        return node
+
+
+def _parts_by_default(module: Module, off: frozenset[str]) -> list[ast.Module]:
+    """Return the parts of a module without what switches turn on, or none if it has no such one."""
+    if not any(f".{flag}" in module.text for flag in off):
+        return []
+    tree = _AsByDefault(off).visit(_WithoutErrors().visit(ast.parse(module.text)))
+    return [part for _, part in _parts(tree)]
+
+
 def _telling_modules(program: ProgramSource) -> list[Module]:
     """Return the program and those of its modules that train or evaluate, before the others."""
     main, *others = program.modules
@@ -387,10 +431,11 @@ def _monitored_by_callbacks(
     Callbacks of the program itself count if it seems to report nothing of what they monitor.
     """
     for module in modules:
+        texts = _texts_of(module)
         for node in walk(module.tree):
             if not isinstance(node, ast.Call) or called_name(node) not in _MONITORS:
                 continue
-            given = {word.arg: literal_of(word.value) for word in node.keywords if word.arg}
+            given = {word.arg: texts.get(word.value) for word in node.keywords if word.arg}
             if not isinstance(metric := given.get("monitor"), str):
                 continue
             criterion = _Criterion(_normal(_words(metric)), None)
@@ -402,6 +447,16 @@ def _monitored_by_callbacks(
     for file in configurations_near(program.path)[:_MAX_CONFIGURATIONS]:
         for match in _MONITOR_IN_FILE.finditer(file.read_text(errors="replace")):
             yield match["metric"], _GOALS_OF_MODES.get(match["mode"] or "")
+
+
+def _texts_of(module: Module) -> StaticValues:
+    """Return what the variables of a module hold, those of its functions included."""
+    values = StaticValues()
+    values.learn(module.tree.body)
+    for node in walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.If):
+            values.learn(node.body)
+    return values
 
 
 def _way_of_monitored(metric: str, reported: list[_Reported], program: ProgramSource) -> _Way:
@@ -504,7 +559,7 @@ def _of_names(
     known = [
         metric
         for metric in reported
-        if (metric.is_monitored or _is_metric(metric, reported))
+        if (metric.is_monitored or _is_kept(metric) or _is_metric(metric, reported))
         and (validates or not metric.name.startswith("eval_"))
     ]
     if all(metric.split == "train" for metric in known):
@@ -558,7 +613,14 @@ def _order(
         num_modules = len(in_modules[metric.name])
         split, *before = rank[:_NUM_FIRST]
         after = (-num_modules, *rank[_NUM_FIRST:], metric.place)
-        return (int(not is_meant), split, int(is_adversary), *before, *after)
+        return (
+            int(metric.is_off),
+            int(not is_meant),
+            split,
+            int(is_adversary),
+            *before,
+            *after,
+        )
 
     return order
 
@@ -608,6 +670,18 @@ def _has_no_evaluation(program: ProgramSource) -> bool:
     return bool(given) and set(given) == {"None"}
 
 
+def _is_kept(metric: _Reported) -> bool:
+    """Return whether the best model is kept by a printed number, whatever its name is."""
+    return (
+        metric.is_kept
+        and metric.is_number
+        and bool(metric.words)
+        and not set(metric.words) & _NO_METRIC
+        and not is_count(metric.name)
+        and not is_option(metric.name)
+    )
+
+
 def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
     words = metric.words
     if re.search(r"[a-z]Error$|^ERROR$|^Error$|^\d", metric.name):
@@ -622,8 +696,11 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
         # What is measured on validation data is a result, whatever its name is: `valid rse 0.41`.
         is_result = metric.is_number and metric.way == "print" and set(words) & _VALIDATION
         return bool(is_result) and not is_count(metric.name) and not is_option(metric.name)
-    if metric.measured & _OF_ROWS and not any(map(kind_of_metric, metric.measured)):
+    measures = any(map(kind_of_metric, metric.measured)) or metric.measured & _OF_EPISODES
+    if metric.measured & _OF_ROWS and not measures:
         return False
+    if metric.is_number and measures:
+        return True
     # `Train: 0.9, Valid: 0.8`: the names of the data stand for the metric.
     others = {
         word
@@ -632,7 +709,7 @@ def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
         for word in other.words
         if len(other.words) == 1
     }
-    return bool(others & ({"train", "test", "loss"} - set(words)))
+    return bool(others & ({"train", "tr", "test", "te", "loss"} - set(words)))
 
 
 def _has_two_meanings(metric: _Reported, reported: list[_Reported]) -> bool:
@@ -732,13 +809,14 @@ def _in_module(
     tree = _WithoutErrors().visit(ast.parse(module.text))
     dicts = texts_of_dicts(tree)
     given = calls.words
-    of_objects = _words_of_attributes(tree, given)
+    of_objects = _constants_of(tree) | _words_of_attributes(tree, given)
     of_splits = {
         name: words
         for name, words in looped_words(tree).items()
         if any(map(split_word, (part for word in words for part in name_words(word))))
     }
-    for name, part in _parts(tree):
+    by_default = _parts_by_default(module, calls.off)
+    for place_of_part, (name, part) in enumerate(_parts(tree)):
         body = part.body
         words = _words_of_loops(part, of_splits, results)
         words |= {**of_objects, **given.get(name, {})}
@@ -751,37 +829,60 @@ def _in_module(
         }  # other functions may use the same names
         printed = printed_names(part, words, own)
         printed |= dict.fromkeys(_meters(part), True)
-        of_best = _only_improved(body)
-        values = _Values(part, words, own)
+        shown = set(printed)
+        for own_part in by_default[place_of_part : place_of_part + 1]:
+            shown = {*printed_names(own_part, words, own), *_meters(own_part)}
         inner = _inner_functions(body, words, own)
+        values = _Values(part, words, own)
+        of_best = _only_improved(body)
         for metric, is_number in printed.items():
-            kept = values.kept_as(metric, {name, inner.get(metric, name)}, calls.kept)
+            shown_in = inner.get(metric, name)
+            kept = values.kept_as(metric, {name, shown_in}, calls.kept)
+            known = _Reported(
+                metric,
+                shown_in,
+                "print",
+                place,
+                is_number=is_number,
+                is_of_best=metric in of_best,
+                measured=values.words_of(metric),
+                is_kept=kept is not None,
+                goal=None if kept is None else kept.goal,
+                is_off=metric not in shown,
+            )
             for data in values.data_of(metric):
                 place += 1
-                yield _Reported(
-                    metric,
-                    inner.get(metric, name),
-                    "print",
-                    place,
-                    is_number=is_number,
-                    is_of_best=metric in of_best,
-                    origin=data,
-                    measured=values.words_of(metric),
-                    is_kept=kept is not None,
-                    goal=None if kept is None else kept.goal,
-                )
-        for metric in names_of_bars(part, {**words, **looped_words(part)}):
-            place += 1
-            yield _Reported(metric, name, "print", place)
-        for metric in _drawn(part, {**words, **looped_words(part)}, own, calls.curves):
-            place += 1
-            yield _Reported(metric, name, "tensorboard", place)
-        for metric, way in _logged(part, words, own):
+                yield replace(known, place=place, origin=data)
+        prefixes = {**words, **looped_words(part)}
+        logged = itertools.chain(
+            _each(names_of_bars(part, prefixes), "print"),
+            _each(_drawn(part, prefixes, own, calls.curves), "tensorboard"),
+            _logged(part, words, own),
+        )
+        for metric, way in logged:
             place += 1
             yield _Reported(metric, name, way, place)
     for metric in _of_whole_module(tree, own_classes):
         place += 1
         yield replace(metric, place=place)
+
+
+def _each(names: Iterable[str], way: _Way) -> Iterator[tuple[str, _Way]]:
+    """Yield names, each with the way in which it is reported."""
+    for name in names:
+        yield name, way
+
+
+def _constants_of(tree: ast.Module) -> dict[str, list[str]]:
+    """Return the texts that a module assigns once at its top: `METRIC = "auroc"`."""
+    texts: dict[str, list[str]] = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Constant(value=str() as text)
+            ) if re.fullmatch(r"[\w/.@-]+", text):
+                texts.setdefault(name, []).append(text)
+    return {name: known for name, known in texts.items() if len(known) == 1}
 
 
 def _inner_functions(
@@ -907,12 +1008,14 @@ class _Calls:
         dicts: The texts of dicts: by function, then by parameter.
         curves: The functions that draw curves, with the places of the name and of the dict.
         kept: By which values it keeps its best model.
+        off: Its switches that are off.
     """
 
     words: _Given
     dicts: Mapping[str, Mapping[str, str]]
     curves: Mapping[str, tuple[int, int]]
     kept: KeptValues
+    off: frozenset[str] = frozenset()
 
 
 _Given = dict[str, dict[str, list[str]]]
@@ -1490,7 +1593,8 @@ def _of_other_language(program: ProgramSource) -> list[_Reported]:
     text = program.text
     reported: list[_Reported] = []
     printing = re.compile(
-        r"\b(?:cat|print|println|printf|echo|message|paste0?|sprintf|@printf|@info|cout\s*<<)(.*)"
+        r"\b(?:cat|print|println|printf|echo|message|paste0?|sprintf|@printf|@info|cout\s*<<)"
+        r"(?!\w)(.*)"
     )
     for place, match in enumerate(printing.finditer(text)):
         quoted = re.findall(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'", match[1])
@@ -1498,8 +1602,9 @@ def _of_other_language(program: ProgramSource) -> list[_Reported]:
             line = re.sub(r"%[-+ #0]*[\d.*]*[dfeEgGs]|\$\{?\w+\}?|\$\([^)]*\)", "{:f}", literal)
             if not re.search(r"\{:f\}", line) and re.search(r"[=:\t ]\s*$", line):
                 line = f"{line}{{:f}}"
-            source = f"print({line!r})"
-            reported += [_Reported(name, "", "print", place) for name in printed_names(source)]
+            if "{:f}" in line:
+                source = f"print({line!r})"
+                reported += [_Reported(name, "", "print", place) for name in printed_names(source)]
     reported += [_Reported(name, "", "print", _LAST) for name in _of_libraries_in_r(text)]
     for match in re.finditer(r"@(?:info|show)[ \t]+(?:\"[^\"\n]*\"[ \t]+)?([^\"\n;#]+)", text):
         # Julia prints the names of variables with their values.
@@ -1526,6 +1631,7 @@ def _of_libraries_in_r(text: str) -> Iterator[str]:
 
 
 def _criteria(module: Module) -> Iterator[_Criterion]:
+    texts = _texts_of(module)
     for node in walk(module.tree):
         match node:
             case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]):
@@ -1538,7 +1644,7 @@ def _criteria(module: Module) -> Iterator[_Criterion]:
                     if "best" in _text_words(best):
                         yield _Criterion(_criterion_words(best, other), goal)
             case ast.Call(keywords=keywords):
-                yield from _monitored(called_name(node), keywords)
+                yield from _monitored(called_name(node), keywords, texts)
             case ast.Constant(value=str() as text):
                 match_text = re.fullmatch(r"(min|max) (\w+)", text)
                 if match_text is not None:
@@ -1583,8 +1689,8 @@ def _normal(words: tuple[str, ...]) -> frozenset[str]:
     return frozenset(_SAME.get(stem, stem) for stem in stems)
 
 
-def _monitored(name: str, keywords: list[ast.keyword]) -> Iterator[_Criterion]:
-    given = {word.arg: literal_of(word.value) for word in keywords if word.arg}
+def _monitored(name: str, keywords: list[ast.keyword], texts: StaticValues) -> Iterator[_Criterion]:
+    given = {word.arg: texts.get(word.value) for word in keywords if word.arg}
     metric = given.get("metric_for_best_model")
     if isinstance(metric, str):
         is_greater = given.get("greater_is_better")

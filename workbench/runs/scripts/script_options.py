@@ -177,6 +177,7 @@ class ScriptOption:
         text: What its help says.
         is_own: Whether the script itself declares it, rather than a library.
         file: The file in which a constant is replaced. None of all other options.
+        is_of_model: Whether the model of the program is made with it.
     """
 
     name: str
@@ -188,6 +189,7 @@ class ScriptOption:
     text: str = ""
     is_own: bool = True
     file: Path | None = None
+    is_of_model: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -350,8 +352,8 @@ def _may_be_folder(option: ScriptOption) -> bool:
     if not isinstance(option.default, str | None) or option.way in ("constant", "wandb", "fixed"):
         return False
     words = words_of(option.name)
-    if option.is_required and words & _CHECKPOINTS:
-        return False
+    if words & _CHECKPOINTS and (option.is_required or not option.default):
+        return False  # a training starts from it
     if words & _NAMES_FILE or _SAYS_READ.search(option.text):
         return False
     return not words & _SHARED and not PurePosixPath(option.default or "").suffix

@@ -531,9 +531,13 @@ def _cleaned(word: str) -> str:
     word = word.strip("'\".:`").removesuffix("'s").removesuffix("\u2019s")
     if (at_step := _AT_STEP.fullmatch(word)) is not None and split_word(at_step[1]):
         return at_step[1]  # another step is no other metric
-    if word.lower() in _NEUTRAL - {"of", "model", "network"}:
+    if word.lower() in _NEUTRAL - {"of", "model", "network"} or _OF_TASK.fullmatch(word):
         return ""
     return word
+
+
+_OF_TASK = re.compile(r"\d[\d.]*-(?:way|shot|fold|class)", re.IGNORECASE)
+"""A property of the task, which is the same in all lines: `5-way 1-shot acc`."""
 
 
 def _of_phrase(words: list[str], name: str) -> str:

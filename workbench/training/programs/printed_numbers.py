@@ -398,6 +398,8 @@ def with_pairs(text: str) -> str:
         ' | train_loss: 0.5 ; val_loss: 0.6 ; '
         >>> with_pairs("loss=0.5 (val: 0.6)")
         'loss=0.5 ; val_loss: 0.6 ; '
+        >>> with_pairs("accuracy train: 0.9 test: 0.8"), with_pairs("Return over 10 episodes: 7")
+        ('accuracy_train: 0.9 ; accuracy_test: 0.8 ; ', 'Return: 7')
         >>> with_pairs("Validation loss 1000: $0.5"), with_pairs("loss: \u22120.5")
         ('step 1000 | Validation loss: 0.5', 'loss: -0.5')
     """
@@ -418,6 +420,7 @@ def with_pairs(text: str) -> str:
         text = _SHARE.sub(_share, text)
     if "(" in text:
         text = _TUPLES.sub(_of_tuples, _SPLIT_BEHIND.sub(_split_behind, text))
+    text = _OVER_COUNT.sub("", _SEVERAL_SPLITS.sub(_several_splits, text))
     if " - " in text:
         text = _DASHED.sub(_dashed, text)
     if "alue" in text:
@@ -454,6 +457,42 @@ def _split_behind(match: re.Match[str]) -> str:
     return f"{match['name']}{match['value']} ; {split}_{metric}: {match['number']} ; "
 
 
+_SPLIT_AND_NUMBER = (
+    rf"(?:{'|'.join(SPLITS)}|tr|va|te|vl)\s*[:=]?\s*[-+]?\d*\.\d+(?:[eE][-+]?\d+)?%?"
+)
+_SEVERAL_SPLITS = re.compile(
+    rf"(?<![\w./@-])(?P<name>(?:[^\W\d][\w.@-]*\s)?[^\W\d][\w.@-]*)?(?P<sign>\s*[:=]\s*|\s+-?\s*|)"
+    rf"(?<![\w./@-])(?P<values>{_SPLIT_AND_NUMBER}(?:\s*[,;|/]?\s*{_SPLIT_AND_NUMBER}){{1,2}})"
+    r"(?![\w.]|\s*\()",
+    re.IGNORECASE,
+)
+"""The values of several parts of the data: `accuracy train: 0.9 test: 0.8`, `tr 0.3 va 0.4`."""
+
+
+def _several_splits(match: re.Match[str]) -> str:
+    """Return the values of several parts of the data as pairs with the metric in front of them."""
+    name = match["name"] or ""
+    metric = name.replace(" ", "_") if is_metric(name.split(" ")[-1]) else ""
+    pairs = re.findall(
+        r"([a-z]+)\s*[:=]?\s*([-+]?\d*\.\d[^\s,;|/]*)", match["values"], re.IGNORECASE
+    )
+    if len({split.lower() for split, _ in pairs}) < len(pairs):
+        return match[0]
+    if metric:
+        return "".join(f"{metric}_{split}: {number} ; " for split, number in pairs)
+    before = f"{name}{match['sign']}"
+    return f"{before}{'| ' if before.strip() else ''}" + "".join(
+        f"{split}: {number} ; " for split, number in pairs
+    )
+
+
+_OVER_COUNT = re.compile(
+    r"(?<=\w) (?:averaged )?(?:over|after|across|for|in|from) (?:the )?(?:last |first )?\d[\d.,]*"
+    r" (?:[^\W\d]\w* )?(?:episodes?|epochs?|runs?|trials?|seeds?|games?|folds?|rollouts?"
+    r"|evaluations?|iterations?|repeats?)(?=\s?[:=])",
+    re.IGNORECASE,
+)
+"""How many values a mean is of, which is no part of its name: `Return over 10 episodes: 7`."""
 _COUNTED_WORD = re.compile(
     rf"(?<![\w./@-])(?P<count>{'|'.join(COUNTED)}|ep)(?P<number>\d+)(?=[:\])]?\s+[^\W\d])",
     re.IGNORECASE,

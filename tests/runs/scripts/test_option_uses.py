@@ -1,0 +1,126 @@
+"""What the uses of an option in a source say about it: its choices, and whether it is searched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.experiment import Experiment
+from workbench.runs.scripts.first_experiment import experiment_for
+
+MODEL = """
+class Net(torch.nn.Module):
+    def __init__(self, width, residual=False):
+        self.residual = residual
+    def forward(self, x):
+        return x
+"""
+
+
+def domains(folder: Path, source: str, *declared: str) -> dict[str, object]:
+    """Return what is searched, as JSON, for a program with options of argparse."""
+    lines = "".join(f"parser.add_argument({option})\n" for option in declared)
+    script = folder / "train.py"
+    script.write_text(
+        f"import argparse, torch\nparser = argparse.ArgumentParser()\n{lines}"
+        f"args = parser.parse_args()\n{source}\nprint(f'val_loss {{loss:.3f}}')\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    return {
+        name: domain.model_dump(mode="json", exclude_none=True)
+        for name, domain in experiment.search.root.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "if args.optimizer == 'sgd': pass\nelif args.optimizer == 'lion': pass",
+        "name = args.optimizer.lower()\nif 'sgd' == name: pass\nelif name == 'lion': pass",
+        "def make(kind, lr):\n    if kind in ('sgd', 'lion'): pass\nmake(args.optimizer, args.lr)",
+        "def make(lr, kind='adam'):\n    if kind in ('sgd', 'lion'): pass\n"
+        "make(args.lr, kind=args.optimizer)",
+        "KNOWN = {'sgd': f, 'lion': g}\nKNOWN[args.optimizer]()",
+        "match getattr(args, 'optimizer'):\n    case 'sgd': pass\n    case 'lion': pass",
+        "config = vars(args)\nif config['optimizer'] in ['sgd', 'lion']: pass",
+    ],
+)
+def test_texts_that_an_option_is_compared_with_are_its_choices(use: str, tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        use,
+        "'--lr', type=float, default=0.1",
+        "'--optimizer', default='adam'",
+    )
+    assert found["optimizer"] == {"choices": ["adam", "sgd", "lion"]}
+
+
+def test_texts_of_other_options_are_no_choices(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "if args.dataset == 'mnist' or args.backbone == 'vgg' or kind == 'sgd': pass",
+        "'--lr', type=float, default=0.1",
+        "'--dataset', default='cifar'",
+        "'--backbone', default='resnet'",
+        "'--optimizer', default='adam'",
+    )
+    assert list(found) == ["lr"]
+
+
+def test_alternatives_in_words_are_choices(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "",
+        "'--lr', type=float, default=0.1",
+        "'--cell', default='gru', help='kind of cell: lstm, gru or rnn'",
+        "'--opt', default='adam', help='sgd or adam'",
+    )
+    assert found["cell"] == {"choices": ["lstm", "gru", "rnn"]}
+    assert found["opt"] == {"choices": ["sgd", "adam"]}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        f"{MODEL}\nnet = Net(8, args.residual)",
+        f"{MODEL}\nnet = Net(8, residual=args.residual)",
+        f"{MODEL}\nis_residual = args.residual\nnet = Net(8, is_residual)",
+        "class Net(torch.nn.Module):\n    def __init__(self, args):\n        self.args = args\n"
+        "    def forward(self, x):\n        return x if self.args.residual else 2 * x",
+    ],
+)
+def test_a_switch_that_a_model_is_made_with_is_searched(use: str, tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        use,
+        "'--lr', type=float, default=0.1",
+        "'--residual', action='store_true'",
+        "'--report', action='store_true'",
+    )
+    assert found["residual"] == {"choices": [True, False]}
+    assert "report" not in found
+
+
+@pytest.mark.parametrize("name", ["cuda", "fp16", "verbose", "checkpointing", "pretrained"])
+def test_a_switch_about_how_a_model_runs_is_not_searched(name: str, tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        f"{MODEL}\nnet = Net(8, args.{name})",
+        "'--lr', type=float, default=0.1",
+        f"'--{name}', action='store_true'",
+    )
+    assert list(found) == ["lr"]
+
+
+def test_a_default_that_is_a_text_is_converted_as_what_is_given(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "",
+        "'--lr', type=float, default='1e-3'",
+        "'--width', type=int, default='64'",
+        "'--lora_dim', type=int, default=0",
+    )
+    assert found["lr"] == {"low": 1e-4, "high": 1e-2, "log": True}
+    assert found["width"] == {"choices": [32, 64, 128]}
+    assert found["lora_dim"] == {"choices": [4, 8, 16]}

@@ -1,0 +1,280 @@
+"""What a program does with its options, as its source shows.
+
+An option is followed from where it is read, `args.optimizer`, through variables and parameters to
+where it is used: texts that it is compared with are its choices, and a switch that a model is made
+with is worth a search. What data are made with, and what no code reads, is not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from workbench.runs.scripts.option_domains import makes_data
+from workbench.runs.scripts.program_source import ProgramSource
+from workbench.runs.scripts.script_options import (
+    ScriptOption,
+    called_name,
+    last_name,
+    name_words,
+    walk,
+)
+from workbench.runs.scripts.static_values import literal_of
+
+MODES = frozenset(("mode", "task", "phase", "stage", "action", "status"))
+"""Words of options that say what a program does."""
+_COMPARED = frozenset(
+    (
+        *("optimizer", "optim", "opt", "learner", "solver", "scheduler", "sched", "schedule"),
+        *("activation", "act", "nonlinearity", "pool", "pooling", "readout", "norm"),
+        *("normalization", "cell", "rnn", "aggregator", "aggregation", "combine", "fusion"),
+        *("booster", "penalty", "criterion", "init"),
+    )
+)
+"""Words of options whose values a person compares, if the source compares them."""
+_MAKES_MODEL = frozenset(("forward", "__call__", "call"))
+"""Methods that make a class a model."""
+_SAME_TEXT = ("lower", "upper", "strip")
+_NUM_STEPS = 3
+"""Maximum number of calls and assignments between an option and its use."""
+
+
+def with_uses(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options with what their uses say: choices, and which are not to be searched.
+
+    Args:
+        program: The program.
+        options: All its options.
+    """
+    options = _without_data(program, _without_unread(program, options))
+    uses = _Uses(program, options)
+    return [uses.applied_to(option) for option in options]
+
+
+class _Uses:
+    """Follows options through the variables, parameters and attributes that they are put in."""
+
+    def __init__(self, program: ProgramSource, options: list[ScriptOption]) -> None:
+        # An option and a value of a configuration may have one name, which says nothing then.
+        names = [_plain(option) for option in options]
+        self._names = {name for name in names if names.count(name) == 1}
+        self._models = {
+            name
+            for name, (_, node) in program.classes.items()
+            if _MAKES_MODEL & {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+        }
+        self._known: dict[tuple[str, str], str] = {}
+        """The option that a variable of a function holds."""
+        self.compared: dict[str, list[str]] = {}
+        self.of_models: set[str] = set()
+        nodes = [pair for module in program.modules for pair in _nodes_of(module.tree, "")]
+        flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
+        parameters = _parameters_of(program)
+        dicts = {
+            last_name(node.targets[0]): node.value
+            for _, node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        }
+        for _ in range(_NUM_STEPS):
+            num_before = len(self._known)
+            for function, node in flowing:
+                self._follow(function, node, parameters)
+            if len(self._known) == num_before:
+                break
+        for function, node in nodes:
+            for value, texts in _comparisons(node, dicts):
+                # A parameter with the name of an option has its value, if it is a text.
+                own = value.id if isinstance(value, ast.Name) and value.id in self._names else None
+                if (name := self._option_in(function, value) or own) is not None:
+                    self.compared.setdefault(name, []).extend(texts)
+            if isinstance(node, ast.Call) and called_name(node) in self._models:
+                self.of_models |= self._given_to(function, node)
+        for name in self._models:
+            self.of_models |= {
+                part.attr
+                for part in walk(program.classes[name][1])
+                if isinstance(part, ast.Attribute)
+                and part.attr in self._names
+                and last_name(part.value) not in ("self", "")
+            }
+
+    def applied_to(self, option: ScriptOption) -> ScriptOption:
+        """Return an option with its choices, and whether it changes the model."""
+        name = _plain(option)
+        texts = self.compared.get(name, []) if isinstance(option.default, str) else []
+        words = set(name_words(name))
+        is_chosen = name in MODES or words & _COMPARED or words >= {"lr", "method"}
+        if texts and is_chosen and option.way != "fixed" and not option.choices:
+            choices = tuple(dict.fromkeys([option.default, *texts]))
+            option = replace(option, choices=choices if len(choices) > 1 else ())
+        return replace(option, is_of_model=name in self.of_models) if option.is_flag else option
+
+    def _option_in(self, function: str, value: ast.expr | None) -> str | None:
+        """Return the option that an expression is the value of, or None."""
+        match value:
+            case ast.Call(func=ast.Attribute(value=inner, attr=method), args=[]) if (
+                method in _SAME_TEXT
+            ):
+                return self._option_in(function, inner)
+            case ast.Attribute(attr=name) if name in self._names:
+                return name
+            case (
+                ast.Call(
+                    func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str() as name), *_]
+                )
+                | ast.Call(
+                    func=ast.Attribute(attr="get"), args=[ast.Constant(value=str() as name), *_]
+                )
+            ) if name in self._names:
+                return name
+            case ast.Subscript(slice=ast.Constant(value=str() as name)) if name in self._names:
+                return name
+            case ast.Name(id=name):
+                return self._known.get((function, name))
+        return None
+
+    def _follow(
+        self, function: str, node: ast.Assign | ast.Call, parameters: dict[str, list[str]]
+    ) -> None:
+        if isinstance(node, ast.Assign):
+            option = self._option_in(function, node.value)
+            for target in node.targets if option is not None else []:
+                if isinstance(target, ast.Name):
+                    self._known[function, target.id] = str(option)
+            return
+        called = called_name(node)
+        passed = [*zip(parameters.get(called, []), node.args, strict=False)]
+        passed += [(word.arg, word.value) for word in node.keywords if word.arg]
+        for parameter, value in passed if called in parameters else []:
+            if (option := self._option_in(function, value)) is not None:
+                self._known.setdefault((called, parameter), option)
+
+    def _given_to(self, function: str, call: ast.Call) -> set[str]:
+        given = [*call.args, *(word.value for word in call.keywords)]
+        names = {self._option_in(function, value) for value in given}
+        return {name for name in names if name is not None}
+
+
+def _plain(option: ScriptOption) -> str:
+    """Return the name by which a program knows an option."""
+    return option.name.rpartition(".")[2].replace("-", "_")
+
+
+def _nodes_of(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the nodes of a file with the functions that they are in.
+
+    The function of `__init__` is its class, as it is called.
+    """
+    for child in ast.iter_child_nodes(node):
+        yield function, child
+        inner = function
+        if isinstance(child, ast.FunctionDef):
+            inner = child.name if child.name != "__init__" else function
+        elif isinstance(child, ast.ClassDef):
+            inner = child.name
+        yield from _nodes_of(child, inner)
+
+
+def _parameters_of(program: ProgramSource) -> dict[str, list[str]]:
+    parameters = {
+        name: [argument.arg for argument in function.args.args]
+        for name, (_, function) in program.functions.items()
+        if name != "__init__"
+    }
+    for name, (_, node) in program.classes.items():
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                parameters[name] = [argument.arg for argument in method.args.args]
+    return {
+        name: names[1:] if names[:1] == ["self"] else names for name, names in parameters.items()
+    }
+
+
+def _comparisons(node: ast.AST, dicts: dict[str, ast.Dict]) -> Iterator[tuple[ast.expr, list[str]]]:
+    """Yield the values that a node compares with texts, or looks up in a dict with such keys."""
+    match node:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            for value, text in ((left, literal_of(right)), (right, literal_of(left))):
+                if isinstance(text, str):
+                    yield value, [text]
+        case ast.Compare(left=value, ops=[ast.In()], comparators=[right]):
+            yield value, _texts_in(literal_of(right))
+        case ast.Subscript(value=owner, slice=value):
+            found = owner if isinstance(owner, ast.Dict) else dicts.get(last_name(owner))
+            if found is not None:
+                yield value, _texts_in([literal_of(key) for key in found.keys])
+        case ast.Match(subject=value, cases=cases):
+            texts = [
+                literal_of(part.value)
+                for case in cases
+                for part in walk(case.pattern)
+                if isinstance(part, ast.MatchValue)
+            ]
+            yield value, _texts_in(texts)
+
+
+def _texts_in(values: Any) -> list[str]:
+    known = values if isinstance(values, list | tuple | set) else []
+    return [value for value in known if isinstance(value, str)]
+
+
+def _without_unread(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which no value of a configuration is searched that no code reads.
+
+    A group that is passed on as a whole has values that are read by other names.
+    """
+    grouped = [option for option in options if option.way == "assigned" and "." in option.name]
+    if not grouped:
+        return options
+    read = {
+        name
+        for module in program.modules
+        for node in walk(module.tree)
+        for name in _names_read(node)
+    }
+    siblings: dict[str, list[bool]] = {}
+    for option in grouped:
+        group, _, name = option.name.rpartition(".")
+        siblings.setdefault(group, []).append(name in read)
+    by_name = {group for group, known in siblings.items() if sum(known) * 2 > len(known)}
+    return [
+        replace(option, way="fixed")
+        if option in grouped
+        and option.name.rpartition(".")[0] in by_name
+        and option.name.rpartition(".")[2] not in read
+        and not option.is_required
+        else option
+        for option in options
+    ]
+
+
+def _names_read(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node reads: an attribute, a key, or a parameter."""
+    match node:
+        case ast.Attribute(attr=name, ctx=ast.Load()) | ast.arg(arg=name):
+            yield name
+        case ast.Constant(value=str() as name) if name.isidentifier():
+            yield name
+
+
+def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which none is searched that the program makes its data with.
+
+    In `make_moons(noise=args.noise)`, other noise is another problem.
+    """
+    of_data = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for module in program.modules
+        for call in walk(module.tree)
+        if isinstance(call, ast.Call) and makes_data(called_name(call))
+        for node in [*call.args, *(word.value for word in call.keywords)]
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    return [
+        replace(option, way="fixed")
+        if option.name.rpartition(".")[2].replace("-", "_") in of_data and not option.is_required
+        else option
+        for option in options
+    ]
