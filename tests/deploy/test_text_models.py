@@ -34,6 +34,7 @@ from workbench.deploy.serving.served_models import Limits, Version
 from workbench.deploy.text_models import add_text_model
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, RunError
+from workbench.foundation.files import sha256_of
 from workbench.training.assembly import build_trial_model
 from workbench.training.loading import load_trial_data
 from workbench.training.planning.settings import resolve
@@ -299,3 +300,33 @@ def test_answers_are_those_of_transformers_with_the_template(template, tmp_path,
         loaded.predict(["hi", LONG * 9])
     with pytest.raises(RunError, match="vllm serve"):
         Version.open(bundle, Limits())
+
+
+def test_a_bundle_with_a_graph_of_tokens_still_answers_texts(classifier: Path, tmp_path: Path):
+    bundle = shutil.copytree(classifier, tmp_path / "bundle")
+    expected = wb.load_bundle(bundle).predict(["red cat", LONG])
+    before = read_card(bundle)
+    # What an export to ONNX leaves there: a card of tokens, a graph and a script.
+    tokens = before.model_copy(
+        update={
+            "inputs": (before.inputs[0].model_copy(update={"name": "tokens", "kind": "array"}),),
+            "text_model": None,
+            "files": {},
+            "guarantees": ("equal on 7 rows",),
+        }
+    )
+    (bundle / "model.onnx").write_bytes(b"a graph of tokens")
+    (bundle / "predict.py").write_text("raise SystemExit('reads no texts')")
+    names = ("model.onnx", "predict.py")
+    files = {name: sha256_of(bundle / name) for name in names}
+    tokens = tokens.model_copy(update={"files": files})
+    tokens.write(bundle)
+
+    text_models.with_graph(bundle, before, tokens)
+    card = read_card(bundle)
+    assert card.files == {**before.files, "model.onnx": files["model.onnx"]}
+    assert card.guarantees == (*before.guarantees, "model.onnx: equal on 7 rows")
+    assert not (bundle / "predict.py").exists()
+    answers: Any = wb.load_bundle(bundle).predict(["red cat", LONG])
+    assert list(answers.classes) == list(expected.classes)
+    np.testing.assert_array_equal(answers.probabilities, expected.probabilities)

@@ -29,6 +29,7 @@ from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.stage_export import add_stages, exits_of
 from workbench.experiment import Experiment
+from workbench.foundation.bundle_manifest import PREDICT
 from workbench.foundation.errors import DataError, RunError
 from workbench.foundation.files import sha256_of
 from workbench.models.calls import (
@@ -43,7 +44,6 @@ from workbench.models.pairing import Pairing
 from workbench.training.loaders import as_tensors
 from workbench.training.loss_and_metrics import learned_pairing
 
-PREDICT = "predict.py"
 _MAX_EXAMPLE_NUMBERS = 4096
 _NUM_COMPARED = 200
 _FLOATS: dict[str, Literal["float32", "float64"]] = {"float64": "float64"}

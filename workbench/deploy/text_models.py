@@ -21,8 +21,9 @@ from workbench.data import Datasets, check_options, with_searched_options
 from workbench.data.chat_records import Conversation
 from workbench.data.chat_tokens import ChatTokenizer, load_tokenizer, padding_of
 from workbench.data.labelled_text import LabelledTextOptions, TextPairsOptions, token_rows
-from workbench.deploy.card import Card, Exported, Input, Output, Statistics, TextModel
+from workbench.deploy.card import MODEL, Card, Exported, Input, Output, Statistics, TextModel
 from workbench.deploy.distributions import describe_samples, of_numbers, of_texts
+from workbench.foundation.bundle_manifest import PREDICT
 from workbench.foundation.errors import (
     DataError,
     ExperimentError,
@@ -324,6 +325,29 @@ def add_text_model(
         tokenizer = load_tokenizer(options.tokenizer.expanduser())
         trained = TextSession(taken.name, model, tokenizer, described.context)
         card = _compared(card, folder, trained, texts)
+    card.write(folder)
+    return card
+
+
+def with_graph(folder: Path, card: Card, graph: Card) -> Card:
+    """Let a bundle answer texts again, after the graph of its model was added.
+
+    The graph takes tokens, so a script that reads rows for it would read no texts.
+
+    Args:
+        folder: The bundle.
+        card: The card by which it answers texts.
+        graph: The card that was written with the graph.
+
+    Returns:
+        The card by which it answers texts, with the files of the graph.
+    """
+    (folder / PREDICT).unlink()
+    files = {name: digest for name, digest in graph.files.items() if name != PREDICT}
+    checked = (f"{MODEL}: {words}" for words in graph.guarantees)
+    card = card.model_copy(
+        update={"files": {**card.files, **files}, "guarantees": (*card.guarantees, *checked)}
+    )
     card.write(folder)
     return card
 

@@ -17,6 +17,7 @@ from workbench.foundation.files import finish_copy, sha256_of
 CONFIGURATION = "configuration.json"
 CARD = "card.json"
 """The card of a model. It lists its own files, and timings are added to it later."""
+PREDICT = "predict.py"
 _FILES = "files"
 _EXPORT_AGAIN = "Export the run again, with --force into this folder."
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.deploy.card import Exported
+from workbench.deploy.card import Card, Exported, read_card
 from workbench.deploy.formats import ONNX, format_names
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
+from workbench.foundation.bundle_manifest import CARD
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.formatting import format_params
 from workbench.runs.bundles.bundle_files import FILES_FOLDER
@@ -38,6 +39,10 @@ values are scaled and encoded, such as standardised columns. `model.onnx` does t
 it rows as they are in your table, not such a batch.
 """
 
+_ABOUT_TOKENS = """
+`model.onnx` takes tokens and a mask instead of texts, padded to the context of the training: the \
+tokenizer is in `model/`.
+"""
 _ABOUT_LANGUAGE_MODEL = """
 `workbench predict` and `wb.load_bundle(...).predict(...)` run it on texts, with transformers. \
 `card.json` describes its origin, its input and its measured scores.
@@ -101,14 +106,13 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
 
 def add_format(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
     """Add the model of a trial to its bundle in a format. See `add_model` and `add_flower`."""
+    about = _ABOUT_MODEL
     if format == FLOWER:
         add_flower(run, trial, folder)
-    else:
-        add_model(run, trial, folder, format)
+        about = _ABOUT_FLOWER
+    elif add_model(run, trial, folder, format).text_model is not None:
+        about = _ABOUT_TOKENS
     with (folder / "README.md").open("a", encoding="utf-8") as readme:
-        about = _ABOUT_MODEL
-        if format == FLOWER:
-            about = _ABOUT_FLOWER
         readme.write(about)
 
 
@@ -148,14 +152,19 @@ def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
         write_application(folder / FOLDER, task, run.name)
 
 
-def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
+def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> Card:
     """Add the model of a trial to its bundle as ONNX, and in a further format.
+
+    A bundle that answers texts still does: its card stays, and the graph of tokens is added to it.
 
     Args:
         run: The run.
         trial: The trial.
         folder: The bundle, which is complete otherwise.
         format: The format.
+
+    Returns:
+        The card of the bundle.
 
     Raises:
         RunError: If the trial has no model, or one that cannot be exported.
@@ -171,8 +180,7 @@ def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
             next_step=suggest("export", run.run_id, lead="To export the result", to=str(run.name)),
         )
     if is_compression(experiment):
-        _add_compressed(run, trial, folder, format)
-        return
+        return _add_compressed(run, trial, folder, format)
     if not experiment.trains_model:
         raise RunError(
             "the model of a train function or a command cannot be exported to ONNX, because only"
@@ -192,10 +200,16 @@ def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
 
     bundle = load_bundle(folder)
     origin = _origin(run, trial, describe_model(experiment, trial), experiment, bundle.data)
-    add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin, format=format)
+    of_texts = read_card(folder) if (folder / CARD).exists() else None
+    card = add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin, format=format)
+    if of_texts is None:
+        return card
+    from workbench.deploy.text_models import with_graph
+
+    return with_graph(folder, of_texts, card)
 
 
-def _add_compressed(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
+def _add_compressed(run: StoredRun, trial: Trial, folder: Path, format: str) -> Card:
     """Add the model of a compression, which answers as the original model does."""
     from workbench.deploy.card import MODEL
     from workbench.deploy.exported_bundle import add_trial
@@ -208,7 +222,7 @@ def _add_compressed(run: StoredRun, trial: Trial, folder: Path, format: str) -> 
     trained = base.experiment.trained
     words = f"{trained.title if trained else 'a model'}: {describe_way(trial.params)}"
     origin = _origin(run, trial, words, base.experiment, data)
-    add_trial(folder, compressed, data, base.experiment, origin, format=format)
+    return add_trial(folder, compressed, data, base.experiment, origin, format=format)
 
 
 def add_language_model(run: StoredRun, trial: Trial, folder: Path, written: WrittenModel) -> str:
