@@ -179,13 +179,11 @@ def automl(
     last_seq = created.run.row.last_seq
 
     where: Any = {"began_s": began_s, "launcher": launcher, "address": address}
-    at_once = None
-    if not detach:
-        share = before.share_until(processor_times())
-        at_once = launch.reason_for_no_trials(created, share, **where)
+    share = before.share_until(processor_times())
+    at_once = launch.reason_for_no_trials(created, share, **where)
 
     def drive() -> None:
-        launch.start(created, **where, at_once=at_once)
+        launch.start(created, **where, at_once=at_once, wait=not detach)
 
     try:
         if launcher == "inline" and not detach:

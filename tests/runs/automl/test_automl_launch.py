@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from tests.builders.recorded_runs import append, begin, finish
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.foundation.events import TrialEnded, TrialProposed
 from workbench.runs.automl import launch
+from workbench.runs.automl.conclusion import conclude_given
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,9 @@ def test_a_run_that_was_too_short_for_any_trial_answers_with_a_linear_model(
         (["a", "b"], {}, "lightgbm"),
         (["a", "b", "c"], {}, "lightgbm"),
         ((), {}, "lightgbm"),
-        ((), {"families": "-lightgbm"}, "linear"),
+        ((), {"families": "linear,boosted_trees"}, "boosted_trees"),
+        (["a", "b", "c"], {"families": "boosted_trees,linear"}, "boosted_trees"),
+        ((), {"families": "linear,extra_trees"}, "linear"),
         ((), {"limit": "latency=1ms"}, "linear"),
     ],
 )
@@ -102,8 +107,8 @@ def test_boosted_trees_are_fitted_at_once_where_they_are_better(
     assert [used["family"] for used in found.to_json()["used"]] == [family]
     assert f"so a {family} model was fitted at once" in "\n".join(found.summary())
     (metric, score), *_ = found.score().items()
-    assert (score - found.baseline[metric] > 0.25) == (family == "lightgbm")
-    if family == "lightgbm":
+    assert (score - found.baseline[metric] > 0.25) == (family != "linear")
+    if family != "linear":
         assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
 
 
@@ -116,6 +121,7 @@ def test_boosted_trees_are_fitted_at_once_where_they_are_better(
         (0.9, 50, {}, False),  # it is short, but the machine is not busy
         (None, 50, {}, False),
         (0.3, 10, {"families": "linear"}, False),  # nothing good can be fitted at once
+        (0.3, 10, {"families": "boosted_trees"}, True),  # as without LightGBM
         (0.3, 10, {"limit": "latency=1ms"}, False),
     ],
 )
@@ -161,6 +167,43 @@ def test_a_run_without_time_for_trials_ends_here_and_can_be_extended(tmp_path: P
         more = launch.create(rows, "y", time=used_s + 100, store=store)
         assert more.continued is not None
         assert more.run.run_id == found.run.run_id
+
+
+@pytest.mark.slow
+def test_who_does_not_wait_gets_such_a_model_from_another_process(tmp_path: Path) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 2)), columns=["a", "b"])
+    rows["y"] = rows["a"] * rows["b"]
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(rows, "y", time="1m", families="linear,boosted_trees", store=store)
+        launch.start(found, began_s=monotonic() - 20, at_once="the machine is busy", wait=False)
+        assert found.run.history.drivers[-1].pid != os.getpid()
+        history = found.wait().run.history
+        assert (history.state, history.message) == ("complete", "the machine is busy")
+        assert 20 <= history.waited_s < 60
+        assert found.to_json()["model"] == "boosted_trees"
+
+
+def test_the_process_of_such_a_model_is_told_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="1m", store=store)
+        with monkeypatch.context() as patched:
+            patched.setattr("workbench.runs.automl.conclusion.sys.executable", shutil.which("env"))
+            with pytest.raises(RunError, match="ended with 125") as refused:  # no such option
+                launch.start(found, began_s=monotonic(), at_once="busy", wait=False)
+        assert (found.run.folder / "driver.log").exists()
+        assert str(found.run.folder) in str(refused.value.next_step)
+        monkeypatch.setenv("WORKBENCH_STORE", store.url)
+        monkeypatch.setattr(
+            "workbench.runs.automl.conclusion.conclude_at_once",
+            lambda store, *words, waited_s: told.append((store.url, *words, waited_s)),
+        )
+        monkeypatch.setattr("sys.argv", ["-c", found.run.run_id, "busy", str(time() - 30)])
+        conclude_given()
+        assert told[0][:3] == (store.url, found.run.run_id, "busy")
+        assert told[0][3] == pytest.approx(30, abs=15)
 
 
 def test_a_run_that_is_interrupted_without_trials_is_stopped(

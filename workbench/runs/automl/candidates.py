@@ -126,6 +126,13 @@ _TREE_TIMES: dict[Family, _TreeTime] = {
 # What is fitted at once where no trial was ready in time.
 _INSTANT_S, _INSTANT_SHRINKAGE = 1.0, 0.1
 _MAX_INSTANT_TREES, _MIN_INSTANT_TREES = 200, 40
+_INSTANT_TREES: dict[Family, float] = {
+    "lightgbm": 1.0,
+    "xgboost": 2.0,
+    "catboost": 2.0,
+    "boosted_trees": 3.0,
+}
+"""The trees to fit at once, the first that a run may try, and their time next to LightGBM's."""
 # A randomised tree compares each sample at each of its levels with some of the features.
 _FOREST_NUMBER_S = 8e-9
 _MAX_FOREST_TREES, _MIN_FOREST_TREES = 200, 30
@@ -678,11 +685,11 @@ def instant_models(
         num_outputs: Number of classes, or of numbers to predict.
     """
     models: dict[Family, dict[str, Any]] = {"linear": {"l2": 1.0}}
-    if has_instant_trees(experiment):
+    if (family := _instant_trees(experiment)) is not None:
         num_scores = num_outputs if num_outputs > 2 else 1
-        tree_s = _TREE_TIMES["lightgbm"].of(inputs) * num_scores
+        tree_s = _INSTANT_TREES[family] * _TREE_TIMES["lightgbm"].of(inputs) * num_scores
         num_trees = int(min(_MAX_INSTANT_TREES, max(_MIN_INSTANT_TREES, _INSTANT_S / tree_s)))
-        models["lightgbm"] = {"num_trees": num_trees, "shrinkage": _INSTANT_SHRINKAGE}
+        models[family] = {"num_trees": num_trees, "shrinkage": _INSTANT_SHRINKAGE}
     return models
 
 
@@ -692,9 +699,14 @@ def has_instant_trees(experiment: Experiment) -> bool:
     Args:
         experiment: As `experiment_for` returns it.
     """
+    return _instant_trees(experiment) is not None
+
+
+def _instant_trees(experiment: Experiment) -> Family | None:
     families: Any = experiment.search.root["family"].values()
-    is_limited = experiment.data is not None and LATENCY_LIMIT in experiment.data.options
-    return "lightgbm" in families and not is_limited  # with a limit, the fastest model is wanted
+    if experiment.data is not None and LATENCY_LIMIT in experiment.data.options:
+        return None  # the fastest model is wanted
+    return next((family for family in _INSTANT_TREES if family in families), None)
 
 
 def _reported_metrics(task: Task, optimised: str) -> list[str]:

@@ -9,8 +9,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
+import threading
+import time
 
 from workbench.experiment.automl import concluding_s
+from workbench.foundation.errors import PROBLEMS_VARIABLE, RunError
 from workbench.foundation.events import (
     DriverStarted,
     ModelChosen,
@@ -31,6 +36,7 @@ from workbench.sweeps.conclusion import result_of
 
 # If trials took longer than planned, choosing makes up for it, but not entirely.
 _LEAST_S, _LEAST_PART = 2.0, 0.5
+_POLL_S = 0.1
 
 
 class _EndingRun(StoredRun):
@@ -109,3 +115,51 @@ def conclude_at_once(store: Store, run_id: str, why: str, *, waited_s: float) ->
         finally:
             ending = ending.model_copy(update={"time_unix_s": steady_unix_s()})
             writer.append(*result, ending)
+
+
+def conclude_elsewhere(run: Run, why: str, *, waited_s: float) -> None:
+    """Do the same as `conclude_at_once` in a process of its own, and return once it has begun.
+
+    It continues if this process ends.
+
+    Args:
+        run: The run.
+        why: As in `conclude_at_once`.
+        waited_s: As in `conclude_at_once`.
+
+    Raises:
+        RunError: If it ended before it began.
+    """
+    log = run.folder / "driver.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    code = "from workbench.runs.automl.conclusion import conclude_given; conclude_given()"
+    # The address of the store may contain a password, which a command line would show.
+    environment = os.environ | {
+        "WORKBENCH_STORE": run.store.url,
+        "WORKBENCH_ARTIFACTS": str(run.store.artifacts),
+        PROBLEMS_VARIABLE: "1",
+    }
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, run.run_id, why, str(time.time() - waited_s)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+    threading.Thread(target=process.wait, daemon=True).start()
+    while run.row.state == "waiting":
+        if process.poll() is not None and run.row.state == "waiting":
+            raise RunError(
+                f"the process that fits a model ended with {process.returncode}",
+                next_step=f"Read {log}.",
+            )
+        time.sleep(_POLL_S)
+
+
+def conclude_given() -> None:
+    """Conclude the run of the command line: its id, why it has no trials, and since when."""
+    run_id, why, began_unix_s = sys.argv[1:]
+    with Store.open() as store:
+        conclude_at_once(store, run_id, why, waited_s=max(0.0, time.time() - float(began_unix_s)))

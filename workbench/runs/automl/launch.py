@@ -186,11 +186,9 @@ def automl(
         shown = waiting_for(handle.run.stored, lambda: handle.progress)
     with shown:
         where: dict[str, Any] = {"began_s": began_s, "launcher": launcher, "address": address}
-        at_once = None
-        if wait:
-            share = before.share_until(processor_times())
-            at_once = reason_for_no_trials(handle, share, **where)
-        start(handle, **where, at_once=at_once)
+        share = before.share_until(processor_times())
+        at_once = reason_for_no_trials(handle, share, **where)
+        start(handle, **where, at_once=at_once, wait=wait)
         if wait:
             handle.wait()
         return handle
@@ -445,11 +443,12 @@ def start(
     launcher: str = "ray",
     address: str | None = None,
     at_once: str | None = None,
+    wait: bool = True,
 ) -> None:
     """Start the driver of a stored run. Its time budget counts from when the user began to wait.
 
-    Without time for trials, a model is fitted in this process instead, and the run has ended when
-    this returns.
+    Without time for trials, a model is fitted instead: in this process, so that the run has ended
+    when this returns, or in one of its own.
 
     Args:
         automl: The run.
@@ -457,12 +456,13 @@ def start(
         launcher: As in `sweep`.
         address: As in `sweep`.
         at_once: Why there is no time for trials, as `reason_for_no_trials` returns it.
+        wait: Whether this process may fit such a model.
 
     Raises:
         RunError: If the driver could not be started.
     """
     from workbench.cluster.head.attachment import attached
-    from workbench.runs.automl.conclusion import conclude_at_once
+    from workbench.runs.automl.conclusion import conclude_at_once, conclude_elsewhere
     from workbench.runs.launch import start as start_run
 
     if automl.continued is not None:
@@ -474,7 +474,10 @@ def start(
         return
     if at_once is not None:
         waited_s = monotonic() - began_s
-        conclude_at_once(automl.run.store, automl.run.run_id, at_once, waited_s=waited_s)
+        if wait:
+            conclude_at_once(automl.run.store, automl.run.run_id, at_once, waited_s=waited_s)
+        else:
+            conclude_elsewhere(automl.run, at_once, waited_s=waited_s)
         return
     if launcher == "inline":  # it returns when the run has ended
         with attached(address):

@@ -655,6 +655,8 @@ def instant_model(
     Returns:
         The model, or None if none can be fitted to such samples.
     """
+    from threadpoolctl import threadpool_limits
+
     from workbench.models.configurations import FittedConfiguration, configure
     from workbench.training.trained_model import outputs_of
 
@@ -668,13 +670,14 @@ def instant_model(
         configuration = configure(family, options)
         assert isinstance(configuration, FittedConfiguration)
         try:
-            *_, grown = configuration.grow(
-                inputs,
-                fold.train_targets[rows],
-                num_classes=len(learning.class_names) or None,
-                num_rounds=1,
-                seed=0,
-            )
+            with threadpool_limits(limits=1):  # on a busy machine, threads wait for each other
+                *_, grown = configuration.grow(
+                    inputs,
+                    fold.train_targets[rows],
+                    num_classes=len(learning.class_names) or None,
+                    num_rounds=1,
+                    seed=0,
+                )
         except (ValueError, MemoryError):  # too large, or a single class among these rows
             continue
         # The model as a trial would store it: trees without their library.
