@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 import shlex
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -63,7 +64,10 @@ def open_store() -> Store:
     """Open the store of `--store`, or the default one."""
     from workbench.store.database import Store
 
-    return Store.open(given_store())
+    store = Store.open(given_store())
+    # A file of SQLite is whole once its connections are closed.
+    weakref.finalize(store, store.database.engine.dispose)
+    return store
 
 
 def open_existing_store() -> Store:

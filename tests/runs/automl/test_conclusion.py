@@ -89,7 +89,7 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     assert "no model was ready in time, so the simplest guess is used" in repr(found)
     run_command(["show", run_id])
     told = capsys.readouterr().out
-    assert "most frequent class: accuracy 0.75" in told
+    assert "simplest guess, the most frequent class: accuracy 0.75" in told
     assert "0 candidates tried" in told
     append(store, run_id, [RunStateChanged(state="running")])
     assert found.run.history.result is None, "an extended run chooses again"
@@ -136,7 +136,7 @@ def test_show_counts_candidates_where_folds_are_trials(
 
     run_command(["show", found.run.run_id])
     told = capsys.readouterr().out
-    assert "1 candidate tried (cut short), 1 more cut short" in told
+    assert "1 candidate tried (not to the end), 1 more stopped before it had a model" in told
     assert "3 complete" not in told
     assert "candidate" in told
     assert "2 of 5" in told

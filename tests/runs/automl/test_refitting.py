@@ -81,7 +81,7 @@ def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_
         found = wb.AutoML.attach(run_id, store=store)
         document = found.to_json()
         assert list(document["refit"]) == ["0"]
-        assert "the scores are those of the model before" in "\n".join(document["summary"])
+        assert "The scores are from before that" in "\n".join(document["summary"])
 
         held_out = found._held_out
         before = found._chosen.outputs(held_out.samples)[:, 0]

@@ -214,13 +214,13 @@ def describe_counts(candidates: list[CandidateResult]) -> str:
     tried = states["complete"] + states["set aside"] + cut_short
     note = ""
     if cut_short:
-        note = f" ({cut_short} cut short)"
+        note = f" ({cut_short} not to the end)"
         if cut_short == tried:
-            note = " (cut short)"
+            note = " (not to the end)"
     counts = {
         f"tried{note}": tried,
         "failed": states["failed"],
-        "cut short": states["cut short"] - cut_short,
+        "stopped before it had a model": states["cut short"] - cut_short,
         "under way": states["under way"],
     }
     (first, number), *rest = [item for item in counts.items() if item[1]] or [("tried", 0)]
@@ -257,8 +257,8 @@ def describe_cut_short(history: History) -> str | None:
     if (num_folds := num_folds_compared(history)) < best.of_folds:
         first = "the first fold" if num_folds == 1 else f"the first {num_folds} folds"
         return (
-            f"candidates were compared on {first} only, as the end of the run cut a better one"
-            " short. With more time, they are compared on all"
+            f"candidates were compared on {first} only, because time was over before a better one"
+            " had all of them. With more time, they are compared on all"
         )
     return _describe_ahead(history, ranked, best)
 

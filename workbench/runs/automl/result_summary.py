@@ -57,27 +57,32 @@ def summary_lines(
     num_samples = result["num_samples"]
     metric, value = next((name, float(score)) for name, score in result["test"].items())
     guess = float(result["baseline"][metric])
-    how = _described_validation(result, history.experiment.repeats)
+    is_at_once = bool(result["used"]) and _is_at_once(result["used"][0])
+    cut_short = None if is_at_once else describe_cut_short(history)
+    how = _described_validation(
+        result, history.experiment.repeats, is_at_once=is_at_once, is_explained=bool(cut_short)
+    )
     optimised = ""
     if result.get("metric"):
         optimised = f", optimised for {result['metric']}"
+    counts = "" if is_at_once else f"; {describe_counts(candidates_of(history))}"
     num_tested = num_samples["test"]
     sureness = _sureness(result, metric, value)
     lines = [
         f"{result['model']}: {metric} {value:.4g} on {num_tested} held-out test samples{sureness}",
-        f"{SIMPLEST[task]}: {metric} {guess:.4g}{compared_with_guess(result, metric)}",
+        (
+            f"simplest guess, the {SIMPLEST[task]}: {metric} {guess:.4g}"
+            f"{compared_with_guess(result, metric)}"
+        ),
         *_worse_probabilities(result, metric),
         *_limits_of_interval(result, metric),
-        (
-            f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
-            f"{describe_counts(candidates_of(history))}"
-        ),
+        f"learned from {num_samples['learning']} samples, {how}{optimised}{counts}",
     ]
     if not result["used"]:
         lines[0] = "no model was ready in time, so the simplest guess is used. "
         run_id = str(result["run_id"])
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
-    elif result["used"][0]["trial"] is None and not result["used"][0].get("is_taught"):
+    elif is_at_once:
         run_id = str(result["run_id"])
         more_time = write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
         family = result["used"][0]["family"]
@@ -87,7 +92,6 @@ def summary_lines(
         lines += [*_described_refit(result), *describe_analysis(result["analysis"])]
     else:
         lines += _described_refit(result)
-        cut_short = describe_cut_short(history)
         if cut_short is not None:
             lines.append(cut_short)
         lines += _described_latency(result)
@@ -109,10 +113,7 @@ def _described_refit(result: Mapping[str, Any]) -> list[str]:
     rows = "all rows"
     if _has_own_test(result):
         rows = "all rows but yours to test on"
-    return [
-        f"after the test, models were fitted again to {rows}: the scores are those of the model"
-        " before"
-    ]
+    return [f"after the test, models were fitted again to {rows}. The scores are from before that"]
 
 
 def _described_latency(result: Mapping[str, Any]) -> list[str]:
@@ -155,20 +156,36 @@ def _described_split(split: Mapping[str, Any]) -> str:
     return f", split {' and '.join(parts)}" if parts else ""
 
 
-def _described_validation(result: Mapping[str, Any], num_folds: int) -> str:
-    """Return which samples the model was chosen by."""
+def _is_at_once(used: Mapping[str, Any]) -> bool:
+    """Return whether a model was fitted without a trial, because none was ready in time."""
+    return used["trial"] is None and not used.get("is_taught")
+
+
+def _described_validation(
+    result: Mapping[str, Any], num_folds: int, *, is_at_once: bool, is_explained: bool
+) -> str:
+    """Return which samples the model was chosen by.
+
+    Args:
+        result: As in `summary_lines`.
+        num_folds: Into how many folds the samples were divided.
+        is_at_once: Whether the model was fitted without a trial.
+        is_explained: Whether another line says why only some folds were compared.
+    """
     split = result.get("split") or {}
-    how = "a fifth of them held out for validation"
+    how = "a fifth of which were kept apart to choose the model"
     if num_folds > 1:
-        how = f"in {num_folds} folds"
+        how = f"compared by cross-validation in {num_folds} folds"
         num_learnt = max(
             (used.get("num_folds", num_folds) for used in result["used"]), default=num_folds
         )
         if num_learnt < num_folds:  # time was over before a candidate had learnt from all
-            first = "the first" if num_learnt == 1 else f"the first {num_learnt}"
-            how = f"in {first} of {num_folds} folds, without time for the others"
+            how = f"compared on {num_learnt} of {num_folds} folds"
+            how += "" if is_explained else ", because time was over"
+    if is_at_once:
+        how = "some of which were kept apart to choose the model"
     if "validation" in split.get("own_parts", ()):
-        how = "your validation samples among them"
+        how = "including your validation samples"
     return how + _described_split(split)
 
 
