@@ -43,6 +43,25 @@ def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object)
     assert f"columns that differ in nearly every row are not used: {name} (such as " in notes
 
 
+@pytest.mark.parametrize("are_classes", [True, False])
+@pytest.mark.parametrize(
+    ("step", "follows", "is_used"), [(40, True, True), (40, False, False), (1, True, False)]
+)
+def test_a_number_of_a_row_is_used_if_the_target_follows_it_and_it_does_not_count_rows(
+    step: int, follows: bool, is_used: bool, are_classes: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    numbers = 5000 + step * rng.permutation(400)
+    told_by = numbers if follows else rng.permutation(numbers)
+    label = told_by / 1e4 + rng.normal(0, 0.1, 400) * step / 40
+    frame = pd.DataFrame({"size": rng.normal(size=400), "record_id": numbers, "label": label})
+    if are_classes:
+        frame["label"] = np.where(frame["label"] > frame["label"].median(), "new", "old")
+    columns, notes = told(frame)
+    assert columns == (["size", "record_id"] if is_used else ["size"])
+    assert ("leave it out: --drop record_id" in notes) == is_used
+
+
 def test_a_running_number_is_one_also_where_rows_without_a_target_are_left_out() -> None:
     frame = table(place=range(7, 7 + NUM_ROWS))
     frame["label"] = frame["label"].astype(object).where(frame.index % 5 > 0)

@@ -7,7 +7,8 @@ columns are not used. Encoders are learnt elsewhere, from train rows only.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WORDS_OF_A_TEXT = 3.0
+# A part of the rows of a table with a running number has a larger share of its numbers.
+_DENSEST = 0.1
 _PAIR = re.compile(r"\(?\s*[+-]?\d+[.]\d+\s*[,;\s]\s*[+-]?\d+[.]\d+\s*\)?", re.ASCII)
 """Two numbers in a cell, such as a latitude and a longitude."""
 
@@ -56,11 +59,17 @@ class UsableColumns:
         return bool(self.texts) and len(self.texts) == len(self.names)
 
 
-def usable_columns(table: pd.DataFrame) -> UsableColumns:
+def usable_columns(
+    table: pd.DataFrame, is_followed: Callable[[np.ndarray], bool] = lambda _: False
+) -> UsableColumns:
     """Find the columns to learn from.
+
+    A number that identifies rows is used if the target follows it, as if it were a time. A running
+    number is not: the order of the rows may follow the target.
 
     Args:
         table: The columns to predict from. Their names are strings.
+        is_followed: Whether rows with similar numbers have similar targets.
 
     Raises:
         DataError: If there are none.
@@ -74,6 +83,12 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     }
     texts = [name for name, column in columns.items() if name not in forms and _is_prose(column)]
     named = identifiers_in(columns, forms, texts=texts)
+    followed = [
+        name
+        for name in named
+        if _is_sparse(columns[name]) and is_followed(columns[name].to_numpy(dtype=np.float64))
+    ]
+    named = [name for name in named if name not in followed]
     used = {
         name: column for name, column in columns.items() if name not in texts and name not in named
     }
@@ -85,6 +100,12 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
         items = [f"{name} (always {value})" for name, value in constant.items()]
         notes.append(f"columns that are the same in every row are not used: {listed(items)}")
     notes += _notes_of_identifiers(named, columns)
+    notes += [
+        f"{name} differs in nearly every row, but rows with similar numbers have similar targets,"
+        f" so it is used. If new rows have numbers beyond these, leave it out: --drop"
+        f" {shlex.quote(name)}, or drop=[{name!r}] in Python"
+        for name in followed
+    ]
     if texts and used.keys() <= {*constant, *empty}:
         return UsableColumns(tuple(texts), tuple(texts), {}, tuple(notes))
     if not used:
@@ -101,6 +122,13 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     ]
     names = tuple(name for name in columns if name in used or name in texts)
     return UsableColumns(names, tuple(texts), forms, tuple(notes))
+
+
+def _is_sparse(column: pd.Series) -> bool:
+    """Return whether a column has whole numbers with far more gaps than a running number."""
+    if column.dtype.kind not in "iuf" or column.isna().any():
+        return False
+    return len(column) <= _DENSEST * float(np.ptp(column.to_numpy(dtype=np.float64)))
 
 
 def _is_prose(column: pd.Series) -> bool:

@@ -149,6 +149,16 @@ def find_row_roles(
     return RowRoles(blocks, group, time, notes)
 
 
+def target_follows(targets: pd.Series, numbers: np.ndarray) -> bool:
+    """Return whether rows with similar numbers have similar targets.
+
+    Args:
+        targets: The target of each row, none missing.
+        numbers: A number for each row, such as a time.
+    """
+    return _follows(_numbers_of(targets), numbers)
+
+
 def blocks_in(samples: Any, roles: RowRoles) -> RowBlocks:
     """Return which of other samples belong together, as far as they have the columns that say so.
 

@@ -8,6 +8,7 @@ examined here. Splitting and encoding is left to `preparation`.
 
 from __future__ import annotations
 
+import functools
 import shlex
 import warnings
 from collections.abc import Collection, Mapping, Sequence, Sized
@@ -51,7 +52,14 @@ from workbench.runs.automl.given_data import (
     with_own_parts,
     without_overlap,
 )
-from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, weights_of, with_copies
+from workbench.runs.automl.row_roles import (
+    NONE,
+    RowRoles,
+    find_row_roles,
+    target_follows,
+    weights_of,
+    with_copies,
+)
 from workbench.runs.automl.several_targets import with_numeric_targets
 from workbench.runs.automl.targets import (
     MIN_SAMPLES,
@@ -220,7 +228,7 @@ def read_problem(
     notes += roles.notes
     unused = [column for column in (roles.group, weight_column) if column is not None]
     samples = _without(kind, samples, drop, name, unused=unused)
-    kind, samples, usable = _usable(kind, samples, text_column)
+    kind, samples, usable = _usable(kind, samples, text_column, targets)
     roles, of_copies = _together(kind, samples, roles)
     kept, of_overlap = without_overlap(roles, parts)
     notes += of_copies + of_overlap
@@ -593,7 +601,7 @@ def _rows_of_file(path: str | Path, decimal_commas: Collection[str]) -> pd.DataF
 
 
 def _usable(
-    kind: SampleKind, samples: Any, text_column: str | None
+    kind: SampleKind, samples: Any, text_column: str | None, targets: pd.Series
 ) -> tuple[SampleKind, Any, UsableColumns]:
     """Return the samples to learn from and their kind."""
     if text_column is not None:
@@ -609,7 +617,7 @@ def _usable(
         )
     if kind != "table":
         return kind, samples, UsableColumns(())
-    usable = usable_columns(samples)
+    usable = usable_columns(samples, functools.partial(target_follows, targets))
     if usable.are_texts:
         return "texts", joined_texts(samples, usable.names), usable
     return kind, samples[list(usable.names)], usable
