@@ -254,6 +254,12 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     command = ["python", "-c", "print('Epoch 1 had a loss 1.4 and Acc@1 72%')"]
     unread = Trial("", tmp_path / "unread", command=command).ended
     assert "such as metrics: {pattern: 'loss (?P<loss>\\S+)'}" in (unread.message or "")
+    both = ["python", "-c", "print('fit done; Final loss of both: 1.4/1.5')"]
+    pair = Trial("", tmp_path / "pair", command=both).ended
+    assert "{pattern: 'loss of both: (?P<loss>[-+.\\deE]+)'}" in (pair.message or "")
+    wordy = ["python", "-c", "print('no more to say')"]
+    other = Trial("", tmp_path / "nothing", command=wordy).ended
+    assert "it wrote no metric at all\nIts last lines" in (other.message or "")
     silent = Trial("", tmp_path / "silent", command=["true"]).ended
     assert (silent.message or "").endswith("it wrote no metric at all. It printed nothing.")
     rows = "import sys; f = sys.argv[1]; open(f + '/rows.csv', 'w').write('loss\\n1')"

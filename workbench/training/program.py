@@ -52,7 +52,7 @@ from workbench.training.programs.following import (
 from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE
 from workbench.training.programs.kept_scripts import Layout, kept_scripts, lay_out
 from workbench.training.programs.last_error import last_error, last_traceback
-from workbench.training.programs.printed_metrics import Source
+from workbench.training.programs.printed_metrics import Source, pattern_reader
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import WandbFolder, wandb_configuration
 from workbench.training.programs.written_metrics import (
@@ -800,10 +800,29 @@ def _describe_missing(
 
 
 def _describe_silence(missing: str, last_lines: str) -> str:
-    if not last_lines or not missing.isidentifier():
+    pattern = _pattern_for(missing, last_lines)
+    if pattern is None:
         return "it wrote no metric at all"
-    example = f"metrics: {{pattern: '{missing} (?P<{missing}>\\S+)'}}"
+    pattern = pattern.replace("'", "''")
+    example = f"metrics: {{pattern: '{pattern}'}}"
     return f"it wrote no metric at all, or in a form that needs a pattern, such as {example}"
+
+
+def _pattern_for(missing: str, lines: str) -> str | None:
+    """Return a pattern that reads a metric in the last line that has its name and then a number."""
+    if not missing.isidentifier():
+        return None
+    words = re.escape(missing).replace("_", "[ _-]")
+    in_line = re.compile(rf"(?<![\w-])({words}(?!\w)[^\d\n]{{0,20}}?)[-+]?\.?\d", re.IGNORECASE)
+    for line in reversed(lines.splitlines()):
+        if (match := in_line.search(line)) is None:
+            continue
+        before = re.escape(match[1]).replace(r"\ ", " ")
+        for number in (r"\S+", r"[-+.\deE]+"):
+            pattern = rf"{before}(?P<{missing}>{number})"
+            if missing in pattern_reader((pattern,))(line.encode()):
+                return pattern
+    return None
 
 
 def _missing(reports: ProgramReports, task: TrialTask) -> str | None:

@@ -124,3 +124,39 @@ def test_a_default_that_is_a_text_is_converted_as_what_is_given(tmp_path: Path) 
     assert found["lr"] == {"low": 1e-4, "high": 1e-2, "log": True}
     assert found["width"] == {"choices": [32, 64, 128]}
     assert found["lora_dim"] == {"choices": [4, 8, 16]}
+
+
+@pytest.mark.parametrize(
+    ("use", "chosen"),
+    [
+        ("PRESETS['large']", "large"),
+        ("PRESETS[sys.argv[1] if len(sys.argv) > 1 else 'large']", "large"),
+        ("PRESETS.get('small')", "small"),
+        ("PRESETS[unknown()]", "small"),
+    ],
+)
+def test_only_the_preset_that_a_program_asks_for_is_searched(
+    use: str, chosen: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nPRESETS = {'small': dict(lr=1e-3, width=64),"
+        " 'large': dict(lr=3e-4, width=512)}\n"
+        f"config = {use}\nprint(f'val_loss {{loss:.3f}}')\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert list(found) == [f"PRESETS.{chosen}.lr", f"PRESETS.{chosen}.width"]
+
+
+def test_settings_of_pydantic_that_hold_others_are_the_options(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from pydantic_settings import BaseSettings, SettingsConfigDict\n"
+        "class Optim(BaseSettings):\n    lr: float = 1e-3\n"
+        "class Settings(BaseSettings):\n"
+        "    model_config = SettingsConfigDict(cli_parse_args=True)\n"
+        "    width: int = 64\n    optim: Optim = Optim()\n"
+        "print(f'val_loss {loss:.3f}')\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert list(found) == ["width", "optim.lr"]

@@ -1007,3 +1007,13 @@ def test_a_metric_of_a_switch_that_is_off_comes_last(tmp_path: Path) -> None:
     assert objective(tmp_path, declared.format(name="rival"))[0] == "test_accuracy"
     # Those of an evaluation are turned on in the command.
     assert objective(tmp_path, declared.format(name="do_eval"))[0] == "test_auc"
+
+
+def test_a_measure_of_training_data_comes_with_a_note(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "for e in range(2):\n    rmse_train = fit()\n    print(f'rmse {rmse_train:.4f}')\n"
+    )
+    first = experiment_for(script)
+    assert Experiment.from_yaml(first.text).objectives[0].metric == "rmse"
+    assert any("training data" in note for note in first.notes)

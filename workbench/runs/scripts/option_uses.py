@@ -49,6 +49,7 @@ def with_uses(program: ProgramSource, options: list[ScriptOption]) -> list[Scrip
         options: All its options.
     """
     options = _without_data(program, _without_unread(program, options))
+    options = _without_other_presets(program, options)
     uses = _Uses(program, options)
     return [uses.applied_to(option) for option in options]
 
@@ -278,3 +279,50 @@ def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[S
         else option
         for option in options
     ]
+
+
+def _without_other_presets(
+    program: ProgramSource, options: list[ScriptOption]
+) -> list[ScriptOption]:
+    """Return options, of which only those of one preset are searched: `PRESETS["small"].lr`.
+
+    It is the one that the source asks for, or the first one.
+    """
+    presets: dict[str, dict[str, set[str]]] = {}
+    for option in options:
+        owner, _, last = option.name.rpartition(".")
+        owner, _, preset = owner.rpartition(".")
+        if option.way == "constant" and owner and "." not in owner:
+            presets.setdefault(owner, {}).setdefault(preset, set()).add(last)
+    defaults = {_plain(option): option.default for option in options}
+    left: set[str] = set()
+    for owner, names in presets.items():
+        if len(names) < 2 or not set.intersection(*names.values()):
+            continue
+        asked = [name for name in _keys_asked_of(program, owner, defaults) if name in names]
+        chosen = (asked or list(names))[0]
+        left |= {f"{owner}.{name}." for name in names if name != chosen}
+    return [
+        replace(option, way="fixed") if option.name.startswith(tuple(left)) else option
+        for option in options
+    ]
+
+
+def _keys_asked_of(program: ProgramSource, owner: str, defaults: dict[str, Any]) -> Iterator[str]:
+    """Yield the keys that a program looks up in a dict, as far as its source shows."""
+    for module in program.modules:
+        for node in walk(module.tree):
+            match node:
+                case ast.Subscript(value=ast.Name(id=name), slice=key) if name == owner:
+                    pass
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[key, *_]
+                ) if name == owner:
+                    pass
+                case _:
+                    continue
+            if isinstance(key, ast.IfExp):  # such as `sys.argv[1] if given else "small"`
+                key = key.orelse
+            known = literal_of(key) or defaults.get(last_name(key))
+            if isinstance(known, str):
+                yield known

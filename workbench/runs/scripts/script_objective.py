@@ -563,7 +563,12 @@ def _of_names(
         and (validates or not metric.name.startswith("eval_"))
     ]
     if all(metric.split == "train" for metric in known):
-        listed = [_Reported(name, "", "print", 0) for name in _names_listed(program)]
+        names_known = {metric.name for metric in known}
+        listed = [
+            _Reported(name, "", "print", 0)
+            for name in _names_listed(program)
+            if name not in names_known
+        ]
         known += [metric for metric in listed if _is_metric(metric, listed)]
     order = _order(known, criteria)
     ranked = sorted(known, key=order) or _printed_numbers_of(reported)

@@ -304,8 +304,19 @@ class _Types:
 
     def of_settings(self) -> Typed | None:
         """Return the options of a class of pydantic's settings, or None."""
-        for name, (_, node) in self._program.classes.items():
-            if "BaseSettings" not in map(last_name, node.bases):
+        classes = {
+            name: node
+            for name, (_, node) in self._program.classes.items()
+            if "BaseSettings" in map(last_name, node.bases)
+        }
+        held = {
+            last_name(_without_wrappers(field.annotation))
+            for node in classes.values()
+            for field in node.body
+            if isinstance(field, ast.AnnAssign)
+        }
+        for name, node in classes.items():
+            if name in held:
                 continue
             text = ast.unparse(node)
             if "cli_parse_args=True" in text:
