@@ -334,9 +334,10 @@ const WORDS = { complete: "", no_result: ", no result: it breaks a limit or miss
 function labelOf(data: AnalysisState, row: number): string {
   const trial = data.trials[row];
   const best = trial === data.bestTrial ? ", best" : data.front.has(trial) ? ", on the front" : "";
+  const choice = trial === data.chosen ? ", chosen by hand" : "";
   const values = data.objectives.map(({ metric, values: column }) => `${metric} ${formatNumber(column[row])}`);
   const params = data.axes.map((axis) => `${axis.name} ${writtenAt(axis, row)}`);
-  return [`Trial ${trial}${best}${WORDS[data.standings[row]]}`, ...values, ...params].join("\n");
+  return [`Trial ${trial}${best}${choice}${WORDS[data.standings[row]]}`, ...values, ...params].join("\n");
 }
 
 function writtenAt(axis: Axis, row: number): string {

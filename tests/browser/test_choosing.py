@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_layout import PLACE_ON_AXIS, open_page
+from tests.browser.test_layout import open_page
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
@@ -14,6 +14,19 @@ from workbench.store.database import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+HINT_OF_TRIAL = """(plot, trial) => {
+    // The dots are on a canvas, so the place of one is where the mouse shows its hint.
+    const over = plot.querySelector(".u-over");
+    const hint = over.querySelector(".workbench-plot-hint");
+    const box = over.getBoundingClientRect();
+    for (let y = 2; y < box.height; y += 4) for (let x = 2; x < box.width; x += 4) {
+        const place = { clientX: box.left + x, clientY: box.top + y };
+        over.dispatchEvent(new MouseEvent("mousemove", place));
+        if (!hint.hidden && hint.textContent.startsWith(`Trial ${trial},`))
+            return { x: place.clientX, y: place.clientY, text: hint.textContent };
+    }
+    return null;
+}"""
 RESULTS = [(0.98, 5.0), (0.97, 1.2), (0.9, 0.3), (0.85, 2.0)]
 
 
@@ -42,16 +55,20 @@ def test_a_click_on_a_point_of_the_front_leads_to_a_choice_that_can_be_undone(
     run_id = store_run_with_a_front(jupyter.store_url)
     open_page(page, jupyter, run_id)
     page.get_by_role("tab", name="Analysis").click()
-    page.get_by_label("Figure", exact=True).select_option("pareto")
-    figure = page.get_by_role("figure", name="Pareto front")
-    figure.locator(".scatterlayer path").first.wait_for(state="attached")
-    page.mouse.click(*figure.evaluate(PLACE_ON_AXIS, list(RESULTS[1])))
+    figure = page.get_by_role("img", name="3 trials on the front of val_accuracy and size_mb")
+    figure.locator(".u-over").wait_for(state="attached")
+    figure.scroll_into_view_if_needed()
+    place = figure.evaluate(HINT_OF_TRIAL, 1)
+    assert "chosen by hand" not in place["text"]
+    page.mouse.click(place["x"], place["y"])
     trial = page.get_by_role("complementary", name="Trial 1")
     trial.get_by_role("button", name="Choose", exact=True).click()
 
     words = "val_accuracy 0.97 (front's best 0.98), size_mb 1.2 (front's best 0.3)"
     page.get_by_text(f"Chosen by hand: trial 1, {words}").wait_for()
-    figure.get_by_text("chosen by hand").wait_for()
+    wait_until(
+        lambda: "Trial 1, on the front, chosen by hand" in figure.evaluate(HINT_OF_TRIAL, 1)["text"]
+    )
     undo = trial.get_by_role("button", name="Undo the choice")
     undo.wait_for()
     page.get_by_role("tab", name="Curves").click()
