@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gc
 import json
 import random
 import sqlite3
@@ -620,3 +621,31 @@ def test_the_last_value_of_a_curve_counts_whatever_its_steps_are_called(
     (run,) = import_runs(path, store=store, metric="val_loss").runs
     trials = run.history.trials.values()
     assert [(trial.last_step, trial.values["val_loss"]) for trial in trials] == [(2, 0.8), (2, 0.5)]
+
+
+def test_garbage_is_looked_for_again_after_an_import(tmp_path: Path, store: Store) -> None:
+    rows = [("a", 1, 0.5, 0.6, 0.1, "adam", 0, "x"), ("a", 2, 0.4, 0.5, 0.1, "adam", 0, "x")]
+    path = _write(tmp_path / "runs.csv", rows)
+    assert gc.isenabled()
+    import_runs(path, store=store)
+    assert gc.isenabled()
+    with pytest.raises(ArgumentError):
+        import_runs(path, metric="missing", store=store)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_trials"),
+    [
+        # Each name has one curve.
+        ([("a", 1, 0.1, 0.5), ("a", 2, 0.1, 0.4), ("b", 1, 0.2, 0.6), ("b", 2, 0.2, 0.3)], 2),
+        # Rows of one name and one step are results of different settings.
+        ([("a", 1, 0.1, 0.5), ("a", 1, 0.2, 0.4), ("b", 1, 0.1, 0.6), ("b", 1, 0.2, 0.3)], 4),
+    ],
+)
+def test_rows_of_one_name_are_a_curve_unless_they_contradict_each_other(
+    rows: list[tuple[object, ...]], num_trials: int, tmp_path: Path, store: Store
+) -> None:
+    path = _write(tmp_path / "runs.csv", rows, ("run", "step", "params.lr", "val_loss"))
+    (source,) = import_runs(path, store=store).sources
+    assert source.num_added == num_trials

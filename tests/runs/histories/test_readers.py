@@ -14,13 +14,21 @@ import optuna
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tests.runs.histories.conftest import WRITTEN, database
 from workbench.foundation.errors import ArgumentError
 from workbench.runs.histories.formats import FORMATS, read_old_runs, recognize
-from workbench.runs.histories.old_runs import OldRun, OldRuns, parse_text
+from workbench.runs.histories.old_runs import (
+    OldRun,
+    OldRuns,
+    are_numbers,
+    parse_number,
+    parse_text,
+)
 
 
 def _read(place: Path, tool: str | None = None) -> list[OldRuns]:
@@ -345,3 +353,17 @@ def test_another_database_is_not_taken_for_one_of_a_tool(tmp_path: Path) -> None
 def test_a_text_becomes_the_value_it_was(text: str, value: object) -> None:
     assert parse_text(text) == value
     assert type(parse_text(text)) is type(value)
+
+
+_WRITTEN_VALUES = st.one_of(
+    st.floats().map(repr),
+    st.integers().map(str),
+    st.sampled_from(
+        ["", " ", "1_000", "NaN", "-inf", "1,5", "91%", " 2.5 ", "adam", "0x10", "\u0661"]
+    ),
+)
+
+
+@given(st.lists(_WRITTEN_VALUES, max_size=5))
+def test_texts_are_numbers_together_exactly_if_each_one_is(texts: list[str]) -> None:
+    assert are_numbers(texts) == all(parse_number(text) is not None for text in texts)

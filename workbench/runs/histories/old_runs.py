@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -138,6 +138,15 @@ def parse_number(text: str | float | None) -> float | None:
         return None if "_" in text else float(text)  # Python reads 0.9_1 as 0.91
     except (TypeError, ValueError):
         return None
+
+
+def are_numbers(texts: Collection[str]) -> bool:
+    """Return whether `parse_number` reads all of some texts, in much less time than one by one."""
+    try:
+        deque(map(float, texts), maxlen=0)
+    except ValueError:
+        return False
+    return "_" not in "".join(texts)
 
 
 def _as_float(number: float) -> float:

@@ -36,6 +36,7 @@ from workbench.runs.histories.old_runs import (
     OldRuns,
     OldState,
     Point,
+    are_numbers,
     count_steps,
     flatten,
     is_seed,
@@ -213,9 +214,9 @@ def _groups_of_file(path: Path, mapping: Mapping[str, str], metric: str | None) 
         if group is None:
             name = "/".join(source) or path.stem
             group = groups[source] = OldRuns("csv", str(path.absolute()), name, [])
-        run = _run(name, own, columns, group.left_out)
         # The key does not depend on the other rows, so that the table can grow.
-        run.key = key_of("csv", identity[-2], own)
+        key = key_of("csv", identity[-2], own)
+        run = _run(key, name, own, columns, group.left_out)
         num_equal[run.key] += 1
         if num_equal[run.key] > 1:
             run.key = key_of(run.key, num_equal[run.key])
@@ -394,10 +395,12 @@ def _clash(columns: _Columns, heads: Sequence[str], rows: Sequence[_Row]) -> boo
     """Return whether a run would have two values of a setting, or of a metric at one step."""
     compared = _compared(heads)
     settings = [head for head in compared if _PARAM.match(head) or is_seed(head)]
+    runs = [_run_of(row, 0, columns) for row in rows]
+    steps = [row.get(columns.step or "", "") for row in rows]
+    if len(set(zip(runs, steps, strict=True))) == len(rows):
+        compared = settings  # no metric can have two values at a step
     known: dict[tuple[str, ...], str] = {}
-    for row in rows:
-        run = _run_of(row, 0, columns)
-        step = row.get(columns.step or "", "")
+    for row, run, step in zip(rows, runs, steps, strict=True):
         for head in compared:
             if not (text := row.get(head, "")):
                 continue
@@ -440,12 +443,11 @@ def _read_numbers(table: _Table, wanted: Collection[str]) -> Counter[str]:
         table: The table, which is changed.
         wanted: Names of columns that somebody has named.
     """
-    others = {
-        head: [text for row in table.rows if (text := row.get(head, "").strip())]
-        for head in table.heads
-        if any(parse_number(text) is None for row in table.rows if (text := row.get(head, "")))
-    }
-    others = {head: texts for head, texts in others.items() if any(map(_DIGIT.search, texts))}
+    others: dict[str, list[str]] = {}
+    for head in table.heads:
+        texts = [text for row in table.rows if (text := row.get(head, ""))]
+        if not are_numbers(texts) and any(map(_DIGIT.search, texts)):
+            others[head] = [text for text in map(str.strip, texts) if text]
     notes: Counter[str] = Counter()
     if not others:
         return notes
@@ -499,11 +501,14 @@ def _check_metrics(table: _Table, columns: _Columns, metric: str | None) -> Coun
     """
     notes: Counter[str] = Counter()
     for head in columns.metrics:
-        for line, row in zip(table.lines, table.rows, strict=True):
-            text = row.get(head, "")
-            if text not in ("", "None") and parse_number(text) is None:
-                columns.texts[head] = f"such as {text!r} in line {line}"
-                break
+        texts = [row.get(head, "") for row in table.rows]
+        if are_numbers([text for text in texts if text not in ("", "None")]):
+            continue
+        columns.texts[head] = next(
+            f"such as {text!r} in line {line}"
+            for line, text in zip(table.lines, texts, strict=True)
+            if text not in ("", "None") and parse_number(text) is None
+        )
     usable = [head for head in columns.metrics if _first_text(table, head) is None]
     for head in (*columns.metrics, *columns.params):
         is_metric = head in columns.metrics or bool(likely_objectives([head]))
@@ -578,20 +583,23 @@ def without_prefix(head: str) -> str:
 def _is_metric_column(
     head: str, name: str, by_run: Mapping[tuple[str, ...], list[_Row]], *, has_params: bool
 ) -> bool:
-    texts = [{row.get(head, "") for row in rows} for rows in by_run.values()]
-    known = {text for own in texts for text in own if text not in ("", "None")}
+    known = {row.get(head, "") for rows in by_run.values() for row in rows} - {"", "None"}
     if not known:
         return False
-    if any(parse_number(text) is None for text in known):
+    if not are_numbers(known):
         cells = [row[head] for rows in by_run.values() for row in rows if row.get(head)]
         num_numbers = sum(parse_number(text) is not None for text in cells)
         return 2 * num_numbers >= len(cells) and bool(likely_objectives([name]))
-    if has_params or any(len(own - {""}) > 1 for own in texts):
+    if has_params or any(
+        len({text for row in rows if (text := row.get(head, ""))}) > 1 for rows in by_run.values()
+    ):
         return True
     return bool(likely_objectives([name]))
 
 
-def _run(name: str, rows: list[_Row], columns: _Columns, left_out: Counter[str]) -> OldRun:
+def _run(
+    key: str, name: str, rows: list[_Row], columns: _Columns, left_out: Counter[str]
+) -> OldRun:
     params: dict[str, JsonValue] = {}
     for head, param in columns.params.items():
         texts = [row[head] for row in rows if row.get(head, "") != ""]
@@ -608,7 +616,7 @@ def _run(name: str, rows: list[_Row], columns: _Columns, left_out: Counter[str])
         results = {point.metric: point.value for point in points}
         points = []
     return OldRun(
-        key_of("csv", name, rows),
+        key,
         name or "run",
         state,
         params,
@@ -632,7 +640,7 @@ def _points(rows: list[_Row], columns: _Columns, left_out: Counter[str]) -> list
         if step is None:
             left_out[f"rows without a number in {columns.step}"] += 1
             continue
-        time = _time(row, columns.time)
+        time = None if columns.time is None else _time(row, columns.time)
         for head, metric in columns.metrics.items():
             text = row.get(head, "")
             value = parse_number(text) if text else None
@@ -706,5 +714,6 @@ def _read_chart(path: Path, heads: Sequence[str], rows: list[_Row]) -> OldRuns:
             continue
         columns = _Columns(step=heads[0], steps=steps.steps, metrics={head: match[2]})
         own = [row for row in rows if row.get(head)]
-        group.runs.append(_run(match[1], own, columns, group.left_out))
+        key = key_of("csv", match[1], own)
+        group.runs.append(_run(key, match[1], own, columns, group.left_out))
     return group
