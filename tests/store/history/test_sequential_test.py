@@ -66,8 +66,8 @@ def test_the_first_look_knows_little_about_the_spread_of_the_candidate() -> None
     effect = 3.2 - np.mean(baseline)
     assert answer.effect == pytest.approx(effect)
     assert answer.probability == pytest.approx(student.cdf(effect / scale))
-    assert answer.low == pytest.approx(effect - student.ppf(1 - 0.05 * 0.9) * scale)
-    assert answer.high == pytest.approx(effect + student.ppf(1 - 0.05 * 0.1) * scale)
+    assert answer.low == pytest.approx(effect - student.ppf(1 - 0.05 * 0.95) * scale)
+    assert answer.high == pytest.approx(effect + student.ppf(1 - 0.05 * 0.05) * scale)
 
 
 def test_the_floor_joins_the_spread_of_the_baseline() -> None:
@@ -207,6 +207,22 @@ def test_the_error_holds_over_all_looks(num_baseline: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("has_floor", [True, False])
+def test_a_change_that_only_scatters_three_times_as_much_is_rarely_accepted(
+    has_floor: bool,
+) -> None:
+    random = np.random.default_rng(6)
+    floor = NoiseFloor(1.0, 8.0, 20, 100) if has_floor else None
+    num_accepted = 0
+    for _ in range(1000):
+        baseline, runs = list(random.normal(0, 1, 4)), list(random.normal(0, 3, 6))
+        answers = (decide(baseline, runs[:num], floor) for num in range(1, 7))
+        ends = next(answer for answer in answers if answer.decision != "more")
+        num_accepted += ends.decision == "better"
+    assert num_accepted <= 85  # 95 to 100 with the common spread alone
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("num_baseline", [1, 2, 3])
 def test_the_error_also_holds_without_a_floor(num_baseline: int) -> None:
     accepted, _, _ = Sessions(5, 0.0, num_baseline=num_baseline, has_floor=False).rates(1000)
@@ -235,3 +251,24 @@ def test_a_candidate_whose_results_scatter_counts_with_its_own_spread() -> None:
     own = np.var(scattered, ddof=1) / 5 + np.var(baseline, ddof=1) / 4
     assert answer.effect is not None
     assert answer.effect - answer.low > 2 * math.sqrt(own)
+
+
+@pytest.mark.parametrize("num_baseline", [1, 3])
+def test_a_candidate_that_scatters_unlike_the_floor_must_pass_with_its_own_spread(
+    num_baseline: int,
+) -> None:
+    floor = NoiseFloor(0.1, 50.0, 20, 100)
+    baseline = [0.0, 0.05, -0.05][:num_baseline]
+    candidate = [0.6, 1.0, 1.4]  # its variance is 16 times that of the floor
+    variance = statistics.variance(candidate)
+    if num_baseline == 1:  # then nothing says that the floor fits the baseline either
+        scale, degrees = math.sqrt(variance * (1 + 1 / 3)), 2.0
+    else:
+        known = (50 * 0.01 + 2 * statistics.variance(baseline)) / 52
+        scale, degrees = welch(known / 3, variance / 3, (52, 2))
+    expected = 1.0 - stats.t(degrees).ppf(1 - 0.05 / 5) * scale
+    answer = decide(baseline, candidate, floor)
+    assert answer.low == pytest.approx(expected)
+    assert answer.decision != "better"
+    alike = decide(baseline, [0.95, 1.0, 1.05], floor)
+    assert alike.decision == "better"

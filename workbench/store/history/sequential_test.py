@@ -13,6 +13,7 @@ Student's distribution, repeated confidence intervals, predictive futility).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,7 +36,7 @@ MAX_RUNS = 6
 MOST_RUNS = 100
 """The largest limit for candidate runs. Computing the boundaries takes a few seconds for it."""
 # The share of the error for the lower bound, which decides. The upper bound only informs.
-_SHARE_OF_LOW = 0.9
+_SHARE_OF_LOW = 0.95
 # The error that is spent by a share t of the information is error * t**4: little at first, when the
 # spread is known least.
 _SPENDING_POWER = 4
@@ -49,6 +50,11 @@ _UNLIKE = 0.02
 _PRIOR_DEGREES = 1.0
 _PRIOR_PART = 1 / 3
 _LEAST_PART = 0.8
+# The spread of the baseline says something about the candidate only while both look alike: chance
+# explains with more than this probability that the candidate scatters so much more. Otherwise the
+# candidate must pass Welch's test with its own spread alone, at this part of the error.
+_ALIKE = 0.05
+_PART_OF_UNLIKE = 0.2
 # The boundaries hold for a spread that is known. With an estimate of few degrees of freedom, more
 # statistics cross them. With up to `_FEW_DEGREES` of the baseline, only this part of the error is
 # spent, which keeps it in simulations.
@@ -140,6 +146,8 @@ class _Evidence:
     """Variance that rounding may hide if there is no floor."""
     is_shared: bool
     """Whether only the candidate shows the spread of both sides."""
+    own_variance: float | None
+    """Variance of the baseline's own results. None if there is only one."""
 
     @property
     def candidate(self) -> _Spread:
@@ -168,6 +176,41 @@ class _Evidence:
             self.baseline.degrees,
             variance / num,
             degrees,
+        )
+
+    def is_alike(self, squares: Array, num: Array) -> Array:
+        """Return whether the candidate scatters no more than chance explains.
+
+        Args:
+            squares: Squared deviations of the candidate's results from their mean.
+            num: How many results these are, at least 2.
+
+        Source: the F test.
+        """
+        ratio = squares / (num - 1) / max(self.baseline.variance, sys.float_info.min)
+        return fdtrc(num - 1, self.baseline.degrees, ratio) > _ALIKE
+
+    def unequal_effect(self, squares: Array, num: Array) -> tuple[Array, Array]:
+        """Return the variance of the effect if the floor says nothing about the candidate.
+
+        If the baseline has only one result, nothing says any more that the floor fits it either. It
+        then counts with the spread of the candidate.
+
+        Args:
+            squares: Squared deviations of the candidate's results from their mean.
+            num: How many results these are, at least 2.
+
+        Returns:
+            The variance and its degrees of freedom.
+        """
+        variance = np.maximum(squares / (num - 1), self.least_variance)
+        if self.own_variance is None:
+            return variance * (1 / self.num_baseline + 1 / num), num - 1
+        return _variance_of_effect(
+            max(self.baseline.variance, self.own_variance) / self.num_baseline,
+            self.baseline.degrees,
+            variance / num,
+            num - 1,
         )
 
     def _candidate_after(self, squares: Array, num: Array) -> tuple[Array, Array]:
@@ -244,8 +287,8 @@ def decide(
         return Decision("more", 0.5, effect, None, None, max(1, left))
     is_few = evidence.is_shared or evidence.baseline.degrees <= _FEW_DEGREES
     looks = _looks_of(len(baseline), max_runs, _PART_OF_FEW * error if is_few else error)
-    low, high = _bounds(evidence, looks)
-    decision, more_runs = _conclude(evidence, looks, low)
+    low, high = _bounds(evidence, looks, error)
+    decision, more_runs = _conclude(evidence, looks, low, error)
     probability = _probability(evidence, curves)
     return Decision(decision, probability, evidence.effect, low, high, more_runs)
 
@@ -277,6 +320,7 @@ def _evidence_of(
         squares=squares[1],
         least_variance=least_variance,
         is_shared=is_shared,
+        own_variance=own.variance if own.degrees else None,
     )
 
 
@@ -326,11 +370,16 @@ def _rounding_variance(values: np.ndarray) -> float:
     return float(gaps.min()) ** 2 / 12
 
 
-def _bounds(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
+def _bounds(evidence: _Evidence, looks: _Looks, error: float) -> tuple[float, float]:
     spread, look = evidence.of_effect, evidence.num_candidate - 1
     scale = math.sqrt(spread.variance)
     low = evidence.effect - float(_of_student(looks.low[look], spread.degrees)) * scale
     high = evidence.effect + float(_of_student(looks.high[look], spread.degrees)) * scale
+    squares, num = evidence.squares, evidence.num_candidate
+    if num > 1 and not evidence.is_shared and not evidence.is_alike(squares, num):
+        variance, degrees = evidence.unequal_effect(squares, num)
+        quantile = -stdtrit(degrees, _PART_OF_UNLIKE * error)
+        low = min(low, evidence.effect - float(quantile * np.sqrt(variance)))
     return low, high
 
 
@@ -347,7 +396,7 @@ def _probability(evidence: _Evidence, curves: CurveEvidence | None) -> float:
     return float(stdtr(spread.degrees, effect / scale))
 
 
-def _conclude(evidence: _Evidence, looks: _Looks, low: float) -> tuple[Verdict, int]:
+def _conclude(evidence: _Evidence, looks: _Looks, low: float, error: float) -> tuple[Verdict, int]:
     """Return the decision and the number of runs that are still expected."""
     if low > 0:
         return "better", 0
@@ -357,7 +406,7 @@ def _conclude(evidence: _Evidence, looks: _Looks, low: float) -> tuple[Verdict, 
         evidence.of_effect.variance == 0
     ):  # all results are equal, and nothing says how much they may differ
         return "more", len(looks.low) - evidence.num_candidate
-    chance, more_runs = _foresee(evidence, looks)
+    chance, more_runs = _foresee(evidence, looks, error)
     if chance < _HOPELESS:
         return "not better", 0
     return "more", max(1, round(more_runs))
@@ -368,7 +417,7 @@ def _of_student(quantile: float, degrees: Array) -> Array:
     return -stdtrit(degrees, ndtr(-quantile))
 
 
-def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
+def _foresee(evidence: _Evidence, looks: _Looks, error: float) -> tuple[float, float]:
     """Return the chance of success within the limit, and how many runs a decision will take.
 
     Futures are drawn from what is known: the variance, the mean of the candidate, its next runs.
@@ -387,14 +436,14 @@ def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
     squares = evidence.squares + np.cumsum(runs**2, axis=1) - counts * means**2
     variances, degrees = evidence.effect_after(squares, counts)
     statistics = (evidence.effect + means) / np.sqrt(variances)
-    # The quantiles of a few degrees of freedom, because those of each future would take long.
-    degrees = np.broadcast_to(degrees, variances.shape)
-    grid = np.geomspace(degrees.min(), degrees.max(), _NUM_DEGREES)
-    limits = [
-        np.interp(look, grid, _of_student(quantile, grid))
-        for quantile, look in zip(looks.low[now:], degrees.T, strict=True)
-    ]
-    is_success = statistics > np.array(limits).T
+    probabilities = ndtr(-np.array(looks.low[now:]))
+    is_success = statistics > _quantiles(degrees, variances.shape, probabilities)
+    if not evidence.is_shared:
+        variances, degrees = evidence.unequal_effect(squares, counts)
+        probabilities = np.full(len(counts), _PART_OF_UNLIKE * error)
+        limits = _quantiles(degrees, variances.shape, probabilities)
+        is_clear = (evidence.effect + means) / np.sqrt(variances) > limits
+        is_success &= evidence.is_alike(squares, counts) | is_clear
     chance = float(np.mean(np.any(is_success, axis=1)))
     ends = is_success.copy()
     ends[:, -1] = True
@@ -403,6 +452,25 @@ def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
             statistics[:, look], np.any(is_success[:, look + 1 :], axis=1)
         )
     return chance, float(np.mean(np.argmax(ends, axis=1) + 1))
+
+
+def _quantiles(degrees: Array, shape: tuple[int, ...], probabilities: np.ndarray) -> np.ndarray:
+    """Return Student's quantiles that are exceeded with a probability, by future and look.
+
+    They are interpolated between a few degrees of freedom, because exact ones would take long.
+
+    Args:
+        degrees: Degrees of freedom, in a form that can be broadcast to `shape`.
+        shape: The numbers of futures and looks.
+        probabilities: The probability of each look.
+    """
+    degrees = np.broadcast_to(degrees, shape)
+    grid = np.geomspace(degrees.min(), degrees.max(), _NUM_DEGREES)
+    limits = [
+        np.interp(look, grid, -stdtrit(grid, probability))
+        for probability, look in zip(probabilities, degrees.T, strict=True)
+    ]
+    return np.array(limits).T
 
 
 def _is_hopeless(statistics: np.ndarray, succeeds: np.ndarray) -> np.ndarray:
