@@ -21,7 +21,7 @@ from workbench.advisor.tables import (
 )
 from workbench.foundation.errors import DataError, ResourcesError
 from workbench.foundation.formatting import format_count
-from workbench.hardware.performance.noise import NoiseCourse
+from workbench.hardware.performance.noise import NoiseCourse, scale_at_batch
 
 # How many numbers of micro steps are compared. More than memory requires are rarely faster.
 _ACCUMULATIONS = 4
@@ -181,13 +181,18 @@ def rank_batches(
     def weigh(plan: BatchPlan) -> tuple[float, BatchPlan, float, float]:
         # Noise measured at a batch near the plan's extrapolates best. Batches differ by factors, so
         # the distance is taken between logarithms.
-        course = courses[min(courses, key=lambda seen: abs(math.log(seen / plan.global_batch)))]
-        steps = course.steps(plan.global_batch, reference_batch=noise.reference_batch)
+        batch, reference = plan.global_batch, noise.reference_batch
+        seen = min(courses, key=lambda seen: abs(math.log(seen / batch)))
+        course = courses[seen]
+        steps = course.steps(batch, reference_batch=reference, seen_batch=seen)
+        scale = scale_at_batch(
+            course.at(course.end), seen_batch=seen, batch=batch, reference_batch=reference
+        )
         return (
             steps * times_s[plan],
             plan,
             steps / course.end,
-            plan.global_batch / course.at(course.end),
+            batch / scale,
         )
 
     fastest = {

@@ -81,7 +81,8 @@ def what_if_batch(
     """Rank global batches by the time that a training takes to the same accuracy.
 
     A larger batch needs fewer steps, but each sample contributes less. The gradient noise measures
-    how much less. It grows during a training, so measure it again from time to time.
+    how much less. It grows during a training, so measure it again from time to time. It also
+    depends on the batch, which is computed for a learning rate that follows the batch.
 
     The measured file has the columns of `what-if step-time`.
 

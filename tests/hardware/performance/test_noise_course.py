@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.hardware.performance.noise import NoiseCourse, gain
+from workbench.hardware.performance.noise import NoiseCourse, gain, scale_at_batch
 
 PROGRESS = [100.0 * step for step in range(1, 21)]
 
@@ -65,6 +68,37 @@ def test_a_larger_batch_takes_fewer_steps_and_more_samples(
     )
     assert few < many
     assert few * times > many
+
+
+@given(
+    scale=st.floats(1e-3, 1e9),
+    seen=st.floats(1, 1e6),
+    batch=st.floats(1, 1e6),
+    first=st.floats(1, 1e4),
+)
+def test_the_scale_and_the_temperature_have_the_same_product_at_every_batch(
+    scale: float, seen: float, batch: float, first: float
+) -> None:
+    there = scale_at_batch(scale, seen_batch=seen, batch=batch, reference_batch=first)
+
+    def temperature(samples: float, noise_scale: float) -> float:
+        return gain(samples, reference_batch=first, noise_scale=noise_scale) / samples
+
+    assert there * temperature(batch, there) == pytest.approx(scale * temperature(seen, scale))
+    back = scale_at_batch(there, seen_batch=batch, batch=seen, reference_batch=first)
+    assert back == pytest.approx(scale)
+    same = scale_at_batch(scale, seen_batch=seen, batch=seen, reference_batch=first)
+    assert same == pytest.approx(scale)
+
+
+def test_a_batch_far_above_the_noise_scale_has_more_noise_to_average() -> None:
+    # Far above the scale, it grows like the square root of the batch. Far below, it stays.
+    at = partial(scale_at_batch, seen_batch=10, reference_batch=10)
+    assert at(10.0, batch=1e8) == pytest.approx(math.sqrt(10.0 * 1e8), rel=1e-3)
+    assert at(1e9, batch=1e4) == pytest.approx(1e9, rel=1e-4)
+    course = NoiseCourse(progress=100.0, scale=10.0, growth=0.0, end=5000.0)
+    unchanged = 5000.0 / gain(1000, reference_batch=10, noise_scale=10.0)
+    assert course.steps(1000, reference_batch=10, seen_batch=10) < 0.3 * unchanged
 
 
 def test_nothing_seen_is_refused() -> None:

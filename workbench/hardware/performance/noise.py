@@ -187,6 +187,34 @@ def gain(batch: float, *, reference_batch: float, noise_scale: float) -> float:
     return batch / reference_batch * (noise_scale + reference_batch) / (noise_scale + batch)
 
 
+def scale_at_batch(
+    scale: float, *, seen_batch: float, batch: float, reference_batch: float
+) -> float:
+    """Return the noise scale of a training with another batch, at the same progress.
+
+    The noise keeps the gradient from shrinking, the more so the higher the temperature, which is
+    the learning rate divided by the batch. So the scale is inversely proportional to the
+    temperature. A rate that grows with `gain` makes a temperature in proportion to
+    (scale + reference) / (scale + batch). Far above the noise scale, a larger batch therefore has
+    less noise to average, and wastes less than the scale at a small batch suggests.
+
+    Source: McCandlish et al. 2018, appendix C (temperature); the rate of Johnson et al. 2020.
+
+    Args:
+        scale: The noise scale that was seen, in samples, >= 0.
+        seen_batch: Samples per step when it was seen, > 0.
+        batch: Samples per step of the other training, > 0.
+        reference_batch: Samples per step from which the rates of both are scaled, > 0.
+    """
+    at_reference = scale * (scale + reference_batch) / (scale + seen_batch)
+    excess = at_reference - reference_batch
+    # The positive root of scale = at_reference * (scale + batch) / (scale + reference_batch).
+    root = math.sqrt(excess**2 + 4.0 * at_reference * batch)
+    if excess >= 0:
+        return (excess + root) / 2.0
+    return 2.0 * at_reference * batch / (root - excess)  # does not cancel
+
+
 def critical_batch(*, least_steps: float, least_samples: float) -> float:
     """Return the batch that needs twice the least steps and twice the least samples.
 
@@ -249,7 +277,9 @@ class NoiseCourse:
         """Return the noise scale in samples at a progress."""
         return self.scale * (progress / self.progress) ** self.growth
 
-    def steps(self, batch: float, *, reference_batch: float) -> float:
+    def steps(
+        self, batch: float, *, reference_batch: float, seen_batch: float | None = None
+    ) -> float:
         """Return the optimizer steps that a batch needs to the end of the training.
 
         Source: Johnson et al. 2020, "AdaScale SGD": a step makes the progress of gain(phi)
@@ -258,10 +288,23 @@ class NoiseCourse:
         Args:
             batch: Samples per step, > 0.
             reference_batch: Samples per step in which progress is counted, > 0.
+            seen_batch: Samples per step when the noise was measured. None if it is the noise of
+                this batch.
         """
+        seen = batch if seen_batch is None else seen_batch
         moments = [(number + 0.5) / _NUM_MOMENTS * self.end for number in range(_NUM_MOMENTS)]
         return self.end * fmean(
-            1.0 / gain(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
+            1.0
+            / gain(
+                batch,
+                reference_batch=reference_batch,
+                noise_scale=scale_at_batch(
+                    self.at(moment),
+                    seen_batch=seen,
+                    batch=batch,
+                    reference_batch=reference_batch,
+                ),
+            )
             for moment in moments
         )
 
