@@ -30,7 +30,7 @@ from workbench.hardware.performance.topology import Topology
 
 RESULTS = Path(__file__).parent / "results" / "advisor_step_time.json"
 FEW = "12 rows of 4 placements"
-LIMITS = {"a fifth of the rows": 0.08, FEW: 0.16, "two nodes to more": 0.21}
+LIMITS = {"a fifth of the rows": 0.08, FEW: 0.12, "two nodes to more": 0.09}
 COVERAGE = (0.80, 0.95)
 NUM_FEW_BATCHES = 3
 Rows = list[PlacedStep]

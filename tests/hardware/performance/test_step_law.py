@@ -54,7 +54,28 @@ def test_the_laws_of_communication_differ_where_they_should() -> None:
     means, _ = believe(PLANS, 0.2)
     of_four = Plans.of([Topology.of(nodes, nodes * 4) for nodes in (2, 4, 8)], [32.0] * 3)
     found = {name: StepLaw(name, 32.0).communication_s(means, of_four) for name in LAWS}
-    assert found["GPUs per node"][2] == pytest.approx(found["GPUs per node"][1])
     assert found["log2 of the group"][1] < found["log2 of the group"][2]
     assert found["log2 of the group"][2] < found["linear in the group"][2]
     assert len({tuple(values) for values in found.values()}) == len(LAWS)
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_node", "volumes"), [(1, (1, 4 / 3, 3 / 2)), (4, (7 / 4, 11 / 6, 15 / 8))]
+)
+def test_a_ring_between_nodes_sends_what_its_links_carry_and_waits_for_each_hop(
+    gpus_per_node: int, volumes: tuple[float, ...]
+) -> None:
+    """The gradients are divided in K parts, of which each link carries 2 (K - 1)."""
+    means, _ = believe(PLANS, 0.2)
+    at = dict(zip(PARAMETERS, means, strict=True))
+    at |= {"many_nodes": 0.0, "many_nodes_exponent": 0.0, "network_growth": -50.0}
+    nodes = (2, 3, 4)
+    plans = Plans.of([Topology.of(num, num * gpus_per_node) for num in nodes], [32.0] * 3)
+    law = StepLaw("GPUs per node", 32.0)
+
+    def seconds(hop_s: float) -> np.ndarray:
+        return law.communication_s(np.array([*(at | {"hop": np.log(hop_s)}).values()]), plans)
+
+    assert seconds(1e-30) / seconds(1e-30)[0] == pytest.approx(np.array(volumes) / volumes[0])
+    waits = [1e-3 * (num * gpus_per_node - 2) for num in nodes]
+    assert seconds(1e-3) - seconds(1e-30) == pytest.approx(waits)

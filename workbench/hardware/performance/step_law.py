@@ -6,13 +6,17 @@ communicating:
     compute = scale * ((1 - share) + share * b / b0) * (1 + contention * (1 - 1/G))
     communication
         = scale * ring * (1 + ring_growth * log2(K/2))         on one node
-        = scale * ring * network * (1 + network_growth * x)    on two nodes
-        = the same * many_nodes * (N/3)^many_nodes_exponent    on more nodes
+        = scale * ring * network * volume * (1 + network_growth * x) + hop * (K - 2)
+                                                               on two nodes
+        = the same, its first part * many_nodes * (N/3)^many_nodes_exponent
+                                                               on more nodes
     step = (compute^p + communication^p)^(1/p),  p = 1 + overlap
 
-The laws of communication differ in x. With p = 1 there is no overlap, and a large p hides the
-shorter part behind the longer one. Parameters are fitted as logarithms (the share as log-odds, the
-exponent unchanged), so that priors are normal distributions and no time can be negative.
+A ring sends volume = 2 (K-1)/K of the gradients over the network link of each node. From two nodes
+to four, that grows by half with one GPU on each, but by 7 % with four. The laws of communication
+differ in x. With p = 1 there is no overlap, and a large p hides the shorter part behind the longer
+one. Parameters are fitted as logarithms (the share as log-odds, the exponent unchanged), so that
+priors are normal distributions and no time can be negative. Only the prior of hop is in seconds.
 `step_time` fits them.
 """
 
@@ -82,13 +86,17 @@ _BELIEFS = {
     # A ring of K carries 2 (K-1)/K of the gradients over each link: from 2 to 8, 0.38 more per
     # doubling.
     "ring_growth": (np.log(0.4), 0.8),
-    # Links between nodes are several times slower than those within.
+    # Links between nodes are several times slower than those within. GPUs of a node share them, but
+    # the volume of the ring already says most of it.
     "network": (np.log(4.0), 1.2),
-    "network_growth": (np.log(0.4), 0.8),
+    "network_growth": (np.log(0.05), 0.8),
+    # Seconds that each GPU beyond two adds to a ring between nodes, whatever it sends: two messages
+    # more, of some 150 us each.
+    "hop": (np.log(3e-4), 1.5),
     # Two nodes send both directions of their ring over one pair of links, often as one flow. Three
-    # and more nodes have a neighbour on either side.
-    "many_nodes": (-0.2, 0.1),
-    "many_nodes_exponent": (0.0, 0.15),
+    # and more nodes have a neighbour on either side, so they send up to twice as fast.
+    "many_nodes": (-0.5, 0.15),
+    "many_nodes_exponent": (0.15, 0.15),
     # p = 1 + exp(overlap): around 2.
     "overlap": (0.0, 0.7),
 }
@@ -144,10 +152,12 @@ class StepLaw:
         value = {name: np.exp(parameters[index]) for name, index in _INDEX.items()}
         ring_s = value["scale"] * value["ring"]
         within = ring_s * (1.0 + value["ring_growth"] * _log2_of_group(plans))
-        growth = 1.0 + value["network_growth"] * LAWS[self.communication](plans)
+        volume = 2.0 * (1.0 - 1.0 / np.maximum(plans.num_gpus, 2.0))
+        growth = volume * (1.0 + value["network_growth"] * LAWS[self.communication](plans))
         exponent = parameters[_INDEX["many_nodes_exponent"]]
         many = value["many_nodes"] * (np.maximum(plans.num_nodes, 3.0) / 3.0) ** exponent
         between = ring_s * value["network"] * growth * np.where(plans.num_nodes > 2, many, 1.0)
+        between += value["hop"] * np.maximum(plans.num_gpus - 2.0, 0.0)
         return np.where(plans.num_gpus < 2, 0.0, np.where(plans.num_nodes < 2, within, between))
 
     def log_step(self, parameters: Array, plans: Plans) -> Array:
