@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from workbench.runs.automl.error_slices import describe_slice, error_slices
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse, describe_analysis
@@ -71,3 +72,16 @@ def test_slices_are_part_of_the_analysis():
     assert slices.iloc[0]["accuracy_overall"] == 1 - wrong.mean()
     assert any(line.startswith("worst where city is Oslo") for line in describe_analysis(found))
     assert TestAnalysis({"errors": {}}).slices().empty
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Int64", "float64[pyarrow]"])
+def test_missing_numbers_of_pandas_are_in_the_same_slices_as_those_of_numpy(kind: str):
+    if "pyarrow" in kind:
+        pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    numbers = np.where(rng.random(300) < 0.1, np.nan, rng.integers(0, 90, 300))
+    mistakes = rng.random(300) + np.isnan(numbers) + (numbers > 60)
+    plain = error_slices(pd.DataFrame({"age": numbers}), mistakes)
+    nullable = pd.DataFrame({"age": pd.Series(numbers).astype("Float64").astype(kind)})
+    assert error_slices(nullable, mistakes) == plain
+    assert {"missing", "67.25 to 89"} <= {each["value"] for each in plain}

@@ -141,4 +141,5 @@ def _slices_of(column: pd.Series) -> Iterator[tuple[str, np.ndarray]]:
         for low, high in pairwise(ends.unique()):
             rows = (column >= low) & ((column < high) | (high == ends.iloc[-1]))
             shown = [str(end)[:10] if is_time else format_number(float(end)) for end in (low, high)]
-            yield " to ".join(shown), rows.to_numpy(dtype=bool)
+            # Missing numbers of pandas are in no interval, but compare as missing.
+            yield " to ".join(shown), rows.to_numpy(dtype=bool, na_value=False)
