@@ -29,6 +29,7 @@ from tests.builders.recorded_runs import (
     trial_events,
 )
 from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, run_all, violations
+from tests.services.live_run import LiveRun
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.experiment.actions import Snippet, snippet_of
@@ -461,6 +462,18 @@ def test_in_a_narrow_panel_the_reason_of_an_end_wraps(page, jupyter) -> None:
     page.get_by_text("the time budget of 15 min is used up").wait_for()
     assert page.locator(".workbench-head").evaluate(BEYOND_THEIR_BOX) == []
     page.get_by_role("button", name="Extend").wait_for()
+
+
+def test_the_numbers_of_a_run_under_way_fit_into_a_narrow_panel(page, jupyter) -> None:
+    page.set_viewport_size({"width": 280, "height": 900})
+    with LiveRun(jupyter.store_url) as live:
+        open_page(page, jupyter, live.run_id)
+        facts = page.locator(".workbench-facts-live")
+        facts.get_by_text("run time").wait_for()
+        ends = facts.locator("dt, dd").evaluate_all(
+            "(all) => all.map((one) => one.getBoundingClientRect().left + one.scrollWidth)"
+        )
+        assert max(ends) <= 280
 
 
 @pytest.mark.slow
