@@ -52,6 +52,21 @@ def test_a_script_with_other_values_says_what_python_says_of_them() -> None:
     assert type(scope["LR"]) is float, "a float stays a float"
 
 
+def test_fields_of_classes_are_constants_by_the_name_of_their_class() -> None:
+    source = (
+        "import dataclasses\nfrom dataclasses import field\n@dataclasses.dataclass\nclass Config:\n"
+        "    lr: float = field(default=0.001)\n"
+        "    width: int = dataclasses.field(default=64, metadata={'help': 'units'})\n"
+        "    names: list = field(default_factory=list)\n"
+    )
+    values = {constant.name: constant.value for constant in constants_of(source, ".py")}
+    assert values == {"Config.lr": 0.001, "Config.width": 64}
+    scope: dict[str, object] = {"__name__": __name__}
+    exec(with_constants(source, ".py", {"Config.lr": 0.5, "Config.width": 8}), scope)
+    config = scope["Config"]()
+    assert (config.lr, config.width, config.names) == (0.5, 8, [])
+
+
 @pytest.mark.parametrize(
     ("suffix", "text", "read"),
     [

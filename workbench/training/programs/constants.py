@@ -69,6 +69,8 @@ _TOML_VALUE = re.compile(
     r"^\s*(?P<name>[\w\-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#\[{]+)\s*(?:#.*)?$"
 )
 _INI_VALUE = re.compile(r"^(?P<name>[^\W\d][\w.\-]*)\s*[=:]\s*(?P<value>[^\s#;]\S*)\s*(?:[#;].*)?$")
+_FIELDS = ("field", "Field", "ib", "attrib")
+"""Functions that declare a field of a class with its default."""
 _MAPPINGS = frozenset(
     (
         *("dict", "ConfigDict", "SimpleNamespace", "Namespace", "Munch"),
@@ -411,7 +413,7 @@ class _CodeValues(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         called = dotted_name(node.func, with_keys=True).rpartition(".")[2]
-        if called and not _DECLARES.search(called):
+        if called and called not in _FIELDS and not _DECLARES.search(called):
             owner = self._owners.get(id(node)) or called
             for word in node.keywords:
                 if word.arg and not (called[0].islower() and word.arg in _OF_ARRAYS):
@@ -530,6 +532,9 @@ def _values_in(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     )
     if isinstance(value, ast.Call) and called in _MAPPINGS:
         yield from _values_in_call(name, value)
+    elif isinstance(value, ast.Call) and called in _FIELDS:
+        defaults = [word.value for word in value.keywords if word.arg == "default"]
+        yield from ((name, default) for default in [*defaults, *value.args][:1])
     elif isinstance(value, ast.Call) and called in ("int", "float") and value.args:
         yield name, value.args[0]
     else:
