@@ -885,3 +885,15 @@ def test_options_of_torch7(tmp_path: Path) -> None:
     assert experiment.command.startswith("th ")
     assert "-learning_rate {learning_rate}" in experiment.command
     assert experiment.objectives[0].metric == "train_loss"
+
+
+def test_what_a_program_writes_is_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "stats.json").write_text('{"lr": 0.1, "dropout": 0.2, "score": 0.9}')
+    (tmp_path / "tuned.json").write_text('{"lr": 0.1, "dropout": 0.2}')
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import json, sys\nconfig = json.load(open(sys.argv[1]))\nprint(f'val_loss {loss:.3f}')\n"
+    )
+    text = experiment_for(script).text
+    assert "tuned.json" in text
+    assert "stats.json" not in text

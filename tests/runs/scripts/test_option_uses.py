@@ -160,3 +160,17 @@ def test_settings_of_pydantic_that_hold_others_are_the_options(tmp_path: Path) -
     )
     found = Experiment.from_yaml(experiment_for(script).text).search.root
     assert list(found) == ["width", "optim.lr"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "assert (args.depth - 4) % 6 == 0",
+        "def make(depth):\n    assert (depth - 4) % 6 == 0, 'depth is 6n+4'\nmake(args.depth)",
+    ],
+)
+def test_a_number_keeps_the_remainder_that_a_program_asserts(use: str, tmp_path: Path) -> None:
+    found = domains(
+        tmp_path, use, "'--lr', type=float, default=0.1", "'--depth', type=int, default=16"
+    )
+    assert found["depth"] == {"choices": [10, 16, 34]}  # 6n + 4, nearest to 8 and 32

@@ -87,6 +87,13 @@ _OF_OTHERS = re.compile(
     r"^(?:.*_)?(RANK|WORLD_SIZE|LOCAL_\w+|MASTER_\w+|CUDA\w*|HOME|PATH|USER|SLURM\w*|NCCL\w*|TOKENIZERS\w*"
     r"|OMP\w*|DEBUG|SEED|HF_\w+|TMPDIR|PWD|PORT|HOST|\w*KEY|\w*TOKEN|WANDB\w*|MLFLOW\w*)$"
 )
+_OF_RESULT_FILES = frozenset(
+    (
+        *("stats", "metrics", "result", "results", "history", "summary", "report", "log", "logs"),
+        *("scores", "predictions"),
+    )
+)
+"""Words of the names of files that a program writes."""
 _SETTINGS = frozenset(("config", "settings", "constants", "hparams", "params"))
 """Words of the names of modules that hold constants."""
 _MAX_NESTED_PATHS = 20
@@ -1209,6 +1216,8 @@ def _configurations(files: Iterable[Path]) -> Iterator[Path]:
     for file in sorted(files):
         if file.name.startswith((".", "package", "pyproject", "tsconfig")):
             continue
+        if words_of(file.stem) <= _OF_RESULT_FILES:
+            continue  # a program wrote it: `stats.json`
         is_small = file.is_file() and file.stat().st_size < _MAX_CONFIG_BYTES
         if file.suffix in _SUFFIXES and is_small and not _is_experiment(file):
             yield file

@@ -533,6 +533,8 @@ def _passed(
             continue
         if option.way == "assigned" and configured.pairs is not None:
             paired += [option.name, given[option.name]]
+        elif option.way == "assigned":
+            arguments.append(f"{configured.before}{option.name}={given[option.name]}")
         else:
             arguments += _written(option, given[option.name], is_joined=configured.is_joined)
     arguments += configured.fixed

@@ -21,7 +21,7 @@ from workbench.runs.scripts.script_options import (
     name_words,
     walk,
 )
-from workbench.runs.scripts.static_values import literal_of
+from workbench.runs.scripts.static_values import StaticValues, literal_of
 
 MODES = frozenset(("mode", "task", "phase", "stage", "action", "status"))
 """Words of options that say what a program does."""
@@ -69,6 +69,8 @@ class _Uses:
         self._known: dict[tuple[str, str], str] = {}
         """The option that a variable of a function holds."""
         self.compared: dict[str, list[str]] = {}
+        self.remainders: dict[str, list[ast.expr]] = {}
+        """What a program asserts about the remainder of a number: `(depth - 4) % 6 == 0`."""
         self.of_models: set[str] = set()
         nodes = [pair for module in program.modules for pair in _nodes_of(module.tree, "")]
         flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
@@ -90,6 +92,8 @@ class _Uses:
                 own = value.id if isinstance(value, ast.Name) and value.id in self._names else None
                 if (name := self._option_in(function, value) or own) is not None:
                     self.compared.setdefault(name, []).extend(texts)
+            if isinstance(node, ast.Assert) and (name := _divided(node.test)) in self._names:
+                self.remainders.setdefault(name, []).append(node.test)
             if isinstance(node, ast.Call) and called_name(node) in self._models:
                 self.of_models |= self._given_to(function, node)
         for name in self._models:
@@ -110,6 +114,8 @@ class _Uses:
         if texts and is_chosen and option.way != "fixed" and not option.choices:
             choices = tuple(dict.fromkeys([option.default, *texts]))
             option = replace(option, choices=choices if len(choices) > 1 else ())
+        if name in self.remainders and type(option.default) is int:
+            option = replace(option, choices=_allowed(option.default, self.remainders[name]))
         return replace(option, is_of_model=name in self.of_models) if option.is_flag else option
 
     def _option_in(self, function: str, value: ast.expr | None) -> str | None:
@@ -156,6 +162,47 @@ class _Uses:
         given = [*call.args, *(word.value for word in call.keywords)]
         names = {self._option_in(function, value) for value in given}
         return {name for name in names if name is not None}
+
+
+def _divided(test: ast.expr) -> str:
+    """Return the only name in a comparison of a remainder, or "" for anything else."""
+    match test:
+        case ast.Compare(left=ast.BinOp(left=left, op=ast.Mod(), right=ast.Constant())):
+            names = {last_name(part) for part in walk(left) if isinstance(part, ast.Name)}
+            names |= {part.attr for part in walk(left) if isinstance(part, ast.Attribute)}
+            whole = [part for part in walk(left) if isinstance(part, ast.Attribute)]
+            names -= {last_name(part.value) for part in whole}
+            return names.pop() if len(names) == 1 else ""
+    return ""
+
+
+def _allowed(default: int, tests: list[ast.expr]) -> tuple[int, ...]:
+    """Return the default and the allowed numbers that are nearest to its half and its double."""
+
+    def is_allowed(number: int) -> bool:
+        return all(_holds(test, number) for test in tests)
+
+    if not is_allowed(default):
+        return ()
+    near = [
+        min(found, key=lambda number: abs(number - wanted))
+        for wanted in (default // 2, default * 2)
+        if (found := [n for n in range(1, min(default * 4, 4096)) if is_allowed(n)])
+    ]
+    return tuple(sorted({default, *near}))
+
+
+def _holds(test: ast.expr, number: int) -> bool:
+    match test:
+        case ast.Compare(
+            left=ast.BinOp(left=left, right=ast.Constant(value=int() as divisor)),
+            ops=[ast.Eq()],
+            comparators=[ast.Constant(value=int() as remainder)],
+        ) if divisor:
+            names = {ast.unparse(part): number for part in walk(left) if last_name(part)}
+            value = StaticValues(names).get(left)
+            return isinstance(value, int) and value % divisor == remainder
+    return True
 
 
 def _plain(option: ScriptOption) -> str:

@@ -248,6 +248,8 @@ def place_for_trial(option: ScriptOption) -> str | None:
         name = re.sub(r"[^a-zA-Z0-9]", "_", option.name)
         return f"{{folder}}/{name}" if option.is_required else None
     last = PurePosixPath(option.default)
+    if option.way == "assigned" and "prefix" in words and len(last.parts) < 2:
+        return None  # the beginning of a name in another folder
     if last.suffix or words & _FILE:
         return f"{{folder}}/{re.sub(r'[^a-zA-Z0-9_.-]', '_', last.name)}"
     return "{folder}"
