@@ -313,7 +313,8 @@ class Resources(Section):
         default=False,
         description=(
             "Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
-            "a benefit. Global batch and learning rate stay the same."
+            "a benefit, and shrink if another run waits for workers. Global batch and learning "
+            "rate stay the same."
         ),
     )
 

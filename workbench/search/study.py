@@ -437,6 +437,17 @@ class Study:
         """Return the steps at which a trial of a replay keeps a checkpoint for its clones."""
         return [] if self._recording is None else self._recording.branches(trial)
 
+    def curve_of(self, trial: int) -> dict[int, float]:
+        """Return the first objective of a trial by rung, as it was first reported there.
+
+        Args:
+            trial: The trial.
+
+        Raises:
+            RunError: If the study has not proposed it.
+        """
+        return dict(self._record(trial).reports)
+
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others may still continue."""
         needed = set(self._resumed.values())

@@ -24,7 +24,12 @@ from pydantic import JsonValue
 from workbench.cluster.workers.nodes import RETURN_S
 from workbench.cluster.workers.pool_client import cancel, prepare, withdraw
 from workbench.experiment.changes import values_of
-from workbench.foundation.errors import ExperimentError, ResourcesError, WorkbenchError
+from workbench.foundation.errors import (
+    ArtifactsError,
+    ExperimentError,
+    ResourcesError,
+    WorkbenchError,
+)
 from workbench.foundation.events import (
     AttemptEnded,
     Event,
@@ -122,7 +127,9 @@ class Driver:
         )
         self._turns = None if self.experiment.early_stop.turns is None else Turns(self._ledger)
         self._growth = (
-            ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
+            ElasticTrials(store, self._ledger, self._artifacts)
+            if self.experiment.resources.elastic
+            else None
         )
         self._leaving: Any = None
         """A Ray reference that is ready once the last restarting trial has left its workers."""
@@ -266,7 +273,15 @@ class Driver:
         if number is None:
             return None
         self._running.add(number)
-        return self._orders.order(self.history.trials[number], self._share.request)
+        trial, request = self.history.trials[number], self._share.request
+        if self._growth is not None:
+            try:
+                self._growth.prepare(trial)
+            except ArtifactsError as error:
+                self._fatal = error
+                return None
+            request = dataclasses.replace(request, speedup=self._growth.speedup(number))
+        return self._orders.order(trial, request)
 
     def is_over(self) -> bool:
         """Return whether no further trial will start."""
@@ -301,7 +316,9 @@ class Driver:
                 self.clones.tidy()
             self._plans.record_speeds()
             if ended is None and self._ending is None:
-                return self._growth is not None and self._grow(self._growth, trial, events)
+                return self._growth is not None and self._resize(self._growth, trial, events)
+            if self._growth is not None and isinstance(ended, TrialEnded):
+                self._growth.tidy(trial)
             self._running.discard(trial)
             if isinstance(ended, AttemptEnded) and ended.reason != "turn":
                 self._unfinished.appendleft(trial)
@@ -322,10 +339,10 @@ class Driver:
             return "trial"
         return "run" if self._ending else None
 
-    def _grow(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
-        """Restart a trial with more workers if that pays off, and return whether it must stop."""
+    def _resize(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
+        """Restart a trial with other workers if that is better, and return whether it must stop."""
         growth.measure(trial)
-        if not growth.decide(trial, events, self._share.request.shape, self._num_workers_wanted()):
+        if not growth.decide(trial, events, self._share.request, self._num_workers_wanted()):
             return False
         self._running.discard(trial)
         self._unfinished.appendleft(trial)

@@ -25,6 +25,8 @@ from workbench.training.task import TrialTask
 BRANCHES = "branches"
 """The folder, below that of a trial, with the checkpoints that its clones continue from."""
 TRUNK = "trunk"
+BEFORE_RESIZE = "before_resize"
+"""The folder of the checkpoints that a trial had when its number of workers changed."""
 """The folder with those from which trials continue that have trained the same so far."""
 _ABOUT_TRUNK = "trunk.json"
 _KEPT = "kept"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from workbench.cluster.workers.admission import (
     RunsBetweenTrials,
     Shape,
     check_feasible,
+    find_shortage,
     nearest,
     next_index,
     place,
@@ -303,3 +305,45 @@ def test_without_links_the_first_workers_are_taken() -> None:
 def test_ranks_next_to_each_other_have_fast_links() -> None:
     # From the first GPU: 0 and 3 have two NVLinks, then 3 and 2, then 2 and 1.
     assert nearest([(cube(index),) for index in range(5)], 4) == [0, 3, 2, 1]
+
+
+PAIR = Request("holder", trial=0, num_workers=2, shape=Shape(cpus=1), speedup=1.7)
+
+
+def full(**changes: Any) -> Node:
+    return replace(Node("n", cpus=2.0, gpus=0.0, leased_cpus=2.0), **changes)
+
+
+def test_a_holder_learns_which_run_lacks_how_many_of_its_workers() -> None:
+    found = find_shortage(PAIR, [Request("waiter", trial=3)], [PAIR], [full()])
+    assert found is not None
+    assert (found.run_id, found.num_requested, found.num_missing) == ("waiter", 1, 1)
+    assert (found.own_speedup, found.other_speedup) == (1.7, 0.0)
+    wide = Request("waiter", shape=Shape(cpus=2))
+    found = find_shortage(PAIR, [wide], [PAIR, Request("waiter", num_workers=3)], [full()])
+    assert found is not None
+    assert (found.num_missing, found.other_speedup) == (2, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "node"),
+    [
+        ([], full()),
+        ([Request("holder", trial=1)], full()),  # its own next trial
+        ([Request("waiter", priority=-1)], full()),
+        ([Request("waiter")], full(leased_cpus=1.0)),  # it starts at once
+        ([Request("waiter", shape=Shape(gpus=1.0))], full()),  # it lacks GPUs, not CPUs
+    ],
+)
+def test_nothing_is_lacking_where_its_workers_would_not_help(
+    waiting: list[Request], node: Node
+) -> None:
+    assert find_shortage(PAIR, waiting, [PAIR], [node]) is None
+
+
+def test_gpus_are_what_is_lacking_where_a_request_needs_them() -> None:
+    holder = replace(PAIR, shape=Shape(gpus=0.5))
+    node = Node("n", cpus=8.0, gpus=1.0, leased_cpus=2.0, leased_gpus=1.0)
+    found = find_shortage(holder, [Request("waiter", shape=Shape(gpus=1.0))], [holder], [node])
+    assert found is not None
+    assert found.num_missing == 2

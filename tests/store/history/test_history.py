@@ -256,3 +256,18 @@ def test_a_trial_that_grew_says_what_was_expected_and_what_it_brought() -> None:
     assert (told["expected_saving_s"], told["measured"]["saving_s"]) == (23.4, 14.0)
     history.apply(ResizeMeasured(**found, restart_s=25.0, saving_s=-5.0))
     assert "the trial ends 5 s later" in grown.resizes[0].describe()
+
+    changes = {"from_workers": 2, "to_workers": 1, "expected_saving_s": -20.0}
+    shrunk = resized.model_copy(
+        update={**changes, "cause": "request", "for_run": "other", "expected_samples_per_s": 600.0}
+    )
+    history.apply(shrunk)
+    assert grown.resizes[1].describe() == (
+        "shrank from 2 to 1 worker because run other waited for some: 1,000 -> about 600 samples/s,"
+        " expected to end 20 s later"
+    )
+    history.apply(resized.model_copy(update={"cause": "guard", "from_workers": 1}))
+    assert grown.resizes[2].describe() == (
+        "went back from 1 to 2 workers and its checkpoint from before, because its validation fell"
+        " behind the forecast"
+    )

@@ -101,6 +101,8 @@ class Request:
     """Whether each worker must be a process that has run no trial, and runs no other afterwards."""
     stop_grace_s: float = 5.0
     """How long its trials may take to stop before their workers are killed."""
+    speedup: float | None = None
+    """How many times as fast its trial trains as with one worker. None if not measured."""
 
     def accepts(self, shape: Shape, node_id: str, environment: str = "") -> bool:
         """Return whether a worker of a shape and environment on a node may serve it."""
@@ -152,6 +154,69 @@ def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> in
         (priority, held_cpus.get(run_id, 0.0), index)
         for (priority, run_id), index in oldest.items()
     )[2]
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """The workers that another run waits for.
+
+    Attributes:
+        run_id: The run.
+        num_requested: How many workers its next trial needs.
+        num_missing: How many workers of the asker would have to be returned for them.
+        other_speedup: How many times as fast as with one worker that run trains now.
+        own_speedup: The same for the asker.
+    """
+
+    run_id: str
+    num_requested: int
+    num_missing: int
+    other_speedup: float
+    own_speedup: float
+
+
+def find_shortage(
+    asker: Request, waiting: Sequence[Request], leased: Sequence[Request], nodes: Sequence[Node]
+) -> Shortage | None:
+    """Return what the next request of another run lacks, if workers of the asker would help.
+
+    Args:
+        asker: What a trial holds.
+        waiting: The waiting requests, oldest first.
+        leased: What is leased.
+        nodes: The nodes, with the idle workers of the shape that the next request has.
+
+    Returns:
+        The shortage. None if nothing waits, if the next request is the asker's or has a lower
+        priority, or if it waits for something else.
+    """
+    held: dict[str, float] = {}
+    speedups: dict[str, float] = {}
+    for request in leased:
+        cpus = request.shape.cpus * request.num_workers
+        held[request.run_id] = held.get(request.run_id, 0.0) + cpus
+        speedup = request.num_workers if request.speedup is None else request.speedup
+        speedups[request.run_id] = speedups.get(request.run_id, 0.0) + speedup
+    if not waiting:
+        return None
+    request = waiting[next_index(waiting, held)]
+    room = sum(node.fits(request.shape) for node in nodes if node.node_id not in request.excluded)
+    missing = request.num_workers - room
+    if request.run_id == asker.run_id or request.priority < asker.priority or missing <= 0:
+        return None
+    if request.shape.gpus > 0 and asker.shape.gpus == 0:
+        return None
+    num_missing = math.ceil(missing * request.shape.cpus / asker.shape.cpus - _ROUNDING)
+    if request.shape.gpus > 0:
+        of_gpus = math.ceil(missing * request.shape.gpus / asker.shape.gpus - _ROUNDING)
+        num_missing = max(num_missing, of_gpus)
+    return Shortage(
+        run_id=request.run_id,
+        num_requested=request.num_workers,
+        num_missing=num_missing,
+        other_speedup=speedups.get(request.run_id, 0.0),
+        own_speedup=speedups.get(asker.run_id, 0.0),
+    )
 
 
 class RunsBetweenTrials:

@@ -39,7 +39,9 @@ from workbench.cluster.workers.admission import (
     Request,
     RunsBetweenTrials,
     Shape,
+    Shortage,
     check_feasible,
+    find_shortage,
     next_index,
     serving_order,
 )
@@ -317,6 +319,23 @@ class Pool:
         if any(not waiting.admitted.done() for waiting in self._waiting):
             return 0
         return sum(node.fits(shape) for node in self._idle.usable_nodes(shape))
+
+    async def shortage(self, asker: Request) -> Shortage | None:
+        """Return what the next request of another run lacks, if workers of the asker would help.
+
+        Args:
+            asker: What a trial holds.
+        """
+        waiting = [
+            pending.request
+            for pending in self._waiting
+            if not pending.admitted.done() and not self._is_held_back(pending)
+        ]
+        if not waiting:
+            return None
+        leased = [lease.request for lease in self._leased.values()]
+        shape = waiting[next_index(waiting, self._held_cpus())].shape
+        return find_shortage(asker, waiting, leased, self._idle.usable_nodes(shape))
 
     def _admit(self) -> None:
         """Admit requests in their order until one has to wait."""

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
-from workbench.cluster.workers.admission import Request, Shape
+from workbench.cluster.workers.admission import Request, Shape, Shortage
 from workbench.cluster.workers.pool import PoolStatus, connect_pool
 from workbench.foundation.formatting import format_count
 
@@ -66,6 +66,22 @@ def num_free(shape: Shape, timeout_s: float) -> int:
         return ray.get(connect_pool().num_free.remote(shape), timeout=timeout_s)
     except (GetTimeoutError, RayActorError):
         return 0
+
+
+def shortage(asker: Request, timeout_s: float) -> Shortage | None:
+    """Return what the next request of another run lacks, if workers of the asker would help.
+
+    Args:
+        asker: What a trial holds.
+        timeout_s: How long to wait for the pool.
+
+    Returns:
+        The shortage, or None if there is none, or the pool does not answer.
+    """
+    try:
+        return ray.get(connect_pool().shortage.remote(asker), timeout=timeout_s)
+    except (GetTimeoutError, RayActorError):
+        return None
 
 
 def status(timeout_s: float) -> PoolStatus | None:

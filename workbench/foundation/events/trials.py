@@ -331,25 +331,35 @@ class AttemptEnded(TrialEventHeader):
 
 
 class TrialResized(TrialEventHeader):
-    """An attempt ended so that its trial continues with more workers, which should pay off."""
+    """An attempt ended so that its trial continues with another number of workers."""
 
     type: Literal["trial_resized"] = "trial_resized"
     attempt: int = Field(description="The attempt that ends.")
+    cause: Literal["idle", "request", "guard"] = Field(
+        default="idle",
+        description=(
+            "idle: it grows onto idle workers. request: it shrinks, because another run waits for "
+            "workers. guard: it goes back to the checkpoint and the workers before its last "
+            "resize, because its validation fell behind."
+        ),
+    )
+    for_run: str | None = Field(default=None, description="The run that waits for workers.")
+    rung: int = Field(default=0, description="The rung of its last report.")
     from_workers: int
     to_workers: int
     samples_per_s: float = Field(description="Measured with its current workers.")
     expected_samples_per_s: float = Field(
-        description="What earlier trials reached with that many workers."
+        description="What earlier trials reached with that many workers, or an estimate."
     )
-    left_s: float = Field(description="Seconds of training left without growing.")
+    left_s: float = Field(description="Seconds of training left without the change.")
     assumed_restart_s: float = Field(description="Assumed cost of the restart in seconds.")
     expected_saving_s: float = Field(
-        description="Seconds that it ends earlier, including the restart."
+        description="Seconds that it ends earlier, including the restart. Negative if later."
     )
 
 
 class ResizeMeasured(TrialEventHeader):
-    """The measured gain of a trial that continued with more workers."""
+    """The measured gain of a trial that continued with another number of workers."""
 
     type: Literal["resize_measured"] = "resize_measured"
     attempt: int = Field(description="The attempt that was measured.")

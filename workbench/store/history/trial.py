@@ -32,7 +32,12 @@ from workbench.foundation.events import (
     TrialTested,
     continued_trial,
 )
-from workbench.foundation.formatting import format_duration, format_rate, format_value
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_rate,
+    format_value,
+)
 from workbench.store.history.failure_text import failure_place
 
 TrialEvent = (
@@ -51,29 +56,37 @@ TrialEvent = (
 
 @dataclasses.dataclass
 class Resize:
-    """One growth of a trial: the expected gain and, when it is known, the measured one."""
+    """One change of a trial's workers: what was expected and, once it is known, measured."""
 
     decided: TrialResized
     measured: ResizeMeasured | None = None
 
     def describe(self) -> str:
-        """Describe the growth in one sentence."""
+        """Describe the change in one sentence."""
         decided, measured = self.decided, self.measured
+        if decided.cause == "guard":
+            return (
+                f"went back from {decided.from_workers} to"
+                f" {format_count(decided.to_workers, 'worker')} and its checkpoint from before,"
+                " because its validation fell behind the forecast"
+            )
+        verb = "grew" if decided.cause == "idle" else "shrank"
+        why = "" if decided.for_run is None else f" because run {decided.for_run} waited for some"
         speed = decided.expected_samples_per_s if measured is None else measured.samples_per_s
         text = (
-            f"grew from {decided.from_workers} to {decided.to_workers} workers: "
+            f"{verb} from {decided.from_workers} to"
+            f" {format_count(decided.to_workers, 'worker')}{why}: "
             f"{format_rate(decided.samples_per_s)} -> "
             f"{'about ' if measured is None else ''}{format_rate(speed)} samples/s"
         )
+        expected = _earlier(decided.expected_saving_s)
         if measured is None:
-            return f"{text}, expected to end {format_duration(decided.expected_saving_s)} earlier"
+            return f"{text}, expected to end {expected}"
         if measured.restart_s is None or measured.saving_s is None:
             return f"{text}. The cost of the restart is unknown"
-        later = "later" if measured.saving_s < 0 else "earlier"
         return (
             f"{text}. The restart took {format_duration(measured.restart_s)}, "
-            f"and the trial ends {format_duration(abs(measured.saving_s))} {later} "
-            f"(expected: {format_duration(decided.expected_saving_s)} earlier)"
+            f"and the trial ends {_earlier(measured.saving_s)} (expected: {expected})"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -83,6 +96,10 @@ class Resize:
             include={"samples_per_s", "restart_s", "saving_s"}
         )
         return plain | {"measured": measured}
+
+
+def _earlier(saving_s: float) -> str:
+    return f"{format_duration(abs(saving_s))} {'later' if saving_s < 0 else 'earlier'}"
 
 
 _NOTHING_DECIDED = PartialPlan()
