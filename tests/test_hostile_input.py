@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.hostile import CASES, survives
 
 MODEL: dict[str, Any] = {
@@ -23,7 +24,7 @@ SWEEP: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=8)
+@examples(8)
 @given(st.data())
 def test_any_input_is_used_or_refused(name: str, data: st.DataObject) -> None:
     survives(CASES[name], data.draw(CASES[name].inputs))

@@ -5,9 +5,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.measured import find_measured
 from workbench.advisor.adapter_rates import (
     AdapterPoint,
@@ -119,7 +120,7 @@ def test_a_loss_above_two_nats_is_a_divergence_and_teaches_no_loss() -> None:
     assert [point.excess_nll for point in with_failed] == [point.excess_nll for point in without]
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     size_b=st.floats(0.1, 2000),
     rate=st.floats(1e-6, 1e-1),

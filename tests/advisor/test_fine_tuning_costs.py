@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.measured import find_measured
 from workbench.advisor.fine_tuning_costs import (
     METHOD_KINDS,
@@ -137,7 +138,7 @@ def test_a_plan_without_a_peak_is_no_measurement() -> None:
     assert "Leave out --measured" in str(caught.value)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     method=st.sampled_from(sorted(name for names in METHOD_KINDS.values() for name in names)),
     parameters_b=st.none() | st.floats(0.05, 700),
@@ -164,7 +165,7 @@ _SIZES: dict[str, st.SearchStrategy[float | None]] = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.fixed_dictionaries(_SIZES),
     st.sampled_from(["full", "lora", "qlora", "loha", "ia3", "waveft", "prompt_tuning"]),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.advisor.next_run import (
     FullRun,
     NextRun,
@@ -56,7 +57,7 @@ def test_no_run_is_made_twice_and_none_beyond_the_budget() -> None:
         assert advice.choice is not None
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     epochs=st.lists(
         st.one_of(st.none(), st.floats(1, 300)), min_size=len(BATCHES), max_size=len(BATCHES)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.data import Datasets
 from workbench.data.augmentation import augmented
 from workbench.data.sample_seeding import Draws
@@ -74,7 +75,7 @@ def test_a_change_depends_on_seed_epoch_and_sample_and_not_on_the_batch(name):
     ),
     st.tuples(st.integers(1, 3), st.integers(2, 17), st.integers(2, 17)),
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_any_images_keep_their_shape_and_stay_finite(changes, shape):
     data = augmented(images(3, shape=shape), Augmentation(**changes))
     inputs, targets = data.train.batch(np.arange(3))

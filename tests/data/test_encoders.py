@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -15,7 +15,6 @@ from workbench.foundation.errors import DataError
 CELLS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]), st.text(max_size=3))
 
 
-@settings(max_examples=50)
 @given(st.lists(CELLS, min_size=1, max_size=30), st.lists(CELLS, max_size=10), st.integers(1, 5))
 def test_any_text_is_encoded_as_finite_numbers_of_one_width(train, new, max_categories):
     column = learn_column(pd.Series(train, dtype=object, name="x"), max_categories=max_categories)

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.data import Split, load
 from workbench.data.reading import Reading
 from workbench.data.series import SeriesOptions
@@ -105,7 +106,7 @@ def test_statistics_are_those_of_train(tmp_path):
     validation=st.floats(0.1, 0.4),
     test=st.floats(0.0, 0.3),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_forecasts_of_parts_never_share_a_row(lookback, horizon, stride, validation, test):
     made = SeriesOptions(
         lookback=lookback,

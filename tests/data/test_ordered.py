@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
+from tests.builders.examples import examples
 from tests.builders.structured import Stream, numbers, weighted
 from workbench.data import Datasets, load
 from workbench.data.own import as_split
@@ -64,7 +65,7 @@ def read_epoch(
     return steps
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     kind=st.sampled_from(["plain", "loader", "sampler", "stream"]),
     num_samples=st.integers(1, 30),

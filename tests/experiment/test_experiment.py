@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.experiment.test_space import spaces
@@ -61,7 +61,6 @@ def test_yaml_and_python_are_two_faces_of_one_experiment() -> None:
 
 
 @example({"p0": {"choices": ["\x85", "a\u2028b", "x\ny", "\u00fc", ""]}}, 0, "tpe", 1)
-@settings(max_examples=50)
 @given(spaces(), st.integers(0, 2**32 - 1), st.sampled_from(["tpe", "random"]), st.integers(1, 5))
 def test_no_setting_is_lost_on_the_way_through_yaml(
     space: Any, seed: int, sampler: str, repeats: int

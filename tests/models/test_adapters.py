@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.builders.examples import examples
 from workbench.experiment.metric_declarations import TASKS
 from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.models import LOSSES, METRICS
@@ -192,7 +193,7 @@ def sample(task: str, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(*shape, 9, generator=generator), torch.randint(9, shape, generator=generator)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(cuts=st.lists(st.integers(1, 40), max_size=6), num_workers=st.integers(1, 3))
 def test_every_metric_and_loss_is_exact_however_the_set_is_cut(cuts, num_workers):
     of_samples = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, jaccard_score, roc_auc_score
 
@@ -14,7 +14,6 @@ CLASSES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, 
 
 
 @given(CLASSES, st.integers(1, 7), st.booleans())
-@settings(max_examples=50)
 @pytest.mark.parametrize(("name", "rival"), [("macro_f1", f1_score), ("mean_iou", jaccard_score)])
 def test_scores_are_those_of_scikit_learn_however_the_set_is_cut(
     name, rival, pairs, size, as_scores
@@ -36,7 +35,6 @@ def test_a_set_without_targets_has_no_score():
 
 
 @given(CLASSES, st.integers(1, 7))
-@settings(max_examples=50)
 @pytest.mark.filterwarnings("ignore:y_pred contains classes")
 def test_balanced_accuracy_is_that_of_scikit_learn_however_the_set_is_cut(pairs, size):
     metric = load_metrics(["balanced_accuracy"], "classification")["balanced_accuracy"]

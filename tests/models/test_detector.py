@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.foundation.errors import ExperimentError
@@ -115,7 +115,6 @@ def test_equal_boxes_overlap_fully_and_distant_ones_are_told_apart(boxes):
     np.testing.assert_allclose(overlaps(boxes[0, 1:], boxes[:1, 1:]), 1.0, rtol=1e-6)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_what_is_found_is_ordered_and_shows_nothing_twice(seed, num_classes):
     random = np.random.default_rng(seed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.search.curves import Curve, Forecast, forecast
 
 NUM_RUNGS = 50
@@ -56,7 +57,7 @@ def test_a_forecast_is_nearer_than_the_last_value(rung: int, most: float) -> Non
     assert off.mean() < most * naive.mean()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     seed=st.integers(0, 10_000),
     rung=st.integers(2, 30),

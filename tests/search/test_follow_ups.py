@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.studies import Drive, make_experiment
@@ -311,7 +311,6 @@ def test_a_grid_that_is_used_up_is_confirmed() -> None:
     assert not drive.study.has_confirmations
 
 
-@settings(max_examples=50)
 @given(_SPACES, st.integers(0, 99), st.integers(1, 3), st.data())
 def test_a_study_that_is_rebuilt_anywhere_trains_the_same_again(
     space: dict[str, Any], seed: int, at_once: int, data: st.DataObject

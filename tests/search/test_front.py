@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -31,7 +31,6 @@ def covered(points: np.ndarray) -> float:
     return area
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(5, 30))
 def test_gains_are_those_of_the_exact_hypervolume(seed: int, num: int) -> None:
     random = np.random.default_rng(seed)
@@ -59,7 +58,6 @@ def exact_gain(front: np.ndarray, mean: np.ndarray) -> float:
     return sum(width * excess(mean[1], height) for width, height in zip(widths, above, strict=True))
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 20))
 def test_the_expected_gain_is_that_of_the_closed_form(seed: int, num: int) -> None:
     random = np.random.default_rng(seed)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.search import gaussian_process
 from workbench.search.gaussian_process import GaussianProcess, Kernel, fit
 
@@ -30,7 +31,7 @@ def covariance(first: np.ndarray, second: np.ndarray, lengths: np.ndarray) -> np
     return (1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 1000), length=st.floats(0.2, 3.0), noise=st.floats(1e-4, 0.5))
 def test_predictions_are_those_of_the_textbook(seed: int, length: float, noise: float) -> None:
     features, values = draw(seed)
@@ -46,7 +47,7 @@ def test_predictions_are_those_of_the_textbook(seed: int, length: float, noise: 
     np.testing.assert_allclose(deviation**2, expected, atol=1e-4 * float(scale))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 1000), noise=st.floats(1e-4, 0.5), num_new=st.integers(1, 6))
 def test_places_that_are_as_expected_count_as_if_they_had_been_observed(
     seed: int, noise: float, num_new: int
@@ -64,7 +65,7 @@ def test_places_that_are_as_expected_count_as_if_they_had_been_observed(
     )
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 1000), share=st.floats(-2.0, 2.0), doublings=st.floats(0.5, 8.0))
 def test_values_before_the_end_count_as_the_product_of_the_kernels_says(
     seed: int, share: float, doublings: float
@@ -108,7 +109,7 @@ def test_how_much_of_a_value_lasts_is_learned() -> None:
     assert shares[1] < 0.6
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 1000), shift=st.floats(-1.0, 1.0), has_curves=st.booleans())
 def test_the_slope_of_the_posterior_is_that_of_small_differences(
     seed: int, shift: float, has_curves: bool
@@ -157,7 +158,7 @@ def test_places_that_were_observed_twice_can_be_modelled() -> None:
 
 
 @given(seed=st.integers(0, 1000), num=st.integers(3, 12))
-@settings(max_examples=20)
+@examples(20)
 def test_left_out_errors_are_those_of_processes_without_the_observation(
     seed: int, num: int
 ) -> None:

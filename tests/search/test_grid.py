@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.studies import Drive, make_experiment
 from workbench.foundation.events import ProgramKept
 
@@ -79,7 +80,7 @@ def small_spaces(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 @given(drawn=small_spaces(), sampler=st.sampled_from(["grid", "random"]))
-@settings(max_examples=25)
+@examples(25)
 def test_a_run_tries_what_itertools_enumerates_and_is_exhausted(
     drawn: tuple[dict[str, Any], list[dict[str, Any]]], sampler: str
 ) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.studies import Drive, make_experiment
 from workbench.experiment.changes import SEARCH, merge_changes, with_changes
 from workbench.foundation.errors import ExperimentError
@@ -52,7 +53,7 @@ def loss(params: Any, _rung: int = 1) -> float:
 
 @pytest.mark.parametrize("name", ["auto", "tpe", "random"])
 @given(data=st.data())
-@settings(max_examples=2)
+@examples(2)
 def test_proposals_lie_in_the_space_in_force_and_are_those_of_a_rebuilt_study(
     name: str, data: st.DataObject
 ) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
@@ -107,7 +108,7 @@ def by_place(events: list[Event]) -> dict[tuple[int, int], Any]:
 
 
 @pytest.mark.parametrize("sampler", ["pbt", "pb2"])
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     order=st.integers(0, 10**6),
     concurrency=st.integers(1, 7),
@@ -177,7 +178,7 @@ def test_what_cannot_change_stays_with_the_weights() -> None:
         assert event.params != source
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 2**32 - 1), resample=st.sampled_from([0.0, 0.3, 1.0]))
 def test_what_is_explored_is_a_configuration_of_the_space(seed: int, resample: float) -> None:
     tuned = experiment(resample=resample).replace(seed=seed)

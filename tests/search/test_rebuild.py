@@ -10,9 +10,10 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.studies import Drive, make_experiment
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
@@ -117,7 +118,7 @@ def earlier_run(experiment: Experiment, num: int) -> list[PriorTrialAdded]:
 
 @pytest.mark.parametrize("name", OPTIONS)
 @given(data=st.data())
-@settings(max_examples=4)
+@examples(4)
 def test_rebuilt_study_proposes_the_same_at_any_prefix(name: str, data: st.DataObject) -> None:
     several = name != "cmaes" and data.draw(st.booleans(), label="several objectives")
     changes: dict[str, Any] = {"repeats": data.draw(st.sampled_from([1, 1, 2]), label="repeats")}

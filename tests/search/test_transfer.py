@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.studies import Drive, make_experiment
 from workbench.foundation.events import PriorTrialAdded
 from workbench.search.design import spread_points
@@ -44,7 +45,7 @@ def related_to(
     zero=st.floats(-1e3, 1e3),
     num=st.integers(5, 12),
 )
-@settings(max_examples=15)
+@examples(15)
 def test_the_same_function_is_recognised_in_any_units(
     x: float, y: float, unit: float, zero: float, num: int
 ) -> None:
@@ -72,7 +73,7 @@ def test_without_results_an_earlier_run_is_expected_to_be_related() -> None:
     size=st.integers(1, 4),
     num=st.integers(0, 4),
 )
-@settings(max_examples=20)
+@examples(20)
 def test_runs_agree_as_their_correlations_say(
     correlations: list[float], size: int, num: int
 ) -> None:

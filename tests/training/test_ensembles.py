@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.builders.examples import examples
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment
@@ -81,7 +82,7 @@ def test_no_more_models_are_used_than_allowed() -> None:
     assert found.validation.ensemble < found.validation.single
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40))
 def test_equal_predictions_differ_by_nothing(seed: int, num_samples: int) -> None:
     random = np.random.default_rng(seed)

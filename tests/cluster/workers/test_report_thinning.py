@@ -7,9 +7,10 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.cluster.workers.worker import NUM_FREE, ReportThinning
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import TrialValue
@@ -115,7 +116,7 @@ _REPORTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     _REPORTS,
     st.lists(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -31,7 +31,6 @@ def base(metric: str, goal: str, value: float) -> Base:
     return Base("run", 0, "{}", {}, {}, b"", b"", metric, goal, {metric: value})
 
 
-@settings(max_examples=50)
 @given(ratio=st.floats(0.1, 3.0), seed=st.integers(0, 100))
 def test_the_interval_of_a_ratio_holds_it_whatever_outliers_there_are(
     ratio: float, seed: int

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.builders.examples import examples
 from workbench.deploy.compression.pruning import (
     choose_kept,
     find_channels,
@@ -109,7 +110,7 @@ def test_what_stays_is_a_multiple_of_8_or_16_or_everything(count: int, ratio: fl
     assert kept >= num_kept(count, min(0.99, ratio + 0.1))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(widths=st.lists(st.integers(9, 70), min_size=1, max_size=3), ratio=st.floats(0.1, 0.9))
 def test_any_chain_of_linear_layers(widths: list[int], ratio: float) -> None:
     layers: list[nn.Module] = []

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from PIL import Image
 
+from tests.builders.examples import examples
 from tests.deploy.trained import exported, write_table
 from tests.services.served import write_table_bundle
 from workbench.deploy.card import Card, Input, Output, read_card
@@ -335,7 +336,7 @@ def test_what_is_no_image_or_too_large_is_named(photo: Any, problem: str, allowe
     assert allowed in (found.allowed or "")
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     kind=st.sampled_from(["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]),
     changes=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=8),
@@ -385,7 +386,6 @@ _ANY = st.recursive(
 )
 
 
-@settings(max_examples=50)
 @given(
     values=st.fixed_dictionaries(dict.fromkeys(ROW, _ANY)),
     more=st.dictionaries(st.text(), _ANY, max_size=1),

@@ -310,7 +310,7 @@ async def overload(
     return statuses, waits
 
 
-@pytest.mark.parametrize("seconds", [3.0, pytest.param(60.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_four_times_its_capacity_is_refused_in_part_and_loses_nothing(
     start: Any, bundles: Path, seconds: float
 ) -> None:

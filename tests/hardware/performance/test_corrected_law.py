@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.hardware.performance.corrected_law import (
@@ -93,7 +93,6 @@ def test_intervals_grow_with_the_distance_from_what_was_measured() -> None:
     assert np.all(np.diff(deviations) > 0.0)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.booleans())
 def test_the_order_of_the_rows_does_not_matter(seed: int, settles: bool) -> None:
     random = np.random.default_rng(seed)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.divided_plans import true_step_s
+from tests.builders.examples import examples
 from workbench.hardware.performance.parallel_plans import ModelShape, ParallelPlan, put_in_columns
 from workbench.hardware.performance.parallel_step_time import (
     PARAMETERS,
@@ -206,11 +207,11 @@ _PLANS = st.builds(
 )
 
 
-@settings(max_examples=50)
 @given(
     st.lists(st.tuples(_PLANS, st.floats(0.95, 1.05)), min_size=1, max_size=12),
     st.lists(_PLANS, min_size=1),
 )
+@examples(20)
 def test_no_step_is_predicted_faster_with_more_micro_batches_or_larger_ones(
     measured: list[tuple[ParallelPlan, float]], plans: list[ParallelPlan]
 ) -> None:

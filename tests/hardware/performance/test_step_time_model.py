@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.hardware.performance.step_time import Measurement, Point, Prediction, fit
 from workbench.hardware.performance.topology import Topology
 
@@ -179,7 +180,7 @@ def test_micro_steps_before_the_last_only_compute() -> None:
     assert further_s == pytest.approx(0.02 + 0.002 * 32, rel=0.2)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(
     st.lists(
         st.tuples(
@@ -242,7 +243,7 @@ rows_of_tables = st.lists(
 )
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(rows_of_tables)
 def test_any_table_has_an_answer(rows: list[Measurement]) -> None:
     points = [

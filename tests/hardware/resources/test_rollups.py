@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.hardware.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup, WorkerUsage
@@ -58,7 +58,6 @@ def moments(found: list[NodeSample]) -> list[Rollup]:
     ]
 
 
-@settings(max_examples=50)
 @given(st.lists(samples(), min_size=1, max_size=12), st.integers(1, 11))
 def test_spans_of_spans_say_what_spans_of_looks_say(found: list[NodeSample], cut: int) -> None:
     looks = moments(found)

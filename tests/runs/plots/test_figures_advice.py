@@ -6,10 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.advice import EXPERIMENT, advice, events, plan
+from tests.builders.examples import examples
 from workbench.foundation.events import (
     AdviceGiven,
     CandidateTried,
@@ -122,7 +123,7 @@ def spoil(stored: Any, draw: random.Random) -> Any:
     return draw.choice(STRANGE) if is_number and draw.random() < 0.3 else stored
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(seed=st.integers(0, 2**32))
 def test_no_number_however_strange_breaks_a_figure(seed):
     draw = random.Random(seed)

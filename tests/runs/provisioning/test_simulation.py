@@ -4,9 +4,10 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.foundation.errors import ResourcesError, RunError
 from workbench.hardware.performance.topology import speedup
 from workbench.runs.provisioning.simulation import (
@@ -54,7 +55,7 @@ def most_at_once(result: SimulationResult) -> Counter[str]:
     return most
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cluster=clusters, drawn=trials, policy=st.sampled_from(POLICIES), seed=st.integers(0, 3))
 def test_all_work_is_done_once_and_no_machine_ever_holds_more_than_it_has(
     cluster, drawn, policy, seed
@@ -78,7 +79,7 @@ def test_all_work_is_done_once_and_no_machine_ever_holds_more_than_it_has(
     assert result.makespan_s == max(result.finished_s.values())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cluster=clusters, drawn=trials, policy=st.sampled_from(POLICIES))
 def test_no_makespan_is_below_what_the_gpus_or_the_longest_trial_need(cluster, drawn, policy):
     todo = made(drawn)
@@ -239,7 +240,7 @@ def test_a_rule_of_the_user_decides_the_order_and_the_size_of_a_trial() -> None:
     assert halved.makespan_s == pytest.approx(100.0)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(cluster=clusters, drawn=trials, seed=st.integers(0, 3))
 def test_a_rule_of_the_user_meets_failures_and_loses_no_work(cluster, drawn, seed):
     todo = made(drawn)

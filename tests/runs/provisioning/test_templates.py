@@ -12,7 +12,7 @@ from typing import Any
 import click
 import jsonschema
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -342,7 +342,6 @@ NAMES = st.text(min_size=1, max_size=80).filter(is_name) | st.from_regex(
 ).filter(is_name)
 
 
-@settings(max_examples=50)
 @given(NAMES)
 @example("実験")
 @example("7 dwarfs")
@@ -355,7 +354,6 @@ def test_names_are_labels_of_kubernetes_short_enough_for_kuberay(name: str) -> N
     assert len(found) <= 47
 
 
-@settings(max_examples=50)
 @given(NAMES, NAMES)
 @example("実験一", "実験二")
 @example("x" * 60 + "a", "x" * 60 + "b")

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.foundation.errors import DataError
@@ -1319,9 +1320,7 @@ PIECES = [
 ]
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=8))
 def test_any_program_gives_an_experiment_or_a_sentence(tmp_path: Path, pieces: list[str]) -> None:
     script = tmp_path / "train.py"

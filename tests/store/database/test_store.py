@@ -14,9 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.services.databases import execute
 from workbench.experiment import Experiment
 from workbench.foundation.errors import (
@@ -366,9 +367,7 @@ def test_path_of_a_store_does_not_depend_on_the_working_folder(
             assert store.url == f"sqlite:///{tmp_path}/here.sqlite"
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(st.integers(0, 6), min_size=1, max_size=8),
     looks=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 5)), max_size=12),
@@ -466,9 +465,7 @@ def test_a_name_that_no_database_could_hold_names_no_run(
     str(caught.value).encode()
 
 
-@settings(
-    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
     outside=st.text(st.characters(), max_size=40),

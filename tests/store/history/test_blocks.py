@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
@@ -102,7 +102,6 @@ def force_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.are_many_reports", lambda _rows: True)
 
 
-@settings(max_examples=50)
 @given(runs)
 def test_a_block_reads_as_its_rows_do(events: list[Event]) -> None:
     rows = rows_of(BEGINNING + events)
@@ -117,7 +116,6 @@ def test_a_block_reads_as_its_rows_do(events: list[Event]) -> None:
     assert contents(decoded) == contents(read)
 
 
-@settings(max_examples=50)
 @given(runs)
 def test_a_run_read_from_a_block_is_the_run_read_event_by_event(events: list[Event]) -> None:
     rows = rows_of(BEGINNING + events)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.history.test_history import experiment, trial
@@ -99,7 +99,6 @@ def events_of_runs(draw: Any) -> list[Event]:
     return events
 
 
-@settings(max_examples=50)
 @given(events_of_runs(), st.integers(1, 3), st.booleans(), st.integers(1, 4))
 def test_the_standings_are_what_a_look_at_all_trials_gives(
     events: list[Event], repeats: int, has_targets: bool, every: int

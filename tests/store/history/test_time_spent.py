@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from tests.builders.report_pages import report_html
 from workbench.experiment import Experiment
 from workbench.foundation.events import (
@@ -238,7 +239,7 @@ def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_ot
     assert (verdict.next_step is not None) is _SAMPLERS[sampler]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     sampler=st.sampled_from(sorted(_SAMPLERS)),
     num_cpus=st.integers(1, 4),

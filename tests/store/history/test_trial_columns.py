@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.builders.examples import examples
 from tests.builders.report_pages import report_html
 from workbench.cli.show import print_best, trials_table
 from workbench.experiment import Experiment
@@ -124,7 +125,7 @@ def histories(draw: Any) -> tuple[list[Event], dict[int, float | None]]:
     return events, ran_s
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(histories())
 def test_every_face_shows_the_same_values_under_the_same_names(
     drawn: tuple[list[Event], dict[int, float | None]],

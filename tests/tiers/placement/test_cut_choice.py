@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.tiers.placement.cut_choice import Value, min_cut, time_of
 
 TIMES_S = st.floats(min_value=0.0, max_value=1.0).map(lambda value: round(value, 3))
@@ -33,7 +34,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[float], list[float], list[Value]]:
     return here_s, there_s, values
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(graphs())
 def test_no_way_to_cut_is_faster_than_the_minimum_cut(
     graph: tuple[list[float], list[float], list[Value]],

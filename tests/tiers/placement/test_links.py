@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.tiers.placement.links import (
     ALIVE_BYTES,
     HEADER_BYTES,
@@ -41,7 +42,7 @@ def file_of(bandwidths: list[float], period_s: float = 0.1, transport: str = "mt
     answering_s=st.floats(0, 0.01),
     period_s=st.sampled_from([0.01, 0.1, 5.0]),
 )
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_heartbeats_take_a_small_share_of_links_and_machines(
     counts: list[int], kbits: int, answering_s: float, period_s: float
 ) -> None:

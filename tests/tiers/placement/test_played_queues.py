@@ -4,9 +4,10 @@ import heapq
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.examples import examples
 from workbench.tiers.placement.played_queues import (
     Requests,
     Work,
@@ -44,7 +45,7 @@ def test_devices_wait_as_the_closed_form_of_constant_service(rho: float) -> None
         st.tuples(st.floats(0, 5), st.integers(0, 3), st.floats(0.01, 3)), min_size=1, max_size=40
     )
 )
-@settings(max_examples=60)
+@examples(60)
 def test_devices_equal_a_loop_over_requests(drawn: list[tuple[float, int, float]]) -> None:
     gaps, devices, service = (np.array(each) for each in zip(*drawn, strict=True))
     requests = Requests(np.cumsum(gaps), devices, np.zeros(len(drawn), dtype=int))
@@ -61,7 +62,7 @@ def test_devices_equal_a_loop_over_requests(drawn: list[tuple[float, int, float]
     ),
     st.floats(0.01, 2),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_first_stages_are_read_in_the_order_in_which_they_end(
     drawn: list[tuple[float, int, float]], first_s: float
 ) -> None:
@@ -87,7 +88,7 @@ def test_first_stages_are_read_in_the_order_in_which_they_end(
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 5), st.floats(0.01, 4))
-@settings(max_examples=60)
+@examples(60)
 def test_equal_service_equals_a_loop_over_requests(
     gaps: list[float], servers: int, service: float
 ) -> None:

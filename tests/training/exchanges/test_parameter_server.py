@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.builders.examples import examples
 from tests.services.process_group import run_together
 from workbench.experiment.plan import Plan
 from workbench.training.exchanges.parameter_server import Asynchronous, ParameterServer
@@ -159,7 +160,7 @@ def test_a_replica_waits_for_the_slowest_only_as_far_as_the_bound() -> None:
     assert ahead[None] > 4
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(1, 4), st.integers(0, 3), st.integers(0, 2**32))
 def test_a_served_part_never_shows_less_than_what_was_required_of_it(
     num_replicas: int, staleness: int, seed: int

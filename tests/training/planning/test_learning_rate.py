@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.training.planning.learning_rate import (
@@ -134,7 +134,6 @@ def test_legw_warms_up_as_many_times_longer() -> None:
     assert legw_warmup(0.8, 32) == 0.8
 
 
-@settings(max_examples=50)
 @given(
     lr=st.floats(1e-6, 10.0), batch=BATCHES, optimizer=st.sampled_from(["sgd", "adamw", "rmsprop"])
 )

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import workbench as wb
+from tests.builders.examples import examples
 from tests.builders.random_experiments import FEDERATED, RULES, SETTINGS, experiments, paths, values
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import AlertRule
@@ -45,7 +46,7 @@ def fields_of(draft: Draft) -> list[str | None]:
     return [problem.field for problem in draft.problems]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(experiments())
 def test_the_way_through_yaml_and_python_and_back_changes_nothing(experiment: Experiment) -> None:
     draft = Draft(experiment)
@@ -133,7 +134,7 @@ def act(draft: Draft, action: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(edits)
 @example([("write_yaml", "1: 2")])
 @example([("write_yaml", "name: 2020-99-99\nmodel: 1")])
@@ -162,7 +163,7 @@ def test_whatever_is_done_nothing_breaks_and_the_last_right_experiment_is_kept(
     json.dumps(to_message(state_of(draft)), allow_nan=False)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(edits)
 def test_undo_takes_back_everything_and_redo_does_it_again(actions: list[Any]) -> None:
     draft = Draft()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.builders.random_experiments import experiments
 from workbench.experiment import Experiment
@@ -72,7 +72,6 @@ def test_bins_are_even_where_sampling_is(name: str) -> None:
     assert all(120 < count < 290 for count in found["counts"])
 
 
-@settings(max_examples=50)
 @given(experiments())
 def test_any_space_can_be_sampled_and_every_sample_is_counted(experiment: Experiment) -> None:
     for parameter in sampled(experiment.search, 20).model_dump()["parameters"]:
