@@ -224,8 +224,8 @@ def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def disk(tmp_path: Path) -> Iterator[Disk]:
     """A small disk of the test alone."""
     (tmp_path / "disk").mkdir()
-    with mounted_disk(tmp_path / "disk") as found:
-        yield found
+    with mounted_disk(tmp_path / "disk") as mounted:
+        yield mounted
 
 
 @pytest.fixture(scope="session")

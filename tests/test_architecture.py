@@ -312,10 +312,10 @@ for module, forbidden in {rooms!r}.items():
     importlib.import_module(module)
     print(sorted(set(forbidden.split()) & set(sys.modules)))
 """
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert found.stdout.splitlines() == ["[]"] * len(rooms)
+    assert done.stdout.splitlines() == ["[]"] * len(rooms)
 
 
 def test_every_dependency_names_the_room_that_needs_it() -> None:

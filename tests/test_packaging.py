@@ -246,29 +246,33 @@ def test_the_changelog_has_the_version_and_fits_one_page() -> None:
 def own_requirements(*extras: str) -> list[str]:
     """Return what `pip install 'tuning-workbench[EXTRAS]'` requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = list(project["dependencies"])
+    requirements = list(project["dependencies"])
     for extra in extras:
         for text in project["optional-dependencies"][extra]:
-            one = Requirement(text)
-            found += own_requirements(*one.extras) if one.name == DISTRIBUTION else [text]
-    return found
+            requirement = Requirement(text)
+            requirements += (
+                own_requirements(*requirement.extras)
+                if requirement.name == DISTRIBUTION
+                else [text]
+            )
+    return requirements
 
 
 def imported_modules(libraries: set[str]) -> set[str]:
     """Return the modules of some libraries that the code of the workbench imports anywhere."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for path in (ROOT / "workbench").rglob("*.py"):
         text = path.read_text()
         if not any(library in text for library in libraries):
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
+                modules |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 # `from ray.core.generated import node_manager_pb2_grpc` imports a module, other
                 # names do not.
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in found if name.partition(".")[0] in libraries}
+                modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in modules if name.partition(".")[0] in libraries}
 
 
 def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_needs(

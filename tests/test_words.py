@@ -94,9 +94,9 @@ def texts_of_python(source: str) -> Iterator[Text]:
 
 def texts_of_typescript(source: str) -> Iterator[Text]:
     """Yield every string with more than one word."""
-    for found in _TYPESCRIPT.finditer(source):
-        if found[1] and " " in found[1]:
-            yield source.count("\n", 0, found.start()) + 1, found[1]
+    for text in _TYPESCRIPT.finditer(source):
+        if text[1] and " " in text[1]:
+            yield source.count("\n", 0, text.start()) + 1, text[1]
 
 
 def texts_of(path: Path) -> Iterator[Text]:
@@ -116,7 +116,7 @@ def texts_of(path: Path) -> Iterator[Text]:
 
 def files() -> list[Path]:
     """Return the files that hold texts."""
-    found = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    paths = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     for folder, suffixes in {
         "workbench": {".py"},
         "extensions/src": {".ts", ".tsx"},
@@ -124,8 +124,8 @@ def files() -> list[Path]:
         "notebooks": {".ipynb"},
         "search_spaces": {".yaml"},
     }.items():
-        found += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in suffixes]
-    return [path for path in found if "_build" not in path.parts]
+        paths += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in suffixes]
+    return [path for path in paths if "_build" not in path.parts]
 
 
 def findings(path: Path, shapes: dict[str, str]) -> Iterator[str]:
@@ -142,20 +142,20 @@ def findings(path: Path, shapes: dict[str, str]) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_texts_have_none_of_the_shapes() -> None:
-    found = [finding for path in files() for finding in findings(path, SHAPES)]
-    assert found == [], f"{len(found)}:\n" + "\n".join(found)
+    problems = [finding for path in files() for finding in findings(path, SHAPES)]
+    assert problems == [], f"{len(problems)}:\n" + "\n".join(problems)
 
 
 def test_pages_have_none_of_their_shapes() -> None:
     pages = [*guides(), ROOT / "README.md", ROOT / "SECURITY.md"]
-    found = [
+    problems = [
         f"{page.relative_to(ROOT)}: '{match[0]}' (write: {written}): {' '.join(part.split())}"
         for page in pages
         for part in prose_of(page)
         for shape, written in GUIDE_SHAPES.items()
         for match in as_pattern(shape).finditer(part)
     ]
-    assert found == [], f"{len(found)}:\n" + "\n".join(found)
+    assert problems == [], f"{len(problems)}:\n" + "\n".join(problems)
 
 
 @pytest.mark.parametrize("page", guides(), ids=lambda page: page.stem)
@@ -177,7 +177,7 @@ def test_the_guides_address_the_reader() -> None:
 
 @pytest.mark.slow
 def test_names_are_the_usual_ones() -> None:
-    found = [
+    problems = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in sorted((ROOT / "workbench").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -186,7 +186,7 @@ def test_names_are_the_usual_ones() -> None:
         ]
         if isinstance(name, str) and OLD_NAMES.fullmatch(name)
     ]
-    assert found == []
+    assert problems == []
 
 
 @pytest.mark.parametrize(
@@ -206,5 +206,5 @@ def test_a_shape_is_found_in_texts_and_not_in_code(
 ) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     (tmp_path / name).write_text(source, encoding="utf-8")
-    found = list(findings(tmp_path / name, {"started so": "started like this"}))
-    assert len(found) == is_found
+    problems = list(findings(tmp_path / name, {"started so": "started like this"}))
+    assert len(problems) == is_found

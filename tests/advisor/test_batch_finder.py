@@ -52,7 +52,7 @@ def check(machine: Machine, found: FastestBatch, largest: int, allowed_loss: flo
     assert found.best.samples_per_s * (1 + allowed_loss) >= best * (1 - 1e-9)
     assert len(set(machine.sizes)) == len(machine.sizes), "no size is measured twice"
     assert max(machine.sizes) <= largest
-    assert [each.plan["micro_batch"] for each in found.measured] == machine.sizes
+    assert [step.plan["micro_batch"] for step in found.measured] == machine.sizes
     for index, size in enumerate(machine.sizes):
         if size > machine.memory:
             assert all(later < size for later in machine.sizes[index + 1 :]), (
@@ -65,10 +65,10 @@ def test_hardly_anything_is_faster_where_the_law_holds(
     constant: float, per_sample: float, memory: int, largest: int
 ) -> None:
     machine = Machine(lambda size: constant + per_sample * size, memory)
-    found = find_fastest(machine.measure, largest=largest)
+    fastest = find_fastest(machine.measure, largest=largest)
     # What a stop by the law gives away at most, and what is left between the last two sizes of a
     # refinement.
-    check(machine, found, largest, 2 * MIN_GAIN / (1 - MIN_GAIN))
+    check(machine, fastest, largest, 2 * MIN_GAIN / (1 - MIN_GAIN))
 
 
 @given(
@@ -87,31 +87,31 @@ def test_a_size_from_which_on_samples_cost_more_is_not_passed_by_far(
         return (constant + per_sample * size) * (factor if size > spill else 1.0)
 
     machine = Machine(law, memory)
-    found = find_fastest(machine.measure, largest=4096)
+    fastest = find_fastest(machine.measure, largest=4096)
     sizes = [size for size in (2**power for power in range(13)) if size <= memory]
     fastest_power = max(size / law(size) for size in sizes)
-    check(machine, found, 4096, float("inf"))
-    assert found.best is not None
-    assert found.best.samples_per_s is not None
+    check(machine, fastest, 4096, float("inf"))
+    assert fastest.best is not None
+    assert fastest.best.samples_per_s is not None
     if fastest_power == max(size / law(size) for size in sizes if size <= spill):
-        assert found.best.samples_per_s * (1 + 2 * MIN_GAIN / (1 - MIN_GAIN)) >= fastest_power
+        assert fastest.best.samples_per_s * (1 + 2 * MIN_GAIN / (1 - MIN_GAIN)) >= fastest_power
 
 
 @given(st.integers(1, 3000))
 def test_a_cliff_of_memory_is_found_where_every_sample_still_pays(memory: int) -> None:
     machine = Machine(lambda size: 1.0, memory)
-    found = find_fastest(machine.measure, largest=4096)
-    assert found.micro_batch is not None
-    assert found.micro_batch * (1 + MIN_GAIN) >= memory - 1
+    fastest = find_fastest(machine.measure, largest=4096)
+    assert fastest.micro_batch is not None
+    assert fastest.micro_batch * (1 + MIN_GAIN) >= memory - 1
     assert sum(size > memory for size in machine.sizes) <= 10
 
 
 def test_the_fastest_is_not_the_largest_where_throughput_has_levelled_off() -> None:
     machine = Machine(lambda size: 0.001 + 0.001 * size, 10**9)
-    found = find_fastest(machine.measure)
+    fastest = find_fastest(machine.measure)
     assert machine.sizes == [1, 2, 4, 8, 16, 32]
-    assert found.micro_batch == 32
-    assert found.reason == "a micro batch of 64 would gain 1.5%"  # 1 / 65, by a / (a + 2 c b)
+    assert fastest.micro_batch == 32
+    assert fastest.reason == "a micro batch of 64 would gain 1.5%"  # 1 / 65, by a / (a + 2 c b)
 
 
 def test_sizes_between_powers_of_two_are_tried_only_where_it_pays() -> None:
@@ -126,7 +126,7 @@ def test_sizes_between_powers_of_two_are_tried_only_where_it_pays() -> None:
 @pytest.mark.parametrize("smallest", [1, 7])
 def test_where_nothing_fits_there_is_no_answer(smallest: int) -> None:
     machine = Machine(lambda size: 1.0, 0)
-    found = find_fastest(machine.measure, smallest=smallest)
-    assert (found.best, found.micro_batch) == (None, None)
+    fastest = find_fastest(machine.measure, smallest=smallest)
+    assert (fastest.best, fastest.micro_batch) == (None, None)
     assert machine.sizes == [smallest]
-    assert found.reason == f"a micro batch of {smallest} does not fit"
+    assert fastest.reason == f"a micro batch of {smallest} does not fit"

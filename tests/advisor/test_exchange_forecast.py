@@ -100,33 +100,36 @@ def measured(link: str, *, is_swept: bool = True, **plan: Any) -> PlanMeasured:
 
 @pytest.mark.parametrize("link", ["1 Gbit/s", "200 Mbit/s"])
 def test_steps_are_predicted_as_they_were_measured_on_limited_links(link: str) -> None:
-    found = {each.exchange: each for each in forecast_exchanges([measured(link)])}
-    assert set(found) == set(NAMES)
-    for name, each in found.items():
+    forecasts = {each.exchange: each for each in forecast_exchanges([measured(link)])}
+    assert set(forecasts) == set(NAMES)
+    for name, each in forecasts.items():
         took_s = MEASURED_S[link][name]
         assert each.step_time_s.value == pytest.approx(took_s, rel=0.2), name
         step = each.step_time_s
         assert each.is_measured == (name == "allreduce")
         assert each.is_measured or COMPUTES_S <= step.low < step.value < step.high
-    fastest = min(found.values(), key=lambda each: each.step_time_s.value).exchange
+    fastest = min(forecasts.values(), key=lambda each: each.step_time_s.value).exchange
     best_s = min(MEASURED_S[link][name] for name in NAMES)
     assert MEASURED_S[link][fastest] <= 1.1 * best_s
     for slower in ("allreduce", "server"):
         for faster in ("powersgd", "onebit", "topk", "local"):
-            assert found[faster].step_time_s.value < found[slower].step_time_s.value
+            assert forecasts[faster].step_time_s.value < forecasts[slower].step_time_s.value
 
 
 def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() -> None:
     events = [measured("200 Mbit/s"), measured("200 Mbit/s", is_swept=False, exchange="bf16")]
-    found = forecast_exchanges(events)
-    assert [each.step_time_s.value for each in found] == sorted(
-        each.step_time_s.value for each in found
+    forecasts = forecast_exchanges(events)
+    assert [forecast.step_time_s.value for forecast in forecasts] == sorted(
+        each.step_time_s.value for each in forecasts
     )
-    by_name: dict[str, ExchangeForecast] = {each.exchange: each for each in found}
-    assert {name for name, each in by_name.items() if each.is_measured} == {"allreduce", "bf16"}
+    by_name: dict[str, ExchangeForecast] = {forecast.exchange: forecast for forecast in forecasts}
+    assert {name for name, forecast in by_name.items() if forecast.is_measured} == {
+        "allreduce",
+        "bf16",
+    }
     assert by_name["bf16"].step_time_s.value == MEASURED_S["200 Mbit/s"]["bf16"]
     assert by_name["powersgd"].plan.exchange_rank == 4
-    assert {name for name, each in by_name.items() if each.is_exact} == {"allreduce"}
+    assert {name for name, forecast in by_name.items() if forecast.is_exact} == {"allreduce"}
 
 
 def test_a_run_has_swept_links_only_where_an_all_reduce_was_timed() -> None:
@@ -154,23 +157,23 @@ def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
             "parts_s": {"communication": quiet.parts_s["communication"] + late_s},
         }
     )
-    found = {
+    forecasts = {
         each.exchange: each.step_time_s.value - late_s for each in forecast_exchanges([disturbed])
     }
     # What travels while the next step is computed hides behind a longer one.
-    assert found.pop("asynchronous") < expected.pop("asynchronous")
-    assert found == pytest.approx(expected)
+    assert forecasts.pop("asynchronous") < expected.pop("asynchronous")
+    assert forecasts == pytest.approx(expected)
 
 
 def test_values_that_travel_beside_the_next_step_take_time_only_where_it_is_shorter() -> None:
-    (found,) = (
+    (forecast,) = (
         each
         for each in forecast_exchanges([measured("200 Mbit/s")])
         if each.exchange == "asynchronous"
     )
     beside = exchanges()["asynchronous"]
     travels_s = Link(2e-4, 8 / 200e6).seconds("serve", beside["num_bytes"], 2)
-    assert found.step_time_s.value == pytest.approx(travels_s + beside["compute_s"], rel=0.05)
+    assert forecast.step_time_s.value == pytest.approx(travels_s + beside["compute_s"], rel=0.05)
 
 
 def test_only_exchanges_that_may_be_the_fastest_are_worth_timing() -> None:
@@ -259,7 +262,7 @@ def test_a_run_shows_the_exchanges(
         run_id = store.create_run(make_experiment())
         append(store, run_id, [measured("200 Mbit/s"), RunStateChanged(state="complete")])
     answer = shell.json("what-if", "exchange", run_id)["exchanges"]
-    assert {each["exchange"] for each in answer} == set(NAMES)
+    assert {row["exchange"] for row in answer} == set(NAMES)
     assert answer[0]["step_time_s"] < 0.1 < 0.5 < answer[-1]["step_time_s"]
     code, out, err = shell("what-if", "exchange", run_id)
     assert code == 0, err

@@ -62,14 +62,14 @@ def costs_of(*several: tuple[Course[RatedPlan], list[tuple[float, int]]]) -> dic
 def test_the_steps_that_an_exchange_needs_more_are_found_whatever_its_speed(
     slower: float, gain: float
 ) -> None:
-    found = costs_of(
+    costs = costs_of(
         trained("allreduce", step_s=0.1),
         trained("powersgd", step_s=0.1 / gain, slower=slower, every=11),
     )
-    assert set(found) == {"powersgd"}
-    assert found["powersgd"].factor.value == pytest.approx(slower, rel=0.06)
-    assert found["powersgd"].factor.low < slower < found["powersgd"].factor.high
-    assert found["powersgd"].num_pairs == 1
+    assert set(costs) == {"powersgd"}
+    assert costs["powersgd"].factor.value == pytest.approx(slower, rel=0.06)
+    assert costs["powersgd"].factor.low < slower < costs["powersgd"].factor.high
+    assert costs["powersgd"].num_pairs == 1
 
 
 def test_only_trainings_that_are_alike_in_all_else_are_compared() -> None:
@@ -104,14 +104,14 @@ def test_a_faster_step_never_replaces_an_exact_one_without_a_race() -> None:
     )
     quick = [measured("200 Mbit/s", exchange="bf16"), measured("1 Gbit/s")]
     on_fast_link = Knowledge(quick, [1, 1], limit_bytes=None)
-    plans = [plan_of(each.plan) for each in quick]
+    plans = [plan_of(event.plan) for event in quick]
     assert best_plans(plans, on_fast_link, "time", base_batch=128, noise_scale=None) == [plans[1]]
 
 
 def test_an_advice_shows_what_exchanges_would_bring() -> None:
     experiment = make_experiment(plan={"workers": 2})
     events = [measured("200 Mbit/s")]
-    found = conclude(
+    concluded = conclude(
         Findings(
             experiment=experiment,
             goal="time",
@@ -128,16 +128,16 @@ def test_an_advice_shows_what_exchanges_would_bring() -> None:
             cost_s=1.0,
         )
     )
-    assert found.choice.plan.exchange == "allreduce"
-    by_name = {each.exchange: each for each in found.exchanges}
+    assert concluded.choice.plan.exchange == "allreduce"
+    by_name = {exchange.exchange: exchange for exchange in concluded.exchanges}
     assert by_name["allreduce"].is_exact
     assert by_name["powersgd"].step_time_s.value < 0.1 < MEASURED_S["200 Mbit/s"]["allreduce"]
-    exact, first, *_ = describe_exchanges(found.to_json())
+    exact, first, *_ = describe_exchanges(concluded.to_json())
     expected = f"allreduce, exact: {1000 * MEASURED_S['200 Mbit/s']['allreduce']:.0f} ms a step"
     assert exact.startswith(expected)
     assert "approximate" in first
     assert "not known, search plan.exchange to race it" in first
-    card = "\n".join(lines_of(found.to_json()))
+    card = "\n".join(lines_of(concluded.to_json()))
     assert f"exchanges       - {expected}" in card
 
 
@@ -145,15 +145,15 @@ def test_what_a_race_found_is_stated_with_how_sure_it_is() -> None:
     offers = exchange_offers([measured("200 Mbit/s")], plan_with_exchange("allreduce"))
     stored = [
         {
-            "exchange": each.exchange,
-            "batch_text": each.batch_text,
-            "is_exact": each.is_exact,
-            "step_time_s": vars(each.step_time_s),
-            "is_measured": each.is_measured,
+            "exchange": stated.exchange,
+            "batch_text": stated.batch_text,
+            "is_exact": stated.is_exact,
+            "step_time_s": vars(stated.step_time_s),
+            "is_measured": stated.is_measured,
             "cost": {"factor": {"value": 1.2, "low": low, "high": high}, "num_pairs": pairs},
         }
-        for each, (low, high, pairs) in zip(
-            (each for each in offers if each.exchange in ("allreduce", "powersgd", "bf16")),
+        for stated, (low, high, pairs) in zip(
+            (stated for stated in offers if stated.exchange in ("allreduce", "powersgd", "bf16")),
             ((1.1, 1.3, 3), (0.9, 2.6, 1), (1.0, 1.0, 1)),
             strict=True,
         )

@@ -50,11 +50,11 @@ def test_losses_of_models_that_are_a_hundred_times_as_large_are_in_their_interva
     errors, widths, num_held = [], [], 0
     for seed in range(30):
         truth = Truth(seed)
-        found = fit_ladder(truth.rungs()).predict(1e9, 2e10)
+        predicted = fit_ladder(truth.rungs()).predict(1e9, 2e10)
         actual = truth.loss(1e9, 2e10)
-        num_held += found.low <= actual <= found.high
-        errors.append(abs(math.log(found.loss / actual)))
-        widths.append(math.log(found.high / found.low))
+        num_held += predicted.low <= actual <= predicted.high
+        errors.append(abs(math.log(predicted.loss / actual)))
+        widths.append(math.log(predicted.high / predicted.low))
     assert num_held >= 26
     assert np.median(errors) < 0.015
     assert max(widths) < 0.2, "an interval that contains everything says nothing"

@@ -45,9 +45,9 @@ class LoadingBench:
         order: PlanProbe,
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:
-        found = []
-        for each in plans:
-            decided = each | PartialPlan.of(workers=num_workers)
+        measured = []
+        for next_plan in plans:
+            decided = next_plan | PartialPlan.of(workers=num_workers)
             plan = resolve(self._experiment, params, num_train_samples=4096, decided=decided).plan
             self.loaders.add(plan.loaders)
             data_s, compute_s = self._data_s * plan.micro_batch, COMPUTE_S * plan.micro_batch
@@ -58,7 +58,7 @@ class LoadingBench:
                 "backward": compute_s / 2,
                 "update": 0.0,
             }
-            found.append(
+            measured.append(
                 PlanMeasured(
                     setting="s",
                     plan=plan.to_json(),
@@ -68,7 +68,7 @@ class LoadingBench:
                     step_time_s=sum(parts.values()),
                 )
             )
-        return found
+        return measured
 
 
 def survey(data_s: float, free_cores: int, **plan: Any) -> tuple[PlanMeasurer, LoadingBench]:

@@ -40,9 +40,9 @@ def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: 
 def test_three_full_runs_find_a_batch_near_the_best_and_one_that_converges() -> None:
     tasks = read_epochs_tasks(measured("batch_to_accuracy"))
     published = [task for task in tasks if task.is_published]
-    found = {
+    batches = {
         task.name: advisor_budget.regrets(task, advisor_budget.follow_ours, num_draws=4)
         for task in published
     }
-    assert len(found) == 3
-    assert fmean(regret for regrets in found.values() for regret in regrets) <= 0.05
+    assert len(batches) == 3
+    assert fmean(regret for regrets in batches.values() for regret in regrets) <= 0.05

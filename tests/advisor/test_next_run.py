@@ -140,8 +140,8 @@ def write(folder: Path, text: str) -> Path:
 def test_epochs_between_two_profiles_lie_on_the_line_that_steps_make(tmp_path: Path) -> None:
     path = write(tmp_path, "global_batch,epoch_time_s\n64,30\n256,15\n64,34\n64,31\n")
     # 10 + 1344 / B through both: the median of three profiles counts.
-    found = read_epoch_times(path, [64, 128, 256])
-    assert found == {64: 31.0, 128: pytest.approx(15 + 16 / 3), 256: 15.0}
+    epoch_times = read_epoch_times(path, [64, 128, 256])
+    assert epoch_times == {64: 31.0, 128: pytest.approx(15 + 16 / 3), 256: 15.0}
     with pytest.raises(DataError, match=r"no profile of batch 512.*allowed: from 64 to 256"):
         read_epoch_times(path, [512])
     with pytest.raises(DataError, match="the table is empty"):

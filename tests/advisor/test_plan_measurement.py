@@ -64,8 +64,8 @@ def resolved(
     params: Mapping[str, Any],
 ) -> Iterator[Plan]:
     """Yield the plans that a bench would measure."""
-    for each in plans:
-        decided = each | PartialPlan.of(workers=num_workers)
+    for plan in plans:
+        decided = plan | PartialPlan.of(workers=num_workers)
         yield resolve(experiment, params, num_train_samples=SAMPLES, decided=decided).plan
 
 
@@ -165,12 +165,12 @@ class OnALink:
         order: PlanProbe,
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:
-        found = []
+        measured = []
         self.surveyed += [num_workers] if order.surveys_links else []
         for plan in resolved(self._experiment, num_workers, plans, params):
             self.tried.add((plan.strategy, plan.pipeline_schedule))
             if plan.workers_per_replica > 1 and not self._can_divide:
-                found.append(
+                measured.append(
                     PlanMeasured(
                         setting="s",
                         plan=plan.to_json(),
@@ -181,7 +181,7 @@ class OnALink:
                 )
                 continue
             waits_s = self._exchange_s if plan.replicas > 1 else 0.0
-            found.append(
+            measured.append(
                 PlanMeasured(
                     setting=order.setting,
                     plan=plan.to_json(),
@@ -192,7 +192,7 @@ class OnALink:
                     all_reduce_s={"4096": 1e-3} if order.surveys_links else {},
                 )
             )
-        return found
+        return measured
 
 
 def survey_link(
@@ -278,11 +278,11 @@ def test_a_micro_batch_is_measured_by_itself_where_the_experiment_accumulates_se
         {"reference_batch": 128},
     )
     measurer, _ = survey_link(exchange_s=1e-3, plan=plan, training=training)
-    plans = [read_plan(each.plan) for each in measurer.knowledge.measured]
-    found = {
+    plans = [read_plan(row.plan) for row in measurer.knowledge.measured]
+    sizes = {
         (plan.workers, plan.accumulation) for plan in plans if plan is not None and plan.stages == 1
     }
-    assert found == {(1, 2), (1, 1), (2, 1)}
+    assert sizes == {(1, 2), (1, 1), (2, 1)}
 
 
 def test_nothing_is_divided_where_links_are_fast() -> None:
@@ -303,11 +303,11 @@ class WithLittleMemory:
         order: PlanProbe,
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:
-        found = []
+        measured = []
         for plan in resolved(self._experiment, num_workers, plans, params):
             self.tried.append(plan.micro_batch)
             fits = plan.micro_batch <= self._most
-            found.append(
+            measured.append(
                 PlanMeasured(
                     setting=order.setting,
                     plan=plan.to_json(),
@@ -318,7 +318,7 @@ class WithLittleMemory:
                     step_time_s=1e-3 + 1e-4 * plan.micro_batch if fits else None,
                 )
             )
-        return found
+        return measured
 
 
 def begin_with_little_memory(most: int, **plan: Any) -> tuple[PlanMeasurer, WithLittleMemory]:
@@ -366,11 +366,11 @@ class OneGpu:
         order: PlanProbe,
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:
-        found = []
+        measured = []
         for plan in resolved(self._experiment, num_workers, plans, params):
             factor = 0.8 if plan.memory_format == "channels_last" else 1.0
             factor *= 0.5 if plan.compile == "cuda_graphs" else 1.0
-            found.append(
+            measured.append(
                 PlanMeasured(
                     setting=order.setting,
                     plan=plan.to_json(),
@@ -379,7 +379,7 @@ class OneGpu:
                     step_time_s=factor * (1e-3 + 1e-4 * plan.micro_batch),
                 )
             )
-        return found
+        return measured
 
 
 def test_changes_that_help_one_by_one_are_measured_together() -> None:

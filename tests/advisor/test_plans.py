@@ -87,18 +87,18 @@ def test_a_step_takes_at_least_as_long_as_that_of_fewer_workers_with_the_same_wo
         each.model_copy(update={"plan": each.plan | {"strategy": strategy}})
         for each in (*one, *two, slow)
     ]
-    found = Knowledge(measured, [8], limit_bytes=None).step_times([plan_with(variant, 4, 128)])[0]
-    assert (found.value >= 0.00488) == is_bound
-    assert found.low <= found.value <= found.high
+    step = Knowledge(measured, [8], limit_bytes=None).step_times([plan_with(variant, 4, 128)])[0]
+    assert (step.value >= 0.00488) == is_bound
+    assert step.low <= step.value <= step.high
 
 
 def test_several_micro_batches_take_at_most_as_long_as_that_many_steps_of_one() -> None:
     # As measured of a model whose larger batches leave the cache: 35 ms for 4 samples, 2.07 s for
     # 128.
     measured = [measure(1, 4, 0.0354), measure(1, 128, 2.07)]
-    found = Knowledge(measured, [2], limit_bytes=None).step_times([plan_with(PLAIN, 1, 4, 4)])[0]
-    assert 0.0354 < found.value <= 4 * 0.0354
-    assert found.low <= found.value <= found.high
+    step = Knowledge(measured, [2], limit_bytes=None).step_times([plan_with(PLAIN, 1, 4, 4)])[0]
+    assert 0.0354 < step.value <= 4 * 0.0354
+    assert step.low <= step.value <= step.high
 
 
 def test_what_is_open_is_free_and_what_is_written_stays() -> None:
@@ -156,19 +156,19 @@ def test_every_plan_is_exactly_its_global_batch(
     experiment = make_experiment(plan=plan, training={"global_batch": batch})
     plans = list(enumerate_plans(choose(experiment, samples=samples, workers=9), [PLAIN]))
     assert plans
-    for found in plans:
-        assert found.global_batch == found.workers * found.micro_batch * found.accumulation == batch
-        assert found.workers == workers
-        assert micro is None or found.micro_batch == micro
+    for sized in plans:
+        assert sized.global_batch == sized.workers * sized.micro_batch * sized.accumulation == batch
+        assert sized.workers == workers
+        assert micro is None or sized.micro_batch == micro
 
 
 def test_what_divides_among_replicas_is_no_choice_for_a_single_one() -> None:
     ways = [PLAIN | PartialPlan.of(strategy=name) for name in ("ddp", "zero1", "fsdp")]
-    found = {
+    divided = {
         (plan.workers, plan.strategy) for plan in enumerate_plans(choose(make_experiment()), ways)
     }
-    assert {strategy for workers, strategy in found if workers == 1} == {"single"}
-    assert {strategy for workers, strategy in found if workers == 2} == {"ddp", "zero1", "fsdp"}
+    assert {strategy for workers, strategy in divided if workers == 1} == {"single"}
+    assert {strategy for workers, strategy in divided if workers == 2} == {"ddp", "zero1", "fsdp"}
     written = make_experiment(plan={"workers": 1, "strategy": "zero1"})
     assert {plan.strategy for plan in enumerate_plans(choose(written), ways[1:2])} == {"zero1"}
 
@@ -234,10 +234,10 @@ def test_step_times_of_other_plans_follow_from_measured_ones() -> None:
     ]
     known = Knowledge(measured, [2, 2], limit_bytes=None)
     for workers, batch in ((1, 64), (2, 256)):
-        found = known.step_times([plan_with(PLAIN, workers, batch)])[0]
-        assert found.value == pytest.approx(law_s(workers, batch), rel=0.1)
-        assert found.low < law_s(workers, batch) < found.high
-        assert not found.extrapolated
+        step = known.step_times([plan_with(PLAIN, workers, batch)])[0]
+        assert step.value == pytest.approx(law_s(workers, batch), rel=0.1)
+        assert step.low < law_s(workers, batch) < step.high
+        assert not step.extrapolated
     beyond = known.step_times([plan_with(PLAIN, 4, 64)])[0]
     assert beyond.extrapolated, "four workers are on two nodes, of which nothing was measured"
 
@@ -250,9 +250,9 @@ def test_workers_are_put_together_on_as_few_nodes_as_there_can_be() -> None:
 
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.integers(2, 8))
 def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count: int) -> None:
-    found = spread_evenly(values, count)
-    assert len(found) <= count
-    assert {min(values), max(values)} <= set(found) <= set(values)
+    spread = spread_evenly(values, count)
+    assert len(spread) <= count
+    assert {min(values), max(values)} <= set(spread) <= set(values)
 
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
@@ -316,11 +316,11 @@ def test_tensor_parts_are_searched_beside_whole_models() -> None:
 def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:
     measured = [measure(1, batch, law_s(1, batch)) for batch in (8, 16, 32, 64)]
     slow = measure(1, 128, 3.0 * law_s(1, 128))
-    found = Knowledge([*measured, slow], [1], limit_bytes=None).step_times(
+    step = Knowledge([*measured, slow], [1], limit_bytes=None).step_times(
         [plan_with(PLAIN, 1, 128)]
     )[0]
-    assert found.value == slow.step_time_s
-    assert found.low < found.value <= found.high
+    assert step.value == slow.step_time_s
+    assert step.low < step.value <= step.high
 
 
 @pytest.mark.parametrize(
@@ -397,8 +397,8 @@ def test_what_trials_alone_have_shown_is_enough_to_predict() -> None:
     known = Knowledge(
         [trial(1, batch, law_s(1, batch)) for batch in (8, 32, 128)], [4], limit_bytes=None
     )
-    [found] = known.step_times([plan_with(PLAIN, 1, 64)])
-    assert found.value == pytest.approx(law_s(1, 64), rel=0.1)
+    [step] = known.step_times([plan_with(PLAIN, 1, 64)])
+    assert step.value == pytest.approx(law_s(1, 64), rel=0.1)
 
 
 def test_energy_counts_the_watts_of_the_nearest_metered_plan() -> None:

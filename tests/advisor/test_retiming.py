@@ -62,11 +62,11 @@ def test_close_ways_that_are_timed_again_are_confused_less_often() -> None:
 def test_the_fastest_so_far_is_always_among_the_few_that_may_be(
     timed_s: dict[str, list[float]],
 ) -> None:
-    found = may_be_fastest(timed_s)
-    assert 1 <= len(found) <= 3
+    candidates = may_be_fastest(timed_s)
+    assert 1 <= len(candidates) <= 3
     middles = {way: statistics.median(map(np.log, each)) for way, each in timed_s.items()}
-    assert middles[found[0]] == min(middles.values())
-    assert [middles[way] for way in found] == sorted(middles[way] for way in found)
+    assert middles[candidates[0]] == min(middles.values())
+    assert [middles[way] for way in candidates] == sorted(middles[way] for way in candidates)
 
 
 def test_the_more_timings_agree_the_smaller_a_difference_decides() -> None:

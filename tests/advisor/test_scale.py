@@ -18,16 +18,16 @@ def timed(
     workers: int, wait_s: float, micro_batch: int = 64, computing_s: float = 0.1
 ) -> PlanMeasured:
     """A step that computes, and waits longer the more workers there are."""
-    found = measure(workers, micro_batch, computing_s + wait_s)
-    return found.model_copy(update={"parts_s": {**PARTS_S, "communication": wait_s}})
+    measured = measure(workers, micro_batch, computing_s + wait_s)
+    return measured.model_copy(update={"parts_s": {**PARTS_S, "communication": wait_s}})
 
 
 CHEAP = [timed(1, 0.0), timed(2, 0.005), timed(4, 0.01), timed(8, 0.02)]
 
 
 def test_workers_pay_while_the_efficiency_is_reached() -> None:
-    found = scale_of(CHEAP, 0.9)
-    by_count = {point.workers: point for point in found.curve}
+    scale = scale_of(CHEAP, 0.9)
+    by_count = {point.workers: point for point in scale.curve}
     assert (by_count[1].efficiency_low, by_count[1].efficiency, by_count[1].efficiency_high) == (
         1.0,
         1.0,
@@ -36,24 +36,24 @@ def test_workers_pay_while_the_efficiency_is_reached() -> None:
     assert by_count[8].speedup == pytest.approx(8 / 1.2)
     assert by_count[8].is_measured
     assert not by_count[3].is_measured
-    assert 4 <= found.pays_up_to < 8
+    assert 4 <= scale.pays_up_to < 8
     assert scale_of(CHEAP, 0.8).pays_up_to >= 8
-    assert found.overhead == pytest.approx((1 - 1 / 1.2) / (8 / 1.2 - 1))
-    assert found.overhead_allowed == pytest.approx(0.1 / (0.9 * 8 - 1))
+    assert scale.overhead == pytest.approx((1 - 1 / 1.2) / (8 / 1.2 - 1))
+    assert scale.overhead_allowed == pytest.approx(0.1 / (0.9 * 8 - 1))
 
 
 def test_the_curve_bends_where_one_more_brings_less_than_half_a_worker() -> None:
     assert scale_of(CHEAP, 0.8).bends_at is None
-    found = scale_of([timed(1, 0.0), timed(2, 0.05), timed(4, 0.2), timed(8, 0.6)], 0.8)
-    assert found.bends_at is not None
-    assert found.bends_at <= 4
-    assert found.pays_up_to == 1
+    scale = scale_of([timed(1, 0.0), timed(2, 0.05), timed(4, 0.2), timed(8, 0.6)], 0.8)
+    assert scale.bends_at is not None
+    assert scale.bends_at <= 4
+    assert scale.pays_up_to == 1
 
 
 def test_servers_hide_the_exchange_that_was_measured() -> None:
-    found = scale_of(CHEAP, 0.8)
-    assert (found.exchange_s, found.exchange_workers) == (0.02, 8)
-    for point in found.curve:
+    scale = scale_of(CHEAP, 0.8)
+    assert (scale.exchange_s, scale.exchange_workers) == (0.02, 8)
+    for point in scale.curve:
         # A ring of eight moves 7/4 of the parameters over each link in 0.02 s.
         assert point.servers == num_parameter_servers(0.02 * 4 / 7, point.workers, 1.0, 0.1)
         assert point.servers is not None
@@ -63,14 +63,14 @@ def test_servers_hide_the_exchange_that_was_measured() -> None:
 
 
 def test_an_exchange_that_nobody_waited_for_leaves_a_bound_on_servers() -> None:
-    found = scale_of([timed(1, 0.0), timed(2, 0.0)], 0.8)
-    assert found.exchange_s is None
-    assert {point.servers for point in found.curve} == {None}
+    scale = scale_of([timed(1, 0.0), timed(2, 0.0)], 0.8)
+    assert scale.exchange_s is None
+    assert {point.servers for point in scale.curve} == {None}
     # The backward pass of 0.06 s hides the exchange. Two workers send all parameters once in it.
-    assert [point.servers_at_most for point in found.curve] == [
+    assert [point.servers_at_most for point in scale.curve] == [
         num_parameter_servers(0.06, workers, 1.0, 0.1) for workers in (1, 2)
     ]
-    unknown = [each.model_copy(update={"parts_s": PARTS_S}) for each in CHEAP]
+    unknown = [row.model_copy(update={"parts_s": PARTS_S}) for row in CHEAP]
     assert {point.servers_at_most for point in scale_of(unknown, 0.8).curve} == {None}
 
 
@@ -84,10 +84,10 @@ def test_a_measured_wait_may_hide_more_of_the_exchange() -> None:
 
 def test_workers_more_efficient_than_one_alone_are_doubted() -> None:
     slow_alone = [timed(1, 0.0, computing_s=0.13), *CHEAP[1:]]
-    found = scale_of(slow_alone, 0.8)
-    by_count = {point.workers: point for point in found.curve}
+    scale = scale_of(slow_alone, 0.8)
+    by_count = {point.workers: point for point in scale.curve}
     assert by_count[2].is_doubtful
-    assert found.pays_up_to is None
+    assert scale.pays_up_to is None
     assert not any(point.is_doubtful for point in scale_of(CHEAP, 0.8).curve)
     # A doubtful number beyond a clear loss changes nothing.
     lossy = scale_of([timed(1, 0.0), timed(2, 0.4), timed(4, -0.02)], 0.8)
@@ -106,23 +106,23 @@ def test_workers_more_efficient_than_one_alone_are_doubted() -> None:
 def test_no_more_workers_are_predicted_than_the_measurements_can_speak_about(
     measured: list[PlanMeasured], room: int | None, limit: int, why: str
 ) -> None:
-    found = scale_of(measured, 0.8, up_to=1024, room=room)
-    assert (found.limit, found.curve[-1].workers) == (limit, limit)
-    assert found.why_limited is not None
-    assert why in found.why_limited
+    scale = scale_of(measured, 0.8, up_to=1024, room=room)
+    assert (scale.limit, scale.curve[-1].workers) == (limit, limit)
+    assert scale.why_limited is not None
+    assert why in scale.why_limited
     assert scale_of(measured, 0.8, up_to=2, room=room).why_limited is None
 
 
 def test_machines_that_were_measured_together_limit_less_than_one_machine() -> None:
-    apart = [each.model_copy(update={"workers_per_node": [1] * 2}) for each in CHEAP[1:2]]
+    apart = [row.model_copy(update={"workers_per_node": [1] * 2}) for row in CHEAP[1:2]]
     assert scale_of([CHEAP[0], *apart], 0.8, up_to=8, room=4).limit == 8
 
 
 def test_the_plan_that_the_advice_chose_is_preferred() -> None:
     other = [timed(workers, 0.01, 16, 0.03) for workers in (1, 2)]
     chosen = read_plan(other[0].plan)
-    found = scale_of([*CHEAP, *other], 0.8, chosen=chosen)
-    assert (found.micro_batch, found.is_of_choice) == (16, True)
+    scale = scale_of([*CHEAP, *other], 0.8, chosen=chosen)
+    assert (scale.micro_batch, scale.is_of_choice) == (16, True)
     assert scale_of([*CHEAP, *other], 0.8).micro_batch == 64
     lost = scale_of(CHEAP, 0.8, chosen=chosen)
     assert (lost.micro_batch, lost.is_of_choice) == (64, False)
@@ -136,20 +136,20 @@ def test_the_curve_ends_where_the_measurements_do() -> None:
 
 def test_what_was_measured_beyond_a_gap_is_shown() -> None:
     far = timed(8, 0.02).model_copy(update={"workers_per_node": [4, 4]})
-    found = scale_of([*CHEAP[:2], far], 0.8)
-    assert [point.workers for point in found.curve if point.is_measured] == [1, 2, 8]
-    assert (found.measured_up_to, found.bends_at) == (8, None)
-    assert found.pays_up_to >= 8
+    scale = scale_of([*CHEAP[:2], far], 0.8)
+    assert [point.workers for point in scale.curve if point.is_measured] == [1, 2, 8]
+    assert (scale.measured_up_to, scale.bends_at) == (8, None)
+    assert scale.pays_up_to >= 8
 
 
 def test_trials_show_it_where_no_probe_does() -> None:
-    trials = [each.model_copy(update={"by_trial": number}) for number, each in enumerate(CHEAP)]
-    found = scale_of(trials, 0.8)
-    assert found.by_trials
-    assert [point.speedup for point in found.curve] == [
+    trials = [row.model_copy(update={"by_trial": number}) for number, row in enumerate(CHEAP)]
+    scale = scale_of(trials, 0.8)
+    assert scale.by_trials
+    assert [point.speedup for point in scale.curve] == [
         point.speedup for point in scale_of(CHEAP, 0.8).curve
     ]
-    disturbed = [each.model_copy(update={"step_time_s": 9.0}) for each in trials]
+    disturbed = [trial.model_copy(update={"step_time_s": 9.0}) for trial in trials]
     assert scale_of([*CHEAP, *disturbed], 0.8) == scale_of(CHEAP, 0.8)
 
 
@@ -176,9 +176,9 @@ def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
 def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_with() -> None:
     # 0.02 s, and 0.001 s a sample.
     measured = [timed(1, 0.0, 32, 0.052), timed(1, 0.0, 128, 0.148), timed(2, 0.0211, 64, 0.084)]
-    found = scale_of(measured, 0.5)
-    alone, two = found.curve[:2]
-    assert (found.micro_batch, alone.workers, alone.is_measured, two.is_measured) == (
+    scale = scale_of(measured, 0.5)
+    alone, two = scale.curve[:2]
+    assert (scale.micro_batch, alone.workers, alone.is_measured, two.is_measured) == (
         64,
         1,
         False,
@@ -186,13 +186,13 @@ def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_wit
     )
     assert alone.step_time_s == pytest.approx(0.084, rel=0.05)
     assert two.efficiency == pytest.approx(0.084 / 0.1051, rel=0.05)
-    assert "communication" not in found.parts_s
+    assert "communication" not in scale.parts_s
     with pytest.raises(RunError, match=r"Or run a sweep that searches plan\.workers"):
         scale_of([measured[0], measured[2]], 0.5)
 
 
 def test_the_setting_with_the_most_workers_counts_alone() -> None:
-    other = [each.model_copy(update={"setting": "other", "step_time_s": 9.0}) for each in CHEAP[:2]]
+    other = [row.model_copy(update={"setting": "other", "step_time_s": 9.0}) for row in CHEAP[:2]]
     assert scale_of([*other, *CHEAP], 0.8) == scale_of(CHEAP, 0.8)
 
 
@@ -202,7 +202,7 @@ def test_one_global_batch_is_divided_so_that_no_worker_takes_more_at_once_than_w
     curve = scale_of(CHEAP, 0.8, global_batch=256).curve
     divided = {point.workers: point.divided for point in curve if point.divided is not None}
     assert {
-        workers: (each.micro_batch, each.accumulation) for workers, each in divided.items()
+        workers: (plan.micro_batch, plan.accumulation) for workers, plan in divided.items()
     } == {
         1: (64, 4),
         2: (64, 2),

@@ -98,10 +98,10 @@ def test_every_question_scans_the_same_number_of_runs(store: Store, monkeypatch:
 def test_only_the_wanted_types_of_wanted_experiments_are_read(store: Store) -> None:
     record(store, measured(), data="breast_cancer")
     wanted = record(store, Noted(level="info", message="unrelated"), measured())
-    found = list(
+    chosen = list(
         earlier_runs(store, ["plan_measured"], of=lambda other: other.data == experiment().data)
     )
-    assert [(run_id, len(events)) for run_id, events in found] == [(wanted, 1)]
+    assert [(run_id, len(events)) for run_id, events in chosen] == [(wanted, 1)]
 
 
 def test_restarts_are_those_of_the_same_model_and_data(store: Store) -> None:

@@ -120,8 +120,11 @@ def test_both_plans_of_a_trial_that_was_resized_are_measurements() -> None:
     resized = AttemptEnded(trial=0, attempt=0, reason="resized", message="")
     ended = TrialEnded(trial=0, attempt=1, state="complete", step=3)
     again = attempt(2, 5.0, 1000.0, 1000.0)
-    found = speeds_of(*attempt(1, 5.0, 600.0, 600.0), resized, *again, ended).take_measured()
-    assert [(each.plan.workers, each.samples_per_s) for each in found] == [(1, 600.0), (2, 1000.0)]
+    measured = speeds_of(*attempt(1, 5.0, 600.0, 600.0), resized, *again, ended).take_measured()
+    assert [(speed.plan.workers, speed.samples_per_s) for speed in measured] == [
+        (1, 600.0),
+        (2, 1000.0),
+    ]
 
 
 def test_trials_that_overlap_are_beside_each_other_and_others_are_alone() -> None:
@@ -130,5 +133,5 @@ def test_trials_that_overlap_are_beside_each_other_and_others_are_alone() -> Non
 
     speeds = (5.0, 600.0, 600.0)
     first, second, third = (attempt(1, *speeds, trial=trial) for trial in range(3))
-    found = speeds_of(*first, *second, ended(0), ended(1), *third, ended(2)).take_measured()
-    assert [each.beside_others for each in found] == [True, True, False]
+    measured = speeds_of(*first, *second, ended(0), ended(1), *third, ended(2)).take_measured()
+    assert [speed.beside_others for speed in measured] == [True, True, False]

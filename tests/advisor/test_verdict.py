@@ -248,8 +248,8 @@ def test_a_rate_that_stays_searched_is_explained(search: dict[str, Any], why: st
     rate = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
     advice = conclude_after(reach_target, EXPERIMENT.replace(search=rate | search))
     assert ("training.lr" in advice.settings) == (why is None)
-    found = [text.partition("still varies the learning rate: ")[2] for text in advice.would_change]
-    assert [text for text in found if text] == ([] if why is None else [why])
+    rates = [text.partition("still varies the learning rate: ")[2] for text in advice.would_change]
+    assert [text for text in rates if text] == ([] if why is None else [why])
 
 
 def conclude_ranked(

@@ -23,12 +23,12 @@ def peak_bytes(micro_batch: int) -> int:
 
 
 def measured(counts: tuple[int, ...] = (1, 2)) -> list[PlanMeasured]:
-    found = [
+    events = [
         measure(workers, size, law_s(workers, size), peak_bytes(size))
         for workers in counts
         for size in (16, 32, 64, 128, 256)
     ]
-    return [each.model_copy(update={"num_train_samples": SAMPLES}) for each in found]
+    return [event.model_copy(update={"num_train_samples": SAMPLES}) for event in events]
 
 
 def advice(noise_scale: float | None = 400.0, time_s: float | None = 100.0) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
 
 
 def test_memory_on_more_workers_than_were_measured_is_estimated() -> None:
-    found = models().answer(PlanQuery(workers=8, global_batch=128))
-    assert found["memory_bytes"]["value"] == pytest.approx(peak_bytes(16))
-    assert found["memory_bytes"]["measured"] is False
+    answer = models().answer(PlanQuery(workers=8, global_batch=128))
+    assert answer["memory_bytes"]["value"] == pytest.approx(peak_bytes(16))
+    assert answer["memory_bytes"]["measured"] is False
 
 
 def test_a_plan_between_measured_ones_is_predicted_within_its_interval() -> None:

@@ -70,9 +70,7 @@ class Case:
         new = [plan for plan in plans if plan not in self._known_s]
         points = [Point(self._topology, plan.micro_batch, plan.accumulation) for plan in new]
         predicted = self._model.predict(points)
-        self._known_s |= {
-            plan: found.step_time_s for plan, found in zip(new, predicted, strict=True)
-        }
+        self._known_s |= {plan: step.step_time_s for plan, step in zip(new, predicted, strict=True)}
         return [self._known_s[plan] for plan in plans]
 
     def throughputs(self) -> dict[int, float]:
@@ -176,14 +174,14 @@ def main() -> None:
         method: {name: mean_regret(cases, choose) for name, cases in applications.items()}
         for method, choose in METHODS.items()
     }
-    means = {method: fmean(found.values()) for method, found in results.items()}
+    means = {method: fmean(result.values()) for method, result in results.items()}
     print(
         f"{'regret':24s}{'mean':>8s}"
         + "".join(f"{name:>12s}" for name in applications)
         + "   limit"
     )
-    for method, found in results.items():
-        cells = "".join(f"{regret:12.3f}" for regret in found.values())
+    for method, scores in results.items():
+        cells = "".join(f"{regret:12.3f}" for regret in scores.values())
         limit = f"{LIMITS[method]:8.2f}" if method in LIMITS else ""
         print(f"{method:24s}{means[method]:8.3f}{cells}{limit}")
     report = {"machine": describe_machine(), "limits": LIMITS, "results": results, "means": means}

@@ -115,20 +115,20 @@ def main() -> None:
     for name, method in METHODS.items():
         by_task: dict[str, list[float]] = defaultdict(list)
         for task in read_epochs_tasks(folder):
-            found = regrets(task, method, num_draws)
-            by_task[task.name] += found
-            by_task["all targets"] += found
+            scores = regrets(task, method, num_draws)
+            by_task[task.name] += scores
+            by_task["all targets"] += scores
             if task.is_published:
-                by_task["published targets"] += found
-        results[name] = {task: summarise(found) for task, found in by_task.items()}
+                by_task["published targets"] += scores
+        results[name] = {task: summarise(summaries) for task, summaries in by_task.items()}
     tasks = [
         "published targets",
         "all targets",
         *sorted({task.name for task in read_epochs_tasks(folder)}),
     ]
     print(f"{'regret (failed)':24s}" + "".join(f"{task:>36s}" for task in tasks))
-    for name, found in results.items():
-        cells = [f"{found[task]['regret']:.3f} ({found[task]['failed']:.0%})" for task in tasks]
+    for name, scores in results.items():
+        cells = [f"{scores[task]['regret']:.3f} ({scores[task]['failed']:.0%})" for task in tasks]
         print(f"{name:24s}" + "".join(f"{cell:>36s}" for cell in cells))
     print(f"limit of ours at the published targets: {LIMIT:.2f} and no failure")
     report = {"machine": describe_machine(), "draws": num_draws, "limit": LIMIT, "results": results}

@@ -154,8 +154,8 @@ def train_finalists(name: str, asked: dict[str, Any]) -> dict[str, Any]:
         asked: `cells`; `first_seed`; `seeds`, how many at most; `longest_s`, after which no further
             begins; `limit_s`, what a training may take.
     """
-    cells = [Cell(**each) for each in asked["cells"]]
-    found: list[list[Timed]] = [[] for _ in cells]
+    cells = [Cell(**fields) for fields in asked["cells"]]
+    finalists: list[list[Timed]] = [[] for _ in cells]
     started_s = time.monotonic()
     with _trainer(name) as trainer:
         trainer.warm_up()
@@ -166,7 +166,9 @@ def train_finalists(name: str, asked: dict[str, Any]) -> dict[str, Any]:
             random.Random(turn).shuffle(order)
             for index in order:
                 seed = asked["first_seed"] + turn
-                found[index].append(trainer.time(cells[index], seed=seed, limit_s=asked["limit_s"]))
+                finalists[index].append(
+                    trainer.time(cells[index], seed=seed, limit_s=asked["limit_s"])
+                )
     return {
         "took_s": time.monotonic() - started_s,
         "cells": [
@@ -176,7 +178,7 @@ def train_finalists(name: str, asked: dict[str, Any]) -> dict[str, Any]:
                 "times_s": [timed.time_s for timed in several],
                 "reached": [timed.reached for timed in several],
             }
-            for cell, several in zip(cells, found, strict=True)
+            for cell, several in zip(cells, finalists, strict=True)
         ],
     }
 
@@ -296,7 +298,7 @@ def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None)
             print(f"  {side}: {_written(chosen[side][-1])}", flush=True)
     best = _best_cell(name, grid)
     cells = {
-        side: [Cell(**each["cell"]) for each in several if "cell" in each]
+        side: [Cell(**row["cell"]) for row in several if "cell" in row]
         for side, several in chosen.items()
     }
     finalists = list(
@@ -312,17 +314,17 @@ def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None)
         limit_s=2.0 * cap_s,
     )
     times_s = {
-        cell: found["mean_s"] for cell, found in zip(finalists, finals["cells"], strict=True)
+        cell: final["mean_s"] for cell, final in zip(finalists, finals["cells"], strict=True)
     }
     ratios = {
         side: [times_s[cell] / times_s[best] for cell in several] for side, several in cells.items()
     }
     print(f"  true times; the best cell is {best.written}, {times_s[best]:.2f} s")
     for side, several in ratios.items():
-        for cell, ratio, found in zip(cells[side], several, chosen[side], strict=False):
+        for cell, ratio, choice in zip(cells[side], several, chosen[side], strict=False):
             print(
                 f"    {side:<12}{cell.written:<26}{times_s[cell]:7.2f} s"
-                f"{ratio:8.2f} times the best, found in {found['cost_s']:.1f} s",
+                f"{ratio:8.2f} times the best, found in {choice['cost_s']:.1f} s",
                 flush=True,
             )
     return {
@@ -352,9 +354,9 @@ def _best_cell(name: str, grid: dict[str, Any]) -> Cell:
 
     def mean_time_s(index: int) -> float:
         timed = [
-            Timed(*each)
-            for found in (first[index], again[index])
-            for each in zip(found["times_s"], found["reached"], strict=True)
+            Timed(*trial)
+            for choice in (first[index], again[index])
+            for trial in zip(choice["times_s"], choice["reached"], strict=True)
         ]
         return mean_s(timed, limit_s)
 

@@ -142,13 +142,13 @@ def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
         bench = bench_for(store, run_id, experiment, around, sink=lambda event: None)
         most = experiment.data.options["num_samples"] if experiment.data else 1
         assert isinstance(most, int)
-        found: list[PlanMeasured] = []
+        events: list[PlanMeasured] = []
         size = 1
-        while size <= most and (not found or found[-1].fits):
+        while size <= most and (not events or events[-1].fits):
             plan = PartialPlan.of(micro_batch=size, accumulation=1, recompute="none")
-            found += bench.probe(1, [plan], PlanProbe(plans=()), {"global_batch": "auto"})
+            events += bench.probe(1, [plan], PlanProbe(plans=()), {"global_batch": "auto"})
             size *= 2
-        return found
+        return events
 
 
 def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
@@ -161,29 +161,29 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     from workbench.hardware.performance.memory import fit_law
     from workbench.training.probes.memory_estimate import estimate_memory
 
-    measured = [each for each in measure_all(experiment, home) if each.step_time_s is not None]
-    sizes = [size_of(each) for each in measured]
+    measured = [event for event in measure_all(experiment, home) if event.step_time_s is not None]
+    sizes = [size_of(event) for event in measured]
     law = fit_law(estimate_memory(experiment, {}, (8, 16), plan=PartialPlan.of(workers=1)).steps)
-    peaks = {size: each.peak_bytes or 0 for size, each in zip(sizes, measured, strict=True)}
+    peaks = {size: event.peak_bytes or 0 for size, event in zip(sizes, measured, strict=True)}
     memory = [abs(law.peak_bytes(size) / peak - 1.0) for size, peak in peaks.items() if peak]
     fitted = spread_evenly(sizes, FITTED)
     known = Knowledge(
-        [each for size, each in zip(sizes, measured, strict=True) if size in fitted],
+        [event for size, event in zip(sizes, measured, strict=True) if size in fitted],
         [1],
         limit_bytes=None,
     )
-    held_out = [each for size, each in zip(sizes, measured, strict=True) if size not in fitted]
-    plans = [plan_with(variant_of(plan_of(each.plan)), 1, size_of(each)) for each in held_out]
+    held_out = [event for size, event in zip(sizes, measured, strict=True) if size not in fitted]
+    plans = [plan_with(variant_of(plan_of(event.plan)), 1, size_of(event)) for event in held_out]
     errors = [
-        abs(predicted.value / (each.step_time_s or 1.0) - 1.0)
-        for predicted, each in zip(known.step_times(plans), held_out, strict=True)
+        abs(predicted.value / (event.step_time_s or 1.0) - 1.0)
+        for predicted, event in zip(known.step_times(plans), held_out, strict=True)
     ]
     advice = wb.advise(
         experiment, objective="throughput", time=60, store=str(home / "store.sqlite")
     )
     chosen = advice.choice.plan.micro_batch
     assert isinstance(chosen, int)
-    speeds = {size: each.samples_per_s or 0.0 for size, each in zip(sizes, measured, strict=True)}
+    speeds = {size: event.samples_per_s or 0.0 for size, event in zip(sizes, measured, strict=True)}
     nearest = min(speeds, key=lambda size: abs(size - chosen))
     result = {
         "model": name,

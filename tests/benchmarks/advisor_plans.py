@@ -69,12 +69,12 @@ def main() -> None:
     print(
         f"{'':<44}{'points':>8}{'error':>8}{'goal':>7}{'nearest':>9}{'coverage':>10}{'choice':>8}"
     )
-    for name, found in scores.items():
+    for name, scored in scores.items():
         goal = f"{GOALS[name]:.0%}" if name in GOALS else ""
-        choice = "" if found.choice is None else f"{found.choice:.1%}"
+        choice = "" if scored.choice is None else f"{scored.choice:.1%}"
         print(
-            f"{name:<44}{found.num_points:>8}{found.error:>8.1%}{goal:>7}{found.nearest_error:>9.0%}"
-            f"{found.coverage:>10.1%}{choice:>8}"
+            f"{name:<44}{scored.num_points:>8}{scored.error:>8.1%}{goal:>7}{scored.nearest_error:>9.0%}"
+            f"{scored.coverage:>10.1%}{choice:>8}"
         )
     print(
         f"goals: coverage {COVERAGE[0]:.0%} to {COVERAGE[1]:.0%}, choice at most"
@@ -92,11 +92,18 @@ def main() -> None:
 
 def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]]:
     """Return seen and unseen rows by name, several times where models or parts take turns."""
-    one = [(each.plan, each.step_time_s) for each in read_measured_steps(folder / "one_node.csv")]
-    many = [
-        (each.plan, each.step_time_s) for each in read_measured_steps(folder / "many_nodes.csv")
+    one = [
+        (measured_step.plan, measured_step.step_time_s)
+        for measured_step in read_measured_steps(folder / "one_node.csv")
     ]
-    peaks = [(each.plan, each.memory_gb) for each in read_measured_peaks(folder / "memory.csv")]
+    many = [
+        (measured_step.plan, measured_step.step_time_s)
+        for measured_step in read_measured_steps(folder / "many_nodes.csv")
+    ]
+    peaks = [
+        (measured_peak.plan, measured_peak.memory_gb)
+        for measured_peak in read_measured_peaks(folder / "memory.csv")
+    ]
     one_way = [row for row in one if ways_of(row[0]) == 1]
     several = [row for row in one if ways_of(row[0]) > 1]
     splits: dict[str, tuple[list[tuple[Rows, Rows]], Predict]] = {
@@ -198,10 +205,10 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
 
 def models_in(rows: Rows) -> dict[object, list[tuple[ParallelPlan, float]]]:
     """Group rows by model."""
-    found: dict[object, list[tuple[ParallelPlan, float]]] = {}
+    steps: dict[object, list[tuple[ParallelPlan, float]]] = {}
     for row in rows:
-        found.setdefault(row[0].shape, []).append(row)
-    return found
+        steps.setdefault(row[0].shape, []).append(row)
+    return steps
 
 
 def leave_models_out(seen: Rows, unseen: Rows) -> list[tuple[Rows, Rows]]:
@@ -229,14 +236,14 @@ def ways_of(plan: ParallelPlan) -> int:
 
 def predict_times(seen: Rows, plans: Sequence[ParallelPlan]) -> np.ndarray:
     """Return seconds, low and high, [plans, 3]."""
-    found = predict_steps([MeasuredStep(*row) for row in seen], plans)
-    return np.array([each[:3] for each in found])
+    steps = predict_steps([MeasuredStep(*row) for row in seen], plans)
+    return np.array([each[:3] for each in steps])
 
 
 def predict_peaks(seen: Rows, plans: Sequence[ParallelPlan]) -> np.ndarray:
     """Return GB, low and high, [plans, 3]."""
-    found = predict_memory([MeasuredPeak(*row) for row in seen], plans)
-    return np.array([each[:3] for each in found])
+    memory = predict_memory([MeasuredPeak(*row) for row in seen], plans)
+    return np.array([each[:3] for each in memory])
 
 
 def score(splits: Sequence[tuple[Rows, Rows]], predict: Predict) -> Score:

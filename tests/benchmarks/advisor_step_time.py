@@ -55,9 +55,9 @@ def main() -> None:
         split: {name: measure(rows, split, num_draws) for name, rows in applications.items()}
         for split in LIMITS
     }
-    means = {split: mean_of(list(found.values())) for split, found in results.items()}
-    for split, found in results.items():
-        print_table(split, found, means[split])
+    means = {split: mean_of(list(result.values())) for split, result in results.items()}
+    for split, scores in results.items():
+        print_table(split, scores, means[split])
     report = {
         "machine": describe_machine(),
         "draws": num_draws,
@@ -74,14 +74,14 @@ def measure(rows: Rows, split: str, num_draws: int) -> dict[str, float]:
     """Return the mean errors of all methods on one application, our coverage and the seconds of our
     fit.
     """
-    found = []
+    scores = []
     for draw in range(num_draws * (4 if split == FEW else 1)):
         seen, unseen = SPLITS[split](rows, np.random.default_rng(draw))
         truth = np.array([row.step_time_s for row in unseen])
         started_s = time.perf_counter()
         ours = predict_with_ours(seen, unseen)
         fit_s = time.perf_counter() - started_s
-        found.append(
+        scores.append(
             {
                 "ours": error_of(ours[:, 0], truth),
                 "ours, times only": error_of(
@@ -95,7 +95,7 @@ def measure(rows: Rows, split: str, num_draws: int) -> dict[str, float]:
                 "seen": float(len(seen)),
             }
         )
-    return mean_of(found)
+    return mean_of(scores)
 
 
 def error_of(predicted: np.ndarray, truth: np.ndarray) -> float:
@@ -105,7 +105,7 @@ def error_of(predicted: np.ndarray, truth: np.ndarray) -> float:
 
 def mean_of(found: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the mean of each number."""
-    return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+    return {name: float(np.mean([score[name] for score in found])) for name in found[0]}
 
 
 def draw_a_fifth(rows: Rows, random: np.random.Generator) -> tuple[Rows, Rows]:

@@ -59,7 +59,7 @@ def measure(drawn: DrawnTable, seed: int) -> dict[str, Any]:
     began_s = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         store = wb.Store.open(str(Path(folder, "store.sqlite")))
-        found = launch.create(
+        run = launch.create(
             drawn.rows,
             drawn.target,
             time="10m",
@@ -69,15 +69,15 @@ def measure(drawn: DrawnTable, seed: int) -> dict[str, Any]:
             store=store,
             **drawn.options,
         )
-        train(found)
+        train(run)
         ending = RunStateChanged(state="complete", reason="time")
         append(
             store,
-            found.run.run_id,
-            [*result_of(store, found.run.run_id, found.run.experiment, ending), ending],
+            run.run.run_id,
+            [*result_of(store, run.run.run_id, run.run.experiment, ending), ending],
         )
-        result = found.to_json()
-        truth = scores_of(found, drawn, list(result["intervals"]))
+        result = run.to_json()
+        truth = scores_of(run, drawn, list(result["intervals"]))
         store.close()
     scores = {
         name: [*result["intervals"][name], value, result["test"][name]]

@@ -62,8 +62,8 @@ def flaml(given: dict[str, Any], *, seed: int, time_s: float) -> np.ndarray:
     from flaml import AutoML
 
     is_regression = given["task"] == "regression"
-    found = AutoML()
-    found.fit(
+    auto_m_l = AutoML()
+    auto_m_l.fit(
         given["inputs"],
         given["targets"],
         task="regression" if is_regression else "classification",
@@ -72,7 +72,7 @@ def flaml(given: dict[str, Any], *, seed: int, time_s: float) -> np.ndarray:
         seed=seed,
         verbose=0,
     )
-    return found.predict(given["test_inputs"])
+    return auto_m_l.predict(given["test_inputs"])
 
 
 SIDES = {"scikit-learn": plain_scikit_learn, "FLAML": flaml}

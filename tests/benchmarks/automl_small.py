@@ -59,8 +59,8 @@ def read_task(name: str) -> tuple[Any, np.ndarray]:
 
     if name == "docstrings":
         return docstrings()
-    found = getattr(datasets, f"load_{name}")()
-    return (found.images if name == "digits" else found.data), found.target
+    loaded = getattr(datasets, f"load_{name}")()
+    return (loaded.images if name == "digits" else loaded.data), loaded.target
 
 
 def docstrings() -> tuple[np.ndarray, np.ndarray]:
@@ -82,16 +82,16 @@ def run_ours(task: str, seed: int, time_s: float) -> dict[str, Any]:
 
     samples, targets = read_task(task)
     began_s = time.monotonic()
-    found = wb.automl((samples, targets), time=time_s, seed=seed).wait()
-    score = found.score()
+    run = wb.automl((samples, targets), time=time_s, seed=seed).wait()
+    score = run.score()
     took_s = time.monotonic() - began_s
     name = next(iter(score))
     return {
         "score": score[name],
         "time_s": took_s,
-        "guess": found.baseline[name],
-        "model": found.to_json()["model"],
-        "trials": len(found.run.trials),
+        "guess": run.baseline[name],
+        "model": run.to_json()["model"],
+        "trials": len(run.run.trials),
     }
 
 
@@ -178,10 +178,10 @@ def measure_in_a_process_of_its_own(
             "WORKBENCH_STORE": str(Path(home, "store.sqlite")),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
-        found = subprocess.run(
+        done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, text=True, check=True
         )
-    return json.loads(found.stdout.strip().splitlines()[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def summarise(table: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, float]:
@@ -194,7 +194,7 @@ def summarise(table: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, fl
             if not measured:
                 cells.append(f"{'not installed':>28}")
                 continue
-            scores = [each["score"] for each in measured]
+            scores = [row["score"] for row in measured]
             spread = stdev(scores) if len(scores) > 1 else 0.0
             took_s = fmean(each["time_s"] for each in measured)
             cells.append(f"{fmean(scores):>14.4f} ±{spread:.4f}{took_s:>5.0f} s")
@@ -233,7 +233,7 @@ def main() -> None:
         for side in SIDES[1:]:
             measured = [run_rival(side, task, seed, time_s) for seed in range(num_seeds)]
             if all(measured):
-                table[task][side] = [each for each in measured if each]
+                table[task][side] = [row for row in measured if row]
     means = summarise(table)
     if not arguments.quick and not arguments.task:
         report = {

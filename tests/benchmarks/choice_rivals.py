@@ -40,11 +40,11 @@ def read_data(name: str) -> dict[str, Any]:
     shape = {"input_shape": datasets.input_shape, "num_outputs": datasets.num_outputs}
     if datasets.vocabulary_size is not None:
         shape["vocabulary_size"] = datasets.vocabulary_size
-    found: dict[str, Any] = {"shape": shape}
+    data: dict[str, Any] = {"shape": shape}
     for part in ("train", "validation"):
         split = getattr(datasets, part)
-        found[part] = tuple(torch.from_numpy(each) for each in split.batch(np.arange(len(split))))
-    return found
+        data[part] = tuple(torch.from_numpy(each) for each in split.batch(np.arange(len(split))))
+    return data
 
 
 def build(name: str, seed: int = 0) -> nn.Module:

@@ -163,7 +163,7 @@ class Cell:
 
 def grid_of(task: Task) -> list[Cell]:
     """Return all cells, the one in the middle of the domain first."""
-    cells = [Cell(*each) for each in itertools.product(task.workers, task.batches, task.rates)]
+    cells = [Cell(*values) for values in itertools.product(task.workers, task.batches, task.rates)]
     middle = Cell(task.workers[0], task.usual_batch, task.rates[len(task.rates) // 2])
     return [middle, *(cell for cell in cells if cell != middle)]
 

@@ -171,27 +171,27 @@ def rivals(base: Base, folder: Path, olive: Path | None) -> dict[str, dict[str, 
             ways[f"Olive, {way}"] = functools.partial(
                 quantise_by_olive, olive, way, original, samples
             )
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for way, write in ways.items():
         path = folder / "rival.onnx"
         try:
             write(path)
             values = measure(path, base.experiment, datasets)
-            sessions = [open_session(each, threads=1) for each in (path, original)]
+            sessions = [open_session(model, threads=1) for model in (path, original)]
         except Exception as error:  # that its default does not run is a result
             print(f"  {way}: {str(error).splitlines()[0][:120]}", flush=True)
             continue
         one = example_of(datasets.validation, 1).numpy()
         candidate, unchanged = (device_runner.calls(session, {name: one}) for session in sessions)
         compared = device_runner.compare(candidate, unchanged)
-        found[way] = {
+        results[way] = {
             "latency_ratio": compared.ratio,
             "low": compared.low,
             "high": compared.high,
             "drop": base.drop(values[base.metric]),
             "size_ratio": path.stat().st_size / len(base.onnx),
         }
-    return found
+    return results
 
 
 def compress(run: wb.Run, trials: int, time_limit: str) -> tuple[wb.Run, dict[str, Any]]:
@@ -275,8 +275,8 @@ def main() -> None:
                 f"    {ours.get('way')}; {ours['num_trials']} trials in {ours['took_s']:.0f} s",
                 flush=True,
             )
-            for way, found in beside.items():
-                print(describe(way, found), flush=True)
+            for way, result in beside.items():
+                print(describe(way, result), flush=True)
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
 
 

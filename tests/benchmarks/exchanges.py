@@ -253,7 +253,7 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
         longest_s=PROBE_S,
         surveys_links=ways == [USUAL],
     )
-    found: list[Event] = []
+    events: list[Event] = []
     task = TrialTask(
         "benchmark",
         0,
@@ -264,11 +264,11 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
         meeting=meeting,
         measurement=order,
     )
-    ended = run_trial(task, lambda event: found.append(event) is not None)
+    ended = run_trial(task, lambda event: events.append(event) is not None)
     assert ended.state == "complete", ended.traceback
     return [
         each.model_copy(update={"workers_per_node": [1, 1]}).model_dump(mode="json")
-        for each in found
+        for each in events
         if isinstance(each, PlanMeasured)
     ]
 
@@ -292,11 +292,11 @@ def choose(workers: Workers, times_s: dict[str, float], tried_s: float) -> dict[
 
     def probe(ways: Sequence[str]) -> None:
         began_s = time.perf_counter()
-        found = [PlanMeasured.model_validate(each) for each in workers.do("probe", ways=ways)]
+        events = [PlanMeasured.model_validate(each) for each in workers.do("probe", ways=ways)]
         turns_s.append(time.perf_counter() - began_s)
-        measured.extend(found)
-        for way, each in zip(ways, found, strict=True):
-            probed_s.setdefault(way, []).append(each.step_time_s or 0.0)
+        measured.extend(events)
+        for way, event in zip(ways, events, strict=True):
+            probed_s.setdefault(way, []).append(event.step_time_s or 0.0)
 
     def among(names: set[str]) -> dict[str, list[float]]:
         return {way: found for way, found in probed_s.items() if way in names}
@@ -356,7 +356,7 @@ def time_steps(worker: Worker, rounds: int) -> dict[str, float]:
             worker.group.total(torch.zeros(1))
             if number:  # the first round forms the buckets
                 times_s[name].append((time.perf_counter() - began_s) / STEPS_IN_TURN)
-    return {name: statistics.median(found) for name, found in times_s.items()}
+    return {name: statistics.median(time_s) for name, time_s in times_s.items()}
 
 
 def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
@@ -364,9 +364,9 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
     splits = load("digits", {}, seed=0)
     train_x, train_y = _arrays(splits.train)
     held_x, held_y = _arrays(splits.validation)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in MEASURED}
+    times: dict[str, list[dict[str, float]]] = {name: [] for name in MEASURED}
     for seed in range(seeds):
-        for name in found:
+        for name in times:
             torch.manual_seed(seed)
             strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker)
             spent_s, num_steps, reached = 0.0, 0, {}
@@ -385,9 +385,9 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
                 if spent_s > RACE_S and num_steps >= RACE_STEPS:
                     break
             reached |= _measured(strategy, held_x, held_y, "seconds")
-            found[name].append({**reached, "num_steps": num_steps})
+            times[name].append({**reached, "num_steps": num_steps})
             strategy.close()
-    return found
+    return times
 
 
 def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
@@ -397,7 +397,7 @@ def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]
     splits = load("digits", {}, seed=0)
     train_x, train_y = _arrays(splits.train)
     held_x, held_y = _arrays(splits.validation)
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in SLOWED}
+    times: dict[str, list[dict[str, float]]] = {way: [] for way in SLOWED}
     for seed, (way, (name, options)) in itertools.product(range(seeds), SLOWED.items()):
         torch.manual_seed(seed)
         strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker, options)
@@ -418,9 +418,9 @@ def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]
             spent_s += time.perf_counter() - began_s
             num_steps += EVALUATED_EVERY
             loss = _measured(strategy, held_x, held_y, "steps")["loss_at_equal_steps"]
-        found[way].append({"seconds": spent_s, "num_steps": num_steps, "loss": loss})
+        times[way].append({"seconds": spent_s, "num_steps": num_steps, "loss": loss})
         strategy.close()
-    return found
+    return times
 
 
 def _seeded(seed: int, width: int) -> nn.Module:
@@ -487,13 +487,13 @@ def work(rank: int, num_workers: int, meeting: str) -> None:
         order = json.loads(line)
         do, place = order.pop("do"), f"{meeting}/{number}"
         if do == "probe":
-            found: Any = probe_links(rank, num_workers, place, **order)
+            results: Any = probe_links(rank, num_workers, place, **order)
         else:
             group = Group(rank, num_workers, None, place)
-            found = ORDERS[do](Worker(rank, num_workers, group=group), **order)
+            results = ORDERS[do](Worker(rank, num_workers, group=group), **order)
             group.close()
         if rank == 0:
-            print(json.dumps(found), flush=True)
+            print(json.dumps(results), flush=True)
 
 
 class Workers:

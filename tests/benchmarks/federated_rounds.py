@@ -239,12 +239,12 @@ def read_rounds(path: Path, done: subprocess.CompletedProcess[str]) -> list[dict
     Raises:
         RuntimeError: If the command failed, or there are no rounds.
     """
-    found = json.loads(path.read_text()) if path.exists() else {}
-    if done.returncode or not found:
+    results = json.loads(path.read_text()) if path.exists() else {}
+    if done.returncode or not results:
         last = "\n".join(done.stdout.strip().splitlines()[-_NUM_LAST_LINES:]) or "nothing"
-        what = f"exit code {done.returncode} and {len(found)} rounds in {path.name}"
+        what = f"exit code {done.returncode} and {len(results)} rounds in {path.name}"
         raise RuntimeError(f"Flower's simulation ended with {what}. Its last lines:\n{last}")
-    return list(found.values())
+    return list(results.values())
 
 
 def beside_flower(data: str, seeds: range, programs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -257,8 +257,8 @@ def beside_flower(data: str, seeds: range, programs: Path) -> Iterator[tuple[str
         for seed in seeds
     ]
     names = ("workbench", "Flower's simulation")
-    for name, found in zip(names, zip(*pairs, strict=True), strict=True):
-        yield name, summary(name, DEFAULTS[IN_FLOWER], list(found), TARGETS)
+    for name, pair in zip(names, zip(*pairs, strict=True), strict=True):
+        yield name, summary(name, DEFAULTS[IN_FLOWER], list(pair), TARGETS)
 
 
 def summary(

@@ -81,7 +81,7 @@ def main() -> None:
             values = [best_full(played, share * wall_s) for share in SHARES]
             # No full training counts as a median configuration.
             regrets[name][row, seed] = [
-                task.regret(one) if np.isfinite(one) else 1.0 for one in values
+                task.regret(loss) if np.isfinite(loss) else 1.0 for loss in values
             ]
             goal = values[-1] if name == FULL else goal
             times = (at for at, value in played.ends if value >= goal and at <= wall_s)
@@ -91,17 +91,17 @@ def main() -> None:
     for name, cells in regrets.items():
         means, shares = cells.mean((0, 1)).tolist(), reached[name]
         low, high = bootstrap(cells[:, :, -1])
-        share, found = median(shares), float(np.isfinite(shares).mean())
+        share, hits = median(shares), float(np.isfinite(shares).mean())
         print(
             f"{name:16s}{''.join(f'{mean:8.3f}' for mean in means)}  [{low:.3f}, {high:.3f}], as"
-            f" good as {FULL} after {share:.2f} of the seconds (median), in {found:.0%} of the"
+            f" good as {FULL} after {share:.2f} of the seconds (median), in {hits:.0%} of the"
             " searches"
         )
         results[name] = {
             "regret": dict(zip(map(str, SHARES), means, strict=True)),
             "interval": [low, high],
             "share_to_full": share if np.isfinite(share) else None,
-            "reached": found,
+            "reached": hits,
         }
     report = {
         "machine": describe_machine(),

@@ -345,13 +345,13 @@ def train_all(name: str, num_steps: int) -> list[tuple[float, float]]:
     import torch
 
     torch.set_num_threads(1)
-    found: list[tuple[float, float]] = []
+    losses: list[tuple[float, float]] = []
     for model, batch in CASES:
         torch.manual_seed(0)
         steps = Steps([])
         FRAMEWORKS[name].train(model, batch, num_steps, steps)
-        found.append(steps.medians_ms)
-    return found
+        losses.append(steps.medians_ms)
+    return losses
 
 
 def main() -> None:
@@ -372,15 +372,15 @@ def main() -> None:
         if not all(importlib.util.find_spec(package) for package in framework.packages)
     ]
     names = [name for name in FRAMEWORKS if name not in missing]
-    found: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in names}
+    losses: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in names}
     loads = [os.getloadavg()[0]]
     rows: list[dict[str, Any]] = []
     for turn in range(given.turns):
         for name in names[:: 1 if turn % 2 == 0 else -1]:
-            found[name].append(_in_process(name, given.steps))
-            print(name, *(f"{wall:.1f}/{used:.1f}" for wall, used in found[name][-1]), flush=True)
+            losses[name].append(_in_process(name, given.steps))
+            print(name, *(f"{wall:.1f}/{used:.1f}" for wall, used in losses[name][-1]), flush=True)
         loads.append(os.getloadavg()[0])
-        rows = [_row(place, model, batch, found) for place, (model, batch) in enumerate(CASES)]
+        rows = [_row(place, model, batch, losses) for place, (model, batch) in enumerate(CASES)]
         report = {
             "turns": turn + 1,
             "steps": given.steps,
@@ -449,13 +449,13 @@ def _row(
 def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for package in ("torch", "accelerate", "lightning", "keras", "jax"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 if __name__ == "__main__":

@@ -167,8 +167,8 @@ def compare(data: str, num_seeds: int, num_trials: int) -> dict[str, Any]:
         for method in METHODS:
             points, num_begun = search(data, method, seed, num_epochs)
             by_end = {
-                end: hypervolume(data, [one for one in points if one.epochs <= end])
-                for end in sorted({one.epochs for one in points})
+                end: hypervolume(data, [point for point in points if point.epochs <= end])
+                for end in sorted({point.epochs for point in points})
             }
             goal = goal or max(by_end.values())
             at = [

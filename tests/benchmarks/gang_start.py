@@ -175,7 +175,7 @@ def measure_here(side: str, num_cycles: int) -> dict[str, list[list[float]]]:
     """Measure one side in this process: [workers, seconds] of each trial, by case."""
     from workbench.cluster.head import attachment, local_head
 
-    found: dict[str, list[list[float]]] = {}
+    times: dict[str, list[list[float]]] = {}
     try:
         # A trial of Tune's holds one CPU itself: with two it would wait for its workers for ever.
         attachment.connect(num_cpus=3 if side == "ray" else 2, num_gpus=0)
@@ -185,16 +185,16 @@ def measure_here(side: str, num_cycles: int) -> dict[str, list[list[float]]]:
                 proposed = (run_ours if side == "ours" else run_ray)(
                     folder, cycle, num_cycles * 2 // len(cycle)
                 )
-                found[case] = []
+                times[case] = []
                 for note, proposed_unix_s in proposed.items():
                     num_workers = int(note.rpartition("-")[2])
                     ended_unix_s = [
                         notes[0][0] for notes in clocked.read_notes(folder, note, num_workers)
                     ]
-                    found[case].append([num_workers, max(ended_unix_s) - proposed_unix_s])
+                    times[case].append([num_workers, max(ended_unix_s) - proposed_unix_s])
     finally:
         local_head.shutdown()
-    return found
+    return times
 
 
 def measure(side: str, num_trials: int) -> dict[str, list[list[float]]]:
@@ -222,8 +222,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.side:
-        found = measure_here(arguments.side, arguments.trials // 2)
-        arguments.to.write_text(json.dumps(found))
+        here = measure_here(arguments.side, arguments.trials // 2)
+        arguments.to.write_text(json.dumps(here))
         return
     turns = [
         measure(side, arguments.trials * times)

@@ -190,13 +190,13 @@ def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
             byte = file.read(1)[0]
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte ^ 1 << int(number) % 8]))
-    found = sum(not kept.kept.read_into(int(kept.numbers[number]), place) for number in flipped)
+    num_found = sum(not kept.kept.read_into(int(kept.numbers[number]), place) for number in flipped)
     return {
         "images": images,
         "usable_after_kill": len(usable),
         "wrong_after_kill": num_wrong,
         "bits_flipped": NUM_FLIPPED,
-        "bits_found": found,
+        "bits_found": num_found,
     }
 
 
@@ -219,7 +219,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     missing = [rival for rival in rivals.PACKAGES if not rivals.is_installed(rival)]
     ways = {name: way for name, way in WAYS.items() if way.get("rival") not in missing}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    waits: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     loads = [os.getloadavg()[0]]
     made = given.made or Path(tempfile.mkdtemp(prefix="wb-images-"))
     environment = {**os.environ, "WORKBENCH_CACHE": str(made / "cache")}
@@ -246,10 +246,10 @@ def main() -> None:
         print(f"damage: {report['damage']}", flush=True)
         for turn in range(given.turns):
             for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
-                found[name].append(_in_process(name, made, environment, given.samples))
+                waits[name].append(_in_process(name, made, environment, given.samples))
             loads.append(os.getloadavg()[0])
             report["ways"] = rows = {
-                name: _row(each, found["in the step"]) for name, each in found.items()
+                name: _row(each, waits["in the step"]) for name, each in waits.items()
             }
             _show(rows, turn + 1)
             RESULTS.write_text(json.dumps(report, indent=2) + "\n")
@@ -308,8 +308,8 @@ def _row(
     each: list[tuple[float, float, float]], in_the_step: list[tuple[float, float, float]]
 ) -> dict[str, Any]:
     """Return the medians of a way; it is compared with loading in the step in the same turn."""
-    ratios = [one[0] / other[0] for one, other in zip(each, in_the_step, strict=True)]
-    used = [one[2] / other[2] for one, other in zip(each, in_the_step, strict=True)]
+    ratios = [row[0] / other[0] for row, other in zip(each, in_the_step, strict=True)]
+    used = [row[2] / other[2] for row, other in zip(each, in_the_step, strict=True)]
     return {
         "samples_per_s": [speed for speed, _, _ in each],
         "median_samples_per_s": statistics.median(speed for speed, _, _ in each),

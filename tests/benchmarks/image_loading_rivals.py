@@ -119,8 +119,8 @@ def make_loader(
 
     class Packed(StreamingDataset):
         def __getitem__(self, index: int) -> Any:
-            found = super().__getitem__(index)
-            return pixels_of(found["image"], size), int(found["target"])
+            item = super().__getitem__(index)
+            return pixels_of(item["image"], size), int(item["target"])
 
     return DataLoader(
         Packed(local=str(shards), shuffle=True, batch_size=batch),

@@ -91,7 +91,7 @@ def score(answers: Sequence[Answer], *, has_intervals: bool) -> Score:
                 order.append((answer.said[first][0] - answer.said[second][0]) * gap > 0)
         rows += [(answer.true[name], *answer.said[name]) for name in answer.true]
     true, share, low, high = np.array(rows).T
-    found = Score(
+    scored = Score(
         num_pairs=len(order),
         right_order=float(np.mean(order)),
         mean_error=float(np.abs(share - true).mean()),
@@ -100,9 +100,9 @@ def score(answers: Sequence[Answer], *, has_intervals: bool) -> Score:
         num_zeros=int((true == 0).sum()),
     )
     if not has_intervals:
-        return found
+        return scored
     return Score(
-        **asdict(found)
+        **asdict(scored)
         | {
             "num_called_nothing": int(((share == 0) & (true > NO_EFFECT)).sum()),
             "zeros_bounded": float((high[true == 0] < NO_EFFECT).mean()),
@@ -175,16 +175,16 @@ def main() -> None:
         }.items():
             answers.setdefault(name, []).append(answer)
         print(f"space {number + 1} of {options.spaces}", flush=True)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "spaces": options.spaces,
         "first_seed": options.first,
         "trials": NUM_TRIALS,
         "pruned": num_pruned / options.spaces / NUM_TRIALS,
     }
     for name, given in answers.items():
-        found[name] = asdict(score(given, has_intervals=name == "workbench"))
-    options.to.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+        results[name] = asdict(score(given, has_intervals=name == "workbench"))
+    options.to.write_text(json.dumps(results, indent=2) + "\n")
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

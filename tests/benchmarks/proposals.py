@@ -58,11 +58,11 @@ def compare_short(num_trials: int, num_turns: int) -> dict[str, Any]:
             turns[sampler].append(measure("ours", "short", num_trials, sampler))
     print(f"\n{num_trials} trials of 20 ms, each {', '.join(MEASURED)} (medians of {num_turns})")
     medians = {
-        sampler: {name: statistics.median(getattr(one, name) for one in found) for name in MEASURED}
-        for sampler, found in turns.items()
+        sampler: {name: statistics.median(getattr(one, name) for one in turn) for name in MEASURED}
+        for sampler, turn in turns.items()
     }
-    for sampler, found in medians.items():
-        print(f"  {sampler:<6}{''.join(f'{value:10.1f}' for value in found.values())}", flush=True)
+    for sampler, median in medians.items():
+        print(f"  {sampler:<6}{''.join(f'{value:10.1f}' for value in median.values())}", flush=True)
     ratios = {
         name: statistics.median(
             getattr(ours, name) / getattr(theirs, name)
@@ -79,7 +79,7 @@ def processor_ms(num_trials: int, num_turns: int) -> dict[str, float]:
 
     The median of searches.
     """
-    found: dict[str, list[float]] = {sampler: [] for sampler in SAMPLERS}
+    times: dict[str, list[float]] = {sampler: [] for sampler in SAMPLERS}
     for seed in range(num_turns + 1):
         for sampler in SAMPLERS:
             search, used_s = Ours(SEARCH, seed, sampler=sampler), 0.0
@@ -88,9 +88,9 @@ def processor_ms(num_trials: int, num_turns: int) -> dict[str, float]:
                 asked = search.ask()
                 used_s += time.process_time() - began_s
                 search.tell(asked, 1, -noop(dict(asked.params)), stopped=False, seconds=1.0)
-            found[sampler].append(1e3 * used_s / num_trials)
+            times[sampler].append(1e3 * used_s / num_trials)
     # The first search imports what it needs.
-    medians = {sampler: statistics.median(each[1:]) for sampler, each in found.items()}
+    medians = {sampler: statistics.median(each[1:]) for sampler, each in times.items()}
     listed = ", ".join(f"{name} {value:.1f} ms" for name, value in medians.items())
     print(f"\nprocessor time of a proposal, {num_trials} trials: {listed}", flush=True)
     return medians
@@ -114,9 +114,9 @@ def wait(task: str, concurrency: int, num_trials: int) -> dict[str, float]:
         run_id = store.create_run(experiment)
         launch(store, run_id, launcher="inline")
         history = History.of(experiment, (stored.event for stored in store.events(run_id)))
-    found = wait_for_proposals(history.trials.values())
-    assert found is not None
-    median_s, _, share = found
+    proposals = wait_for_proposals(history.trials.values())
+    assert proposals is not None
+    median_s, _, share = proposals
     print(
         f"  {task}, {concurrency} at once: {1e3 * median_s:.1f} ms a proposal, waited {share:.2%}",
         flush=True,

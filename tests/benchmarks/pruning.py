@@ -44,14 +44,14 @@ NUM_DRAWN = 400
 def read_curves(search: Path, texts: Path) -> dict[str, np.ndarray]:
     """Read learning curves, larger is better; each of shape [trainings, epochs]."""
     params = draw(NUM_DRAWN, np.random.default_rng(0))
-    found = {f"search {task.name}": task.curves(params)[0] for task in read_search_tasks(search)}
+    curves = {f"search {task.name}": task.curves(params)[0] for task in read_search_tasks(search)}
     for path in sorted(texts.glob("*.json.xz")):
         with lzma.open(path) as file:
             losses = np.array(
                 [training["valid"]["loss"] for training in json.load(file)], dtype=float
             )
-        found[path.name.removesuffix(".json.xz")] = -losses[np.isfinite(losses).all(1)][:NUM_DRAWN]
-    return found
+        curves[path.name.removesuffix(".json.xz")] = -losses[np.isfinite(losses).all(1)][:NUM_DRAWN]
+    return curves
 
 
 def prune(curves: np.ndarray, settings: dict[str, Any]) -> tuple[float, bool, float]:
@@ -124,11 +124,11 @@ def main() -> None:
     results: dict[str, dict[str, float]] = {}
     print(f"\n{chosen.trials} trainings each of {len(tasks)} tasks, {chosen.seeds} orders")
     for name, settings in PRUNERS.items():
-        found = []
+        scores = []
         for curves, seed in itertools.product(tasks.values(), range(chosen.seeds)):
             order = np.random.default_rng(seed).permutation(len(curves))[: chosen.trials]
-            found.append(prune(curves[order], {"pruner": name, **settings}))
-        epochs, lost, regret = np.array(found, dtype=float).mean(0).tolist()
+            scores.append(prune(curves[order], {"pruner": name, **settings}))
+        epochs, lost, regret = np.array(scores, dtype=float).mean(0).tolist()
         print(
             f"{name:24s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}"
         )

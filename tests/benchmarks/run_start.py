@@ -78,11 +78,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     arguments = parser.parse_args()
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in LIMITS_S}
+    rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in LIMITS_S}
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         try:
             for turn in range(arguments.turns):
-                for kind, starts in found.items():
+                for kind, starts in rows.items():
                     load = os.getloadavg()[0]
                     starts.append(start_once(Path(home), kind, turn) | {"load": load})
         finally:
@@ -95,8 +95,8 @@ def main() -> None:
     names = (*STEPS, "processor", "load")
     print(f"  {'':<12}" + "".join(f"{name:>16}" for name in names) + f"{'expected':>12}")
     for kind, limit_s in LIMITS_S.items():
-        medians = {name: statistics.median(each[name] for each in found[kind]) for name in names}
-        report["starts"][kind] = {"limit_s": limit_s, "medians": medians, "each": found[kind]}
+        medians = {name: statistics.median(each[name] for each in rows[kind]) for name in names}
+        report["starts"][kind] = {"limit_s": limit_s, "medians": medians, "each": rows[kind]}
         expected = "" if limit_s is None else f"{limit_s:.1f}"
         print(
             f"  {kind:<12}"

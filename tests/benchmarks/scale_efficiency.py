@@ -47,7 +47,7 @@ def compare(width: int, repeats: int) -> dict[str, Any]:
             rate = measure(width, case)
             if repeat:
                 rates[case].append(rate)
-    medians = {case: statistics.median(found) for case, found in rates.items()}
+    medians = {case: statistics.median(values) for case, values in rates.items()}
     efficiencies = {
         kind: statistics.median(
             two / (2 * one)

@@ -91,7 +91,7 @@ def run_agent(task: str, num_trials: int) -> Trials:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study()
-    found: Trials = []
+    trials: Trials = []
     for _ in range(num_trials):
         proposed_s = time.time()
         trial = study.ask()
@@ -111,8 +111,8 @@ def run_agent(task: str, num_trials: int) -> Trials:
                 if match := re.search(r"loss=(\S+)", line):
                     loss, first_s = float(match[1]), time.time()
         study.tell(trial, loss)
-        found.append((proposed_s, first_s, time.time()))
-    return found
+        trials.append((proposed_s, first_s, time.time()))
+    return trials
 
 
 def run_tune(task: str, num_trials: int) -> Trials:
@@ -185,10 +185,10 @@ def measure_here(side: str, task: str, num_trials: int) -> None:
 
     try:
         attachment.connect(num_cpus=2, num_gpus=0)
-        found = SIDES[side](task, num_trials)
+        trials = SIDES[side](task, num_trials)
     finally:
         local_head.shutdown()
-    print(json.dumps(found))
+    print(json.dumps(trials))
 
 
 def measure(side: str, task: str, num_trials: int) -> Trials:
@@ -211,14 +211,14 @@ def measure(side: str, task: str, num_trials: int) -> Trials:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
         }
-        found = subprocess.run(
+        done = subprocess.run(
             [*command, "--trials", str(num_trials + 1)],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-    return sorted(json.loads(found.stdout.strip().splitlines()[-1]))[1:]
+    return sorted(json.loads(done.stdout.strip().splitlines()[-1]))[1:]
 
 
 def compare(task: str, num_trials: int, num_turns: int) -> dict[str, dict[str, float]]:

@@ -136,13 +136,13 @@ def play(
         num_trials: How many trainings; None for no limit.
         wall_s: For how long, by the clock.
     """
-    found, running, queue = Played(), dict[int, _Running](), list[tuple[float, int]]()
+    played, running, queue = Played(), dict[int, _Running](), list[tuple[float, int]]()
     num_begun, now_s = 0, 0.0
-    while now_s < wall_s and (num_trials is None or len(found.ends) < num_trials):
+    while now_s < wall_s and (num_trials is None or len(played.ends) < num_trials):
         while len(running) < concurrency and (num_trials is None or num_begun < num_trials):
             began = time.perf_counter()
             asked = search.ask()
-            found.ask_s.append(time.perf_counter() - began)
+            played.ask_s.append(time.perf_counter() - began)
             values, seconds = task.train(asked.params)
             num = len(values) if asked.epochs is None else min(asked.epochs, len(values))
             running[num_begun] = _Running(
@@ -151,19 +151,19 @@ def play(
             heapq.heappush(queue, (now_s + float(seconds[0]), num_begun))
             num_begun += 1
         now_s, number = heapq.heappop(queue)
-        one = running[number]
-        one.epoch += 1
-        found.epochs += 1
-        value, is_last = float(one.values[one.epoch - 1]), one.epoch == len(one.values)
-        found.reports.append((now_s, value))
-        stopped = search.report(one.asked, one.epoch, value, now_s - one.began_s) and not is_last
+        run = running[number]
+        run.epoch += 1
+        played.epochs += 1
+        value, is_last = float(run.values[run.epoch - 1]), run.epoch == len(run.values)
+        played.reports.append((now_s, value))
+        stopped = search.report(run.asked, run.epoch, value, now_s - run.began_s) and not is_last
         if is_last or stopped:
-            search.tell(one.asked, one.epoch, value, stopped=stopped, seconds=now_s - one.began_s)
-            found.ends.append((now_s, -np.inf if stopped or one.is_short else value))
+            search.tell(run.asked, run.epoch, value, stopped=stopped, seconds=now_s - run.began_s)
+            played.ends.append((now_s, -np.inf if stopped or run.is_short else value))
             del running[number]
         else:
-            heapq.heappush(queue, (one.began_s + float(one.seconds[one.epoch]), number))
-    return found
+            heapq.heappush(queue, (run.began_s + float(run.seconds[run.epoch]), number))
+    return played
 
 
 def full_seconds(task: Task) -> float:
@@ -174,15 +174,15 @@ def full_seconds(task: Task) -> float:
 
 def available(methods: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the methods that are installed, and why the others are not."""
-    found, missing = list[str](), dict[str, str]()
+    installed, missing = list[str](), dict[str, str]()
     for name in methods:
         try:
             METHODS[name]({"x": {"low": 0.0, "high": 1.0}}, 0, 10)
-            found.append(name)
+            installed.append(name)
         except ImportError as error:
             missing[name] = str(error)
             print(f"{name} is left out: {error}")
-    return found, missing
+    return installed, missing
 
 
 def bootstrap(cells: np.ndarray) -> tuple[float, float]:

@@ -127,18 +127,18 @@ async def wait_for(server: Any, path: str, body: bytes) -> None:
 
 async def measure(server: Any, path: str, body: bytes, clients: int, seconds: float) -> list[float]:
     """Return how long each request took, in seconds."""
-    found: list[float] = []
+    waits: list[float] = []
     end_s = time.perf_counter() + seconds
 
     async def send(connection: Connection) -> None:
         while (started_s := time.perf_counter()) < end_s:
             status, _, answer = await connection.post(path, body)
             assert status == 200, answer
-            found.append(time.perf_counter() - started_s)
+            waits.append(time.perf_counter() - started_s)
         connection.close()
 
     await asyncio.gather(*(send(Connection(server)) for _ in range(clients)))
-    return found
+    return waits
 
 
 def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict[str, Any]:
@@ -167,13 +167,13 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
                 for side, (server, path) in servers.items():
                     length_s = seconds if turn else 1.0  # the first turn warms up
                     before_s = processor_time_s(server)
-                    found = asyncio.run(measure(server, path, body, clients, length_s))
+                    done = asyncio.run(measure(server, path, body, clients, length_s))
                     if turn:
                         spent_s = (
                             cpu_s.get((side, clients), 0.0) + processor_time_s(server) - before_s
                         )
                         cpu_s[side, clients] = spent_s
-                        taken.setdefault((side, clients), []).append(found)
+                        taken.setdefault((side, clients), []).append(done)
     finally:
         for server, _ in servers.values():
             server.close()

@@ -50,8 +50,8 @@ def serve_with_fastapi(bundle: str, port: int) -> None:
     app, predict = FastAPI(), open_model(bundle)
 
     async def answer(body: Body) -> dict[str, Any]:
-        found = predict([row.inputs for row in body.rows])
-        return {"answers": [{"probabilities": row} for row in found]}
+        predicted = predict([row.inputs for row in body.rows])
+        return {"answers": [{"probabilities": row} for row in predicted]}
 
     answer.__annotations__["body"] = Body
     app.post("/predict")(answer)
@@ -79,8 +79,8 @@ def serve_with_ray(bundle: str, port: int) -> None:
 
         async def __call__(self, request: Any) -> JSONResponse:
             body = await request.json()
-            found = [await self.together(row["inputs"]) for row in body["rows"]]
-            return JSONResponse({"answers": [{"probabilities": row} for row in found]})
+            answers = [await self.together(row["inputs"]) for row in body["rows"]]
+            return JSONResponse({"answers": [{"probabilities": row} for row in answers]})
 
     serve.run(Model.bind(), route_prefix="/predict")
     sys.stdin.read()

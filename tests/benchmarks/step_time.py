@@ -125,7 +125,7 @@ def run_rank(folder: Path, sides: tuple[str, ...], strategy: str, repeats: int) 
     rank = int(os.environ["RANK"])
     if "ours" in sides:
         _open_meeting_point(folder, rank)
-    found: dict[str, Times] = {side: [] for side in sides}
+    times: dict[str, Times] = {side: [] for side in sides}
     for repeat in range(repeats):
         weights: dict[str, dict[str, Any]] = {}
         # Turns alternate in order too, so that neither always runs on the warmer machine.
@@ -144,13 +144,13 @@ def run_rank(folder: Path, sides: tuple[str, ...], strategy: str, repeats: int) 
                 weights[side] = train_by_hand(strategy, place)
                 torch.distributed.destroy_process_group()
             if rank == 0:
-                found[side].append(clocked.step_s(clocked.read_notes(place, "steps", 1)[0]))
+                times[side].append(clocked.step_s(clocked.read_notes(place, "steps", 1)[0]))
         if len(weights) == len(SIDES) and rank == 0:
             for key, value in weights["by hand"].items():
                 if not torch.equal(value, weights["ours"][key]):
                     sys.exit(f"{strategy}: the two loops end with different weights in {key}")
     if rank == 0:
-        (folder / "found.json").write_text(json.dumps(found))
+        (folder / "found.json").write_text(json.dumps(times))
 
 
 def _open_meeting_point(folder: Path, rank: int) -> None:
@@ -176,9 +176,9 @@ def run_torchrun(sides: tuple[str, ...], strategy: str, repeats: int) -> dict[st
     Torch itself may abort, rarely, where a gloo group is destroyed: then they are run again.
     """
     for _ in range(RUNS):
-        found = _try_torchrun(sides, strategy, repeats)
-        if found is not None:
-            return found
+        times = _try_torchrun(sides, strategy, repeats)
+        if times is not None:
+            return times
     raise RuntimeError(f"torchrun failed {RUNS} times in a row")
 
 
@@ -222,7 +222,7 @@ def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
     """Take turns between trials in the pool and torchrun, and return the step times."""
     from workbench.cluster.head import attachment, local_head
 
-    found: dict[str, Times] = {side: [] for side in SIDES}
+    times: dict[str, Times] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         # Ray's processes give way to all others, which on a busy machine says nothing about the
@@ -234,11 +234,11 @@ def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
                 # Each turn's first training is not counted: it touches the caches for both sides
                 # alike.
                 run_trial_in_pool(strategy)
-                found["ours"] += [run_trial_in_pool(strategy) for _ in range(2)]
-                found["by hand"] += run_torchrun(("by hand",), strategy, 3)["by hand"][1:]
+                times["ours"] += [run_trial_in_pool(strategy) for _ in range(2)]
+                times["by hand"] += run_torchrun(("by hand",), strategy, 3)["by hand"][1:]
         finally:
             local_head.shutdown()
-    return found
+    return times
 
 
 def summarize(found: dict[str, Times]) -> dict[str, Any]:
@@ -288,9 +288,9 @@ def main() -> None:
         return
     results: dict[str, Any] = {}
     for strategy in STRATEGIES if arguments.strategy is None else (arguments.strategy,):
-        found = run_torchrun(SIDES, strategy, arguments.repeats + 1)
+        torchrun = run_torchrun(SIDES, strategy, arguments.repeats + 1)
         results[f"{strategy}, in the same processes"] = summarize(
-            {side: times_s[1:] for side, times_s in found.items()}
+            {side: times_s[1:] for side, times_s in torchrun.items()}
         )
         compared = compare_processes(strategy, max(2, arguments.repeats // 3))
         results[f"{strategy}, pool against torchrun"] = summarize(compared)

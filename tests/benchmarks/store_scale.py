@@ -154,7 +154,7 @@ def measure_sizes(
     folder: Path,
 ) -> dict[str, Any]:
     """Measure with one, with few and with many runs or trials."""
-    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in (*what, "write")}
+    results: dict[str, dict[str, dict[str, float]]] = {name: {} for name in (*what, "write")}
     for size in (0, *sizes):
         url = backend.make_url()
         with Store.open(url) as store:
@@ -164,7 +164,7 @@ def measure_sizes(
                 backend.processor_s(),
             )
             fill(store, size or 1)
-            found["write"][str(size)] = {
+            results["write"][str(size)] = {
                 "s": time.perf_counter() - began_s,
                 "processor_s": time.process_time() - began_cpu_s,
                 "server_s": backend.processor_s() - server_s,
@@ -174,11 +174,11 @@ def measure_sizes(
             words = ["-m", "workbench", *COMMANDS.get(name, []), "--store", url]
             if name in PANELS:
                 words = ["-m", "tests.benchmarks.store_scale", "--panel", name, url]
-            found[name][str(size)] = measure(backend, words, folder)
+            results[name][str(size)] = measure(backend, words, folder)
     few, many = map(str, sizes)
     limit = sizes[1] * math.log(sizes[1]) / (sizes[0] * math.log(sizes[0]))
-    for name, by_size in found.items():
-        used = {size: each["processor_s"] + each["server_s"] for size, each in by_size.items()}
+    for name, by_size in results.items():
+        used = {size: usage["processor_s"] + usage["server_s"] for size, usage in by_size.items()}
         base = 0.0 if name == "write" else used["0"]
         growth = max(0.0, used[many] - base) / max(RESOLUTION_S, used[few] - base)
         print(
@@ -189,7 +189,7 @@ def measure_sizes(
             flush=True,
         )
         by_size["growth"] = {"processor": growth, "limit": limit}
-    return found
+    return results
 
 
 def main() -> None:

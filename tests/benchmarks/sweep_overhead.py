@@ -327,10 +327,10 @@ def measure(side: str, task: str, num_trials: int, sampler: str = "tpe") -> Meas
         }
         if side == "tune documented":
             environment["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
-        found = subprocess.run(
+        done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, text=True, check=True
         )
-    return Measured(**json.loads(found.stdout.strip().splitlines()[-1]))
+    return Measured(**json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 def main() -> None:
@@ -373,9 +373,10 @@ def compare(task: str, num_trials: int, num_turns: int) -> dict[str, Any]:
     names = ("whole_ms", "steady_ms", "cpu_ms")
     table = {
         side: {
-            name: statistics.median(getattr(measured, name) for measured in found) for name in names
+            name: statistics.median(getattr(measured, name) for measured in values)
+            for name in names
         }
-        for side, found in turns.items()
+        for side, values in turns.items()
     }
     ours = table["ours"]
     print(f"\n{num_trials} trials, {task}: milliseconds a trial (medians of {num_turns})")

@@ -160,7 +160,7 @@ def regrets_of(tables: dict[str, Any]) -> np.ndarray:
     """Return the regret of each configuration on each table, (configurations, tables)."""
     columns = []
     for measured in tables.values():
-        losses = np.array([each["loss"] for each in measured["found"]])
+        losses = np.array([row["loss"] for row in measured["found"]])
         columns.append((losses - losses.min()) / (measured["guess"] - losses.min()))
     return np.stack(columns, axis=1)
 

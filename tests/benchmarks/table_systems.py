@@ -33,11 +33,9 @@ def ours(rows: pd.DataFrame, about: dict[str, Any], seconds: float) -> Predict:
 
     target = about["target"]
     automl = wb.automl(rows, target=target, time=seconds, task=_task(about), seed=SEED).wait()
-    found = automl.to_json()
-    board = [
-        [row["model"], row["weight"], row.get("fit_s")] for row in found["leaderboard"]["rows"]
-    ]
-    MADE["ours"] = {"model": found["model"], "refit": len(found["refit"]), "leaderboard": board}
+    json = automl.to_json()
+    board = [[row["model"], row["weight"], row.get("fit_s")] for row in json["leaderboard"]["rows"]]
+    MADE["ours"] = {"model": json["model"], "refit": len(json["refit"]), "leaderboard": board}
     if about["task"] == "regression":
         return automl.predict
     places = np.argsort([str(label) for label in automl.classes])

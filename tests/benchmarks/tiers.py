@@ -122,9 +122,9 @@ def exits(bundle: Path) -> dict[str, Any]:
         times_s: dict[int, list[float]] = {number: [] for number in range(len(thresholds))}
         for values in np.concatenate([inputs] * PASSES):
             taken = values
-            for number, found in alone_s.items():
+            for number, times in alone_s.items():
                 took_s, part = _timed_call(models, (number, taken, None, 0, number))
-                found.append(took_s)
+                times.append(took_s)
                 taken = part.onward
             took_s, whole = _timed_call(models, (0, values, None, 0, None))
             times_s[whole.stage].append(took_s)
@@ -169,7 +169,7 @@ def responses(bundle: Path, time_s: float) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {"cloud": [], "end-cloud": [], "end": []}
     for number in range(ROUNDS):
         moments_s = poisson_moments_s(RATE_PER_S, time_s, seed=number)
-        for scheduler, each in found.items():
+        for scheduler, replies in found.items():
             load = os.getloadavg()[0]
             measured = measure_tiers(
                 file, bundle, bundle, inputs, targets, scheduler=scheduler, moments_s=moments_s
@@ -178,7 +178,7 @@ def responses(bundle: Path, time_s: float) -> dict[str, Any]:
                 system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample
             )[scheduler]
             answered_far = measured.answered_by["cloud"]
-            each.append(
+            replies.append(
                 {
                     "load": load,
                     "mean_s": measured.mean_s,
@@ -222,7 +222,7 @@ def schedulers(bundle: Path) -> list[dict[str, Any]]:
         send_s=np.array([0.0, 0.03]),
         back_s=np.array([0.0, 0.01]),
     )
-    found = []
+    rows = []
     for load in LOADS:
         given = system.with_load(load)
         requests = draw_requests(
@@ -232,15 +232,15 @@ def schedulers(bundle: Path) -> list[dict[str, Any]]:
             name: policy.play(given, requests)
             for name, policy in (("mapping", Mapping()), ("end", End()), ("end-cloud", EndCloud()))
         }
-        found.append(
+        rows.append(
             {
                 "load": load,
-                "p95_s": {name: one.quantile_s(0.95) for name, one in played.items()},
-                "mean_s": {name: float(one.response_s.mean()) for name, one in played.items()},
-                "accuracy": {name: one.accuracy for name, one in played.items()},
+                "p95_s": {name: run.quantile_s(0.95) for name, run in played.items()},
+                "mean_s": {name: float(run.response_s.mean()) for name, run in played.items()},
+                "accuracy": {name: run.accuracy for name, run in played.items()},
             }
         )
-    return found
+    return rows
 
 
 def simulator(bundle: Path) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def simulator(bundle: Path) -> dict[str, Any]:
     return {
         "num_requests": NUM_REQUESTS,
         "num_devices": NUM_DEVICES,
-        "processor_s": {name: min(each) for name, each in seconds.items()},
+        "processor_s": {name: min(second) for name, second in seconds.items()},
         "error_m_m_c": _error_of_servers(4, 0.8),
         "error_m_d_1": _error_of_device(0.7),
     }
@@ -297,29 +297,29 @@ def _error_of_device(load: float) -> float:
 
 def show(results: dict[str, Any]) -> None:
     """Print the result."""
-    found = results["exits"]
+    exits = results["exits"]
     print(
-        f"exits: {found['predicted_s'] * 1e6:.1f} us predicted, {found['measured_s'] * 1e6:.1f} us"
-        f" measured, ratio {found['ratio']:.3f}"
+        f"exits: {exits['predicted_s'] * 1e6:.1f} us predicted, {exits['measured_s'] * 1e6:.1f} us"
+        f" measured, ratio {exits['ratio']:.3f}"
     )
-    for name, each in results["response"]["schedulers"].items():
-        for one in each:
+    for name, scheduler in results["response"]["schedulers"].items():
+        for run in scheduler:
             times = "  ".join(
-                f"{what} {one[f'{what}_s'] * 1e3:.2f} ms, expected"
-                f" {one['expected'][f'{what}_s'] * 1e3:.2f} ({one[f'ratio_{what}']:.3f})"
+                f"{what} {run[f'{what}_s'] * 1e3:.2f} ms, expected"
+                f" {run['expected'][f'{what}_s'] * 1e3:.2f} ({run[f'ratio_{what}']:.3f})"
                 for what in ("mean", "p50")
             )
-            print(f"{name:<10} load {one['load']:4.1f}  {times}  accuracy {one['accuracy']:.4f}")
+            print(f"{name:<10} load {run['load']:4.1f}  {times}  accuracy {run['accuracy']:.4f}")
     shares = ", ".join(f"{share:.3f}" for share in results["response"]["cascade_of_cloud"])
     print(f"the cascade takes {shares} of the mean time of the cloud alone")
     for row in results["schedulers"]:
         times = ", ".join(f"{name} {p95_s * 1e3:.2f} ms" for name, p95_s in row["p95_s"].items())
         print(f"load {row['load']}: p95 {times}")
-    found = results["simulator"]
-    times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in found["processor_s"].items())
+    exits = results["simulator"]
+    times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in exits["processor_s"].items())
     print(
-        f"simulator: {times} s of processor time; errors {found['error_m_m_c']:+.4f} (M/M/c), "
-        f"{found['error_m_d_1']:+.4f} (M/D/1)"
+        f"simulator: {times} s of processor time; errors {exits['error_m_m_c']:+.4f} (M/M/c), "
+        f"{exits['error_m_d_1']:+.4f} (M/D/1)"
     )
 
 

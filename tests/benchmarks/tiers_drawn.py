@@ -77,7 +77,7 @@ def intervals_s(policy: Policy, system: System) -> dict[str, tuple[float, float]
         requests = _FromTheStart(drawn.arrival_s, drawn.device, samples)
         repeated.append(quantiles_s(policy.play(system, requests).response_s))
     return {
-        name: tuple(np.quantile([one[name] for one in repeated], [0.005, 0.995]).tolist())
+        name: tuple(np.quantile([sample[name] for sample in repeated], [0.005, 0.995]).tolist())
         for name in SHARES
     }
 

@@ -120,8 +120,8 @@ def measure(name: str, fields: dict[str, Any], store_url: str, num_pairs: int) -
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for number in range(num_pairs + 1):
         order = (False, True) if number % 2 else (True, False)
-        found = {in_turns: run_once(store_url, fields, in_turns=in_turns) for in_turns in order}
-        pairs.append((found[False], found[True]))
+        runs = {in_turns: run_once(store_url, fields, in_turns=in_turns) for in_turns in order}
+        pairs.append((runs[False], runs[True]))
     pairs = pairs[1:]
     for whole, turns in pairs:
         assert whole["values"] == turns["values"], "turns must not change any result"

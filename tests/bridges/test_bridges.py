@@ -92,15 +92,17 @@ def run(
 def test_each_epoch_is_reported_and_the_objective_is_among_it(case: Case, tmp_path: Path) -> None:
     ended, reports = run(case, tmp_path)
     assert ended.state == "complete", ended.traceback
-    assert [each.step for each in reports] == list(range(1, NUM_STEPS + 1))
-    losses = [each.values[case.metric] for each in reports]
+    assert [report.step for report in reports] == list(range(1, NUM_STEPS + 1))
+    losses = [report.values[case.metric] for report in reports]
     assert losses[-1] < losses[0]
 
 
 @each_bridge
 def test_a_trial_that_is_stopped_trains_no_further(case: Case, tmp_path: Path) -> None:
     ended, reports = run(case, tmp_path, stop_at=2)
-    assert (ended.state, [each.step for each in reports]) == ("stopped", [1, 2]), ended.traceback
+    assert (ended.state, [report.step for report in reports]) == ("stopped", [1, 2]), (
+        ended.traceback
+    )
 
 
 @each_bridge
@@ -119,7 +121,7 @@ def test_a_killed_trial_continues_where_it_was(case: Case, tmp_path: Path) -> No
     assert ended.state == "complete", ended.traceback
     # The steps before the kill are repeated from the journal; only those after the checkpoint are
     # made.
-    made = [each.step for each in reports if not each.told_again]
+    made = [report.step for report in reports if not report.told_again]
     assert made == [3, 4]
     _, whole = run(case, tmp_path / "whole")
     assert reports[-1].values[case.metric] == pytest.approx(whole[-1].values[case.metric], rel=1e-4)
@@ -155,13 +157,13 @@ def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_p
     run_together(load_libraries, 2, case.packages)
     stopped = run_together(run_rank, 2, (case.name, str(tmp_path), 2, False))
     assert [ended.state for ended, _ in stopped] == ["stopped", "stopped"], stopped[0][0].traceback
-    assert [each.step for each in stopped[0][1]] == [1, 2]
+    assert [event.step for event in stopped[0][1]] == [1, 2]
     resumed = run_together(run_rank, 2, (case.name, str(tmp_path), None, True))
     assert [ended.state for ended, _ in resumed] == ["complete", "complete"], resumed[0][
         0
     ].traceback
-    made = [each for each in resumed[0][1] if not each.told_again]
-    assert [each.step for each in made] == [3, 4]
+    made = [event for event in resumed[0][1] if not event.told_again]
+    assert [event.step for event in made] == [3, 4]
     # Twice two steps an epoch instead of four: another training, but one that has divided the
     # samples.
     _, alone = run(case, tmp_path / "alone")

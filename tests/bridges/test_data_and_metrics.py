@@ -105,7 +105,7 @@ def test_a_dataset_of_hugging_face_trains_alike_on_one_worker_and_two(
     assert alone[-1].values["val_loss"] < alone[0].values["val_loss"]
     [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), (kind, []))
     assert ended.state == "complete", ended.traceback
-    losses = [[each.values["val_loss"] for each in reports] for reports in (alone, together)]
+    losses = [[report.values["val_loss"] for report in reports] for reports in (alone, together)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
@@ -118,7 +118,8 @@ def test_a_metric_of_torchmetrics_sees_the_whole_validation_part_on_two_workers(
     [(ended, together), _] = run_together(train, 2, str(tmp_path / "together"), ("lists", named))
     assert ended.state == "complete", ended.traceback
     values = [
-        [each.values["val_MulticlassF1Score"] for each in reports] for reports in (alone, together)
+        [report.values["val_MulticlassF1Score"] for report in reports]
+        for reports in (alone, together)
     ]
     assert values[0] == pytest.approx(values[1], rel=1e-4)
     assert 0.5 < values[0][-1] <= 1.0

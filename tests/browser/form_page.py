@@ -99,20 +99,20 @@ class FormKernel:
         waiting, self._waiting = self._waiting, []
         page.evaluate(
             "(answers) => window.fromKernel(answers)",
-            [one for said in waiting for one in self.hear(said)],
+            [message for said in waiting for message in self.hear(said)],
         )
 
     def asked(self, part: str) -> list[dict[str, Any]]:
         """Return the arguments of all questions about a part."""
         return [
-            one["arguments"]
-            for one in self.heard
-            if one["type"] == "query" and one["topic"] == part
+            message["arguments"]
+            for message in self.heard
+            if message["type"] == "query" and message["topic"] == part
         ]
 
     def edits(self) -> list[dict[str, Any]]:
         """Return all edits."""
-        return [one for one in self.heard if one["type"] == "edit"]
+        return [message for message in self.heard if message["type"] == "edit"]
 
     def _answers(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         if message["type"] == "query":

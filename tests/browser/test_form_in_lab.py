@@ -46,7 +46,9 @@ def show(page: Any, part: str) -> Any:
 
 def first_proposals(store: Store, run_id: str) -> list[Any]:
     return [
-        each.event.params for each in store.events(run_id) if isinstance(each.event, TrialProposed)
+        event.event.params
+        for event in store.events(run_id)
+        if isinstance(event.event, TrialProposed)
     ]
 
 

@@ -60,13 +60,13 @@ def environment(folder: Path, wheel: Path, *packages: str) -> str:
     """
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
-    found = subprocess.run(
+    done = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,
         capture_output=True,
         text=True,
     )
-    (Path(found.stdout.strip()) / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (Path(done.stdout.strip()) / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip(python, "install", "--no-deps", "--force-reinstall", str(wheel))
     if packages:
         pip(python, "install", *packages)

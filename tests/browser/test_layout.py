@@ -156,7 +156,7 @@ def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
                 (one for one in texts if re.search(r"\d (s|min|h)( |$)", one["text"])),
                 key=lambda one: one["left"],
             )
-            assert len({one["y"] for one in times}) == 1
+            assert len({time["y"] for time in times}) == 1
             assert times, (width, texts)  # besides the 0 at the beginning
             for one, other in itertools.pairwise(times):
                 assert one["right"] + 4 <= other["left"], (width, one, other)

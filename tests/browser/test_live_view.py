@@ -252,7 +252,9 @@ def test_a_killed_server_comes_back_under_load_without_gaps(page, jupyter) -> No
     for trial in range(4):
         assert [x for x, _ in points.curves[trial]] == list(range(1, live.steps + 1))
     # JupyterLab's own plugins do not expect a server to die while they load; ours must.
-    page.complaints[:] = [each for each in page.complaints if not is_of_jupyterlab(each)]
+    page.complaints[:] = [
+        complaint for complaint in page.complaints if not is_of_jupyterlab(complaint)
+    ]
 
 
 def is_of_jupyterlab(complaint: str) -> bool:

@@ -170,7 +170,7 @@ def advice() -> dict[str, Any]:
                 for micro_batch in MICRO_BATCHES
             ],
             "memory": [
-                {"micro_batch": each, "peak_bytes": peak_bytes(each)} for each in MICRO_BATCHES
+                {"micro_batch": size, "peak_bytes": peak_bytes(size)} for size in MICRO_BATCHES
             ],
             "memory_limit_bytes": 8.0 * GIB,
             "time_to_target": [
@@ -189,7 +189,7 @@ def advice() -> dict[str, Any]:
 def events(*, with_trials: bool = True) -> list[Event]:
     """Everything that such a run stores, oldest first."""
     draw = random.Random(0)
-    found: list[Event] = [
+    recorded: list[Event] = [
         DriverStarted(time_unix_s=START_UNIX_S, pid=1, host="here", num_cpus=2),
         RunStateChanged(time_unix_s=START_UNIX_S, state="running"),
         AdviceRequested(time_unix_s=START_UNIX_S + 1, objective="time", host="here"),
@@ -200,36 +200,38 @@ def events(*, with_trials: bool = True) -> list[Event]:
     ]
     if with_trials:
         for trial, (workers, micro_batch) in enumerate(((2, 128), (2, 64), (1, 128))):
-            found += _trial(draw, trial, workers, micro_batch)
-    return found
+            recorded += _trial(draw, trial, workers, micro_batch)
+    return recorded
 
 
 def _measurements(draw: random.Random) -> list[Event]:
     plans = [
         plan(workers, micro_batch) for workers in (1, 2) for micro_batch in (8, 16, 32, 64, 128)
     ]
-    found: list[Event] = []
-    for number, each in enumerate([*plans, {**plan(1, 64), "precision": "fp32"}, plan(1, 256)]):
-        fits = each["micro_batch"] < 256
-        slow = 1.7 if each["precision"] == "fp32" else 1.0
-        seconds = slow * step_s(each["workers"], each["micro_batch"]) * draw.gauss(1.0, 0.03)
-        found.append(
+    recorded: list[Event] = []
+    for number, planned in enumerate([*plans, {**plan(1, 64), "precision": "fp32"}, plan(1, 256)]):
+        fits = planned["micro_batch"] < 256
+        slow = 1.7 if planned["precision"] == "fp32" else 1.0
+        seconds = slow * step_s(planned["workers"], planned["micro_batch"]) * draw.gauss(1.0, 0.03)
+        recorded.append(
             PlanMeasured(
                 time_unix_s=START_UNIX_S + 5 + 5 * number,
                 setting="5f1e",
-                plan=each,
+                plan=planned,
                 fits=fits,
                 message=None if fits else "CUDA out of memory",
                 num_steps=30 if fits else 0,
                 step_time_s=seconds if fits else None,
                 step_time_spread_s=0.08 * seconds if fits else None,
-                samples_per_s=each["global_batch"] / seconds if fits else None,
+                samples_per_s=planned["global_batch"] / seconds if fits else None,
                 peak_bytes=(
-                    int(peak_bytes(each["micro_batch"]) * draw.gauss(1.0, 0.02)) if fits else None
+                    int(peak_bytes(planned["micro_batch"]) * draw.gauss(1.0, 0.02))
+                    if fits
+                    else None
                 ),
             )
         )
-    return found
+    return recorded
 
 
 def _rate_test(draw: random.Random) -> Event:
@@ -252,11 +254,11 @@ def _rate_test(draw: random.Random) -> Event:
 
 
 def _candidates(draw: random.Random) -> list[Event]:
-    found: list[Event] = []
+    recorded: list[Event] = []
     for second in range(5, 65, 5):
         for its_plan, lr, slope in ((plan(2, 128), 0.003, 22.0), (plan(2, 64), 0.0021, 30.0)):
             accuracy = 0.96 - 0.6 * math.exp(-second / slope) + draw.gauss(0, 0.004)
-            found.append(
+            recorded.append(
                 CandidateTried(
                     time_unix_s=START_UNIX_S + 110 + second,
                     plan=its_plan,
@@ -270,13 +272,13 @@ def _candidates(draw: random.Random) -> list[Event]:
             )
             if accuracy >= 0.92 and lr == 0.003:
                 break
-    return found
+    return recorded
 
 
 def _trial(draw: random.Random, trial: int, workers: int, micro_batch: int) -> list[Event]:
     begin, its_plan = START_UNIX_S + 300 + 100 * trial, plan(workers, micro_batch)
     seconds = step_s(workers, micro_batch)
-    found: list[Event] = [
+    recorded: list[Event] = [
         TrialProposed(
             time_unix_s=begin, trial=trial, params={"width": 64}, configuration=trial, seed=trial
         ),
@@ -288,7 +290,7 @@ def _trial(draw: random.Random, trial: int, workers: int, micro_batch: int) -> l
         epoch = report / 4
         accuracy = 0.95 - 0.5 * math.exp(-epoch / 3)
         scale = (90 + 60 * epoch) * math.exp(draw.gauss(0, 0.15))
-        found.append(
+        recorded.append(
             TrialReported(
                 time_unix_s=begin + 1 + 2 * report,
                 trial=trial,
@@ -301,10 +303,10 @@ def _trial(draw: random.Random, trial: int, workers: int, micro_batch: int) -> l
             )
         )
     values = {"val_accuracy": accuracy}
-    found.append(
+    recorded.append(
         TrialEnded(time_unix_s=begin + 90, trial=trial, attempt=0, state="complete", values=values)
     )
-    return found
+    return recorded
 
 
 def measured_here(experiment: Experiment) -> PlanMeasured:

@@ -46,13 +46,15 @@ def needed_by(requirements: Iterable[str]) -> set[str]:
 
     The distributions, and what they and their extras need.
     """
-    found: set[tuple[str, str]] = set()
+    needed: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for text in requirements]
     while waiting:
-        one = waiting.pop()
-        name = normalized(one.name)
-        for extra in {"", *one.extras} - {extra for known, extra in found if known == name}:
-            found.add((name, extra))
+        requirement = waiting.pop()
+        name = normalized(requirement.name)
+        for extra in {"", *requirement.extras} - {
+            extra for known, extra in needed if known == name
+        }:
+            needed.add((name, extra))
             try:
                 texts = importlib.metadata.requires(name) or []
             except importlib.metadata.PackageNotFoundError:
@@ -62,7 +64,7 @@ def needed_by(requirements: Iterable[str]) -> set[str]:
                 for item in map(Requirement, texts)
                 if (item.marker.evaluate({"extra": extra}) if item.marker else not extra)
             ]
-    return {name for name, _ in found}
+    return {name for name, _ in needed}
 
 
 @functools.cache

@@ -47,5 +47,5 @@ def see_machines(url: str, run_id: str, age_s: float = 0.0) -> None:
         nodes = {"b" * 56: BUSY, "a" * 56: SILENT}
         keep_samples(
             writer,
-            [SampleRow(0, now_s, node, Rollup(one).to_json()) for node, one in nodes.items()],
+            [SampleRow(0, now_s, node, Rollup(sample).to_json()) for node, sample in nodes.items()],
         )

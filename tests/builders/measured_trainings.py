@@ -73,7 +73,7 @@ def measured_step_s(rows: Sequence[PlacedStep], global_batch: int) -> float | No
     micro_batches, steps_s, syncs_s = np.array(
         sorted((row.micro_batch, row.step_time_s, row.sync_time_s) for row in rows)
     ).T
-    found: list[float] = []
+    times: list[float] = []
     for accumulation in range(1, global_batch + 1):
         micro_batch = global_batch / sum(rows[0].gpus_per_node) / accumulation
         if micro_batch < micro_batches[0]:
@@ -81,8 +81,8 @@ def measured_step_s(rows: Sequence[PlacedStep], global_batch: int) -> float | No
         if micro_batch <= micro_batches[-1] * 1.01:
             step_s = float(np.interp(micro_batch, micro_batches, steps_s))
             sync_s = float(np.interp(micro_batch, micro_batches, syncs_s))
-            found.append(step_s + (accumulation - 1) * (step_s - sync_s))
-    return min(found, default=None)
+            times.append(step_s + (accumulation - 1) * (step_s - sync_s))
+    return min(times, default=None)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class EpochsTask:
     def times_to_target_s(self) -> dict[int, float]:
         """Return the mean time by batch; the batches with which most seeds got there."""
         reached = {
-            batch: [each for each in seeds if each is not None]
+            batch: [seed for seed in seeds if seed is not None]
             for batch, seeds in self.epochs.items()
         }
         return {
@@ -142,10 +142,10 @@ def read_epochs_tasks(folder: Path) -> list[EpochsTask]:
         EpochsTask(
             name,
             target,
-            dict(sorted(found.items())),
-            {batch: limits[name][batch][1] for batch in found},
+            dict(sorted(epoch.items())),
+            {batch: limits[name][batch][1] for batch in epoch},
         )
-        for (name, target), found in epochs.items()
+        for (name, target), epoch in epochs.items()
     ]
     return [task for task in tasks if task.times_to_target_s()]
 

@@ -45,7 +45,11 @@ class OnDevice(Tensor):
             return True
         if name in ("numpy", "__array__"):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
-        plain = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        plain = [
+            tree_leave
+            for tree_leave in tree_leaves((args, kwargs))
+            if isinstance(tree_leave, Tensor)
+        ]
         if name == "cpu":
             cls.looks.append(name)
             return args[0].as_subclass(Tensor)
@@ -65,8 +69,8 @@ class OnDevice(Tensor):
             for key, value in kwargs.items()
             if key != "device" or value != DEVICE
         }
-        found = func(*given, **named)
-        return tree_map(lambda v: v.as_subclass(cls) if type(v) is Tensor else v, found)
+        outputs = func(*given, **named)
+        return tree_map(lambda v: v.as_subclass(cls) if type(v) is Tensor else v, outputs)
 
     @classmethod
     def _moved(cls, args: Any, kwargs: Any) -> Any:

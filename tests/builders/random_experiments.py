@@ -281,11 +281,11 @@ def _constraints(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _budgets(draw: st.DrawFn) -> dict[str, Any]:
-    found = draw(_section("budget", ["price"]))
+    drawn = draw(_section("budget", ["price"]))
     return (
-        found
-        if found.get("money") is None
-        else {**found, "price": draw(SETTINGS["budget"]["price"])}
+        drawn
+        if drawn.get("money") is None
+        else {**drawn, "price": draw(SETTINGS["budget"]["price"])}
     )
 
 

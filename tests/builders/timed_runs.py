@@ -79,9 +79,9 @@ def timed_run(shape: Shape, seed: int = 0) -> tuple[list[Event], float]:
         free_unix_s = heapq.heappop(places)
         wait_s = shape.wait_s + (shape.first_wait_s if number < shape.at_once else 0.0)
         proposed_unix_s = START_UNIX_S if shape.is_queued else free_unix_s
-        found = _trial(shape, number, proposed_unix_s, free_unix_s + wait_s, chance)
-        heapq.heappush(places, found[-1].time_unix_s)
-        events += found
+        trial_of = _trial(shape, number, proposed_unix_s, free_unix_s + wait_s, chance)
+        heapq.heappush(places, trial_of[-1].time_unix_s)
+        events += trial_of
     return sorted(events, key=lambda event: event.time_unix_s), max(places)
 
 

@@ -76,12 +76,12 @@ def measure(
     rank: int, num_workers: int, meeting: str | None, batches: tuple[int, ...]
 ) -> list[Any]:
     group = Group(rank, num_workers, None, meeting)
-    metrics = load_metrics({each.__name__: each for each in FUNCTIONS}, "regression")
+    metrics = load_metrics({function.__name__: function for function in FUNCTIONS}, "regression")
     worker, results = Worker(rank, num_workers, group=group), []
     for targets in (NUMBERS, LABELS):
         source = Source(ArraySplit(SCORES[:, None], targets), torch.device("cpu"))
         results += [
-            evaluate(Identity(), source, metrics, batch=each, worker=worker) for each in batches
+            evaluate(Identity(), source, metrics, batch=batch, worker=worker) for batch in batches
         ]
     group.close()
     return results

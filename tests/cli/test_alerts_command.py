@@ -69,9 +69,11 @@ def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> Non
     )
     code, out, _ = shell("alerts", "--json")
     assert (code, list(json.loads(out)["problems"])) == (1, ["team"])
-    found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
-    assert "Submitted runs use the settings of their cluster" in found["settings"]["message"]
-    assert "NOBODY_SET_THIS is not set" in found["sink"]["message"]
+    findings = {
+        item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]
+    }
+    assert "Submitted runs use the settings of their cluster" in findings["settings"]["message"]
+    assert "NOBODY_SET_THIS is not set" in findings["sink"]["message"]
 
 
 def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:

@@ -34,12 +34,12 @@ ANALYSIS = {
 
 @pytest.fixture(autouse=True)
 def finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(
+    simple_namespace = SimpleNamespace(
         analysis=TestAnalysis(ANALYSIS),
         to_json=lambda: {"leaderboard": BOARD},
         model_card=lambda: "# Model card: houses\n",
     )
-    monkeypatch.setattr(automl_answers, "_finished", lambda _run_id: found)
+    monkeypatch.setattr(automl_answers, "_finished", lambda _run_id: simple_namespace)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(
     assert "[1] " in err
     assert "Estimated time and cost of the run" in picture.read_text()
     told = shell.json("cluster", "plan", advised, "--provider", "gcp")
-    assert {each["provider"] for each in told["offers"]} == {"gcp"}
+    assert {offer["provider"] for offer in told["offers"]} == {"gcp"}
     assert told["measured_runs"][0]["device"] == "Tesla T4"
 
 
@@ -189,7 +189,7 @@ def test_a_catalogue_of_ones_own_replaces_the_shipped_one(shell: Shell, advised:
         "     source: {origin: the shelf, date: 2026-11-01}}\n"
     )
     told = shell.json("cluster", "plan", advised, "--catalogue", str(own))
-    assert {each["machine"] for each in told["offers"]} == {"shelf"}
+    assert {offer["machine"] for offer in told["offers"]} == {"shelf"}
 
 
 def template(shell: Shell, target: str, file: str, *words: str) -> tuple[int, str, str]:

@@ -377,16 +377,16 @@ def test_the_doctor_looks_at_each_gpu(
     ]
     told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     fake_nvml_library.play()
-    found = {finding["subject"]: finding for finding in json.loads(told.stdout)["findings"]}
+    findings = {finding["subject"]: finding for finding in json.loads(told.stdout)["findings"]}
     assert told.returncode == 1
-    assert found["hardware"]["message"].endswith("2 GPUs")
-    assert (found["GPU 0"]["state"], found["GPU 0"]["message"]) == (
+    assert findings["hardware"]["message"].endswith("2 GPUs")
+    assert (findings["GPU 0"]["state"], findings["GPU 0"]["message"]) == (
         "fine",
         "NVIDIA H100 80GB HBM3, 80 GiB, NV2 to 1",
     )
-    assert found["GPU 1"]["state"] == "broken"
-    assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in found["GPU 1"]["message"]
-    assert found["GPU driver"]["message"] == "NVML cannot describe GPU 2: GPU is lost"
+    assert findings["GPU 1"]["state"] == "broken"
+    assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in findings["GPU 1"]["message"]
+    assert findings["GPU driver"]["message"] == "NVML cannot describe GPU 2: GPU is lost"
 
 
 def test_shutting_down_without_a_head_is_done_already(

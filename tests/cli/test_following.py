@@ -154,12 +154,12 @@ def test_a_run_that_another_shell_stores_meanwhile_is_followed_like_one_that_was
     def store_after_the_first_look(
         experiment: Experiment, run_id: str, *, store: Store
     ) -> Run | None:
-        found = find(experiment, run_id, store=store)
+        attached = find(experiment, run_id, store=store)
         if not looked:
             store.create_run(experiment, run_id=run_id)
             append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(5)])
-        looked.append(found)
-        return found
+        looked.append(attached)
+        return attached
 
     monkeypatch.setattr(runs, "find_same_run", store_after_the_first_look)
     code, out, err = shell("sweep", str(shell.folder / "x.yaml"), "--run-id", "same", "--detach")
@@ -477,8 +477,10 @@ def test_a_home_that_cannot_be_is_refused_in_a_line(
         "error: WORKBENCH_HOME: the files of the local Ray head cannot be written to "
     )
     assert err.count("\n") == 1
-    found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
-    assert found["ray head"]["state"] == "broken"
+    findings = {
+        item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]
+    }
+    assert findings["ray head"]["state"] == "broken"
 
 
 def test_a_run_that_has_ended_takes_no_commands(shell: Shell) -> None:

@@ -36,16 +36,16 @@ def test_an_automl_run_is_exported_as_its_result_wherever_that_is_offered(
     history = automatic.history
     assert f"workbench export {automatic.run_id} --to best\n" in shell("show", automatic.run_id)[1]
     [offer] = [
-        one
-        for one in offers_of_run(automatic.row, history, is_advice=False)
-        if one.kind == "export"
+        offered
+        for offered in offers_of_run(automatic.row, history, is_advice=False)
+        if offered.kind == "export"
     ]
     assert ("ONNX graph" in offer.explanation, [field.name for field in offer.fields]) == (
         True,
         ["to"],
     )
     assert "compress" not in {
-        one.kind for one in offers_of_run(automatic.row, history, is_advice=False)
+        offered.kind for offered in offers_of_run(automatic.row, history, is_advice=False)
     }
     with pytest.raises(RunError, match=f"model of one fold.*{automatic.run_id}.*export"):
         automatic.compress()
@@ -65,9 +65,9 @@ def test_the_formats_that_a_dialog_offers_are_those_that_export_writes(automatic
     assert formats_of(automatic.experiment, of_trial=True) == ()
     trial = automatic.history.trials[0]
     [offer] = [
-        one
-        for one in offers_of_trial(automatic.run_id, "complete", automatic.history, trial)
-        if one.kind == "export"
+        offered
+        for offered in offers_of_trial(automatic.run_id, "complete", automatic.history, trial)
+        if offered.kind == "export"
     ]
     assert "format" not in [field.name for field in offer.fields]
 
@@ -78,7 +78,7 @@ def test_resume_is_not_offered_where_nothing_is_left_to_try(tmp_path: Path) -> N
         failed = trial_events(0, at_s=1, state="failed", reason="error")
         append(store, run_id, [*begin(), *failed, *finish(3, "failed", "failures")])
         run = wb.attach(run_id, store=store)
-        kinds = {one.kind for one in offers_of_run(run.row, run.history, is_advice=False)}
+        kinds = {offer.kind for offer in offers_of_run(run.row, run.history, is_advice=False)}
     assert "resume" not in kinds
     assert "extend" in kinds
 

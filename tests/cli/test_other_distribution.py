@@ -55,12 +55,12 @@ def findings(python: Path) -> dict[str, dict[str, str]]:
 
 @pytest.mark.slow
 def test_the_doctor_says_how_to_get_rid_of_the_other_project(python: Path) -> None:
-    found = findings(python)[OTHER_DISTRIBUTION]
+    finding = findings(python)[OTHER_DISTRIBUTION]
 
-    assert found["state"] == "broken"
-    assert found["text"].startswith("0.8.506 is installed.")
-    assert found["fix"].startswith(f"pip uninstall --yes {OTHER_DISTRIBUTION} && ")
-    assert install_command("all") in found["fix"]
+    assert finding["state"] == "broken"
+    assert finding["text"].startswith("0.8.506 is installed.")
+    assert finding["fix"].startswith(f"pip uninstall --yes {OTHER_DISTRIBUTION} && ")
+    assert install_command("all") in finding["fix"]
 
     pip(python, "uninstall", "--yes", OTHER_DISTRIBUTION)
     assert OTHER_DISTRIBUTION not in findings(python)

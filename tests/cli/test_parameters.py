@@ -82,5 +82,5 @@ def test_actions_that_share_an_option_agree_about_it() -> None:
 
 def test_no_option_is_shortened_or_named_twice() -> None:
     for words, context in COMMANDS.items():
-        options = [one for each in context.command.params for one in each.opts]
+        options = [opt for param in context.command.params for opt in param.opts]
         assert len(options) == len(set(options)), words

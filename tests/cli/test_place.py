@@ -159,17 +159,17 @@ def test_making_protecting_and_reading_frames_is_part_of_a_plan(shell: Shell) ->
     profile = read_profile(folder / "machine.json", field="machine")
     path.write_text(FILE.replace("machine.json", "here"))
     file = read_tiers(path)
-    without, found = (
+    without, without_noise = (
         assemble(file, folder, measure=lambda *_, **__: profile, with_frames=is_part)[0]
         for is_part in (False, True)
     )
     # The sender's part, and waking up on both sides, before the link; the receiver's part at the
     # server.
-    assert found.send_s - without.send_s == pytest.approx([0, 0.004 + 0.014])
-    assert found.send_raw_s - without.send_raw_s == pytest.approx([0, 0.002 + 0.007])
-    assert list(found.received_s) == [0, 0.002]
-    assert list(found.received_raw_s) == [0, 0.001]
-    assert found.send_j - without.send_j == pytest.approx([0, 2 * 0.004])
+    assert without_noise.send_s - without.send_s == pytest.approx([0, 0.004 + 0.014])
+    assert without_noise.send_raw_s - without.send_raw_s == pytest.approx([0, 0.002 + 0.007])
+    assert list(without_noise.received_s) == [0, 0.002]
+    assert list(without_noise.received_raw_s) == [0, 0.001]
+    assert without_noise.send_j - without.send_j == pytest.approx([0, 2 * 0.004])
     assert not without.received_s.any()
 
 

@@ -680,10 +680,10 @@ def test_a_run_that_has_ended_is_offered_to_go_on_beyond_the_limit_that_ended_it
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": budget}))
         append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(9, reason=reason)])
     _, out, _ = shell("show", run_id)
-    found = [
+    commands = [
         line.partition(run_id)[2].strip() for line in out.splitlines() if "workbench extend" in line
     ]
-    assert found == ([] if offer is None else [offer])
+    assert commands == ([] if offer is None else [offer])
 
 
 def test_trials_that_break_a_constraint_are_marked_and_a_run_of_them_says_why_it_has_no_best(
@@ -721,9 +721,9 @@ def test_check_summarises_a_table(shell: Shell) -> None:
         in out
     )
     assert "data: {drop: ['Customer ID']}" in out
-    found = shell.json("check", str(file), "--no-step")
-    assert found["table"]["majority_share"] == 0.75
-    assert any("'Customer ID' differs in nearly every row" in note for note in found["messages"])
+    checked = shell.json("check", str(file), "--no-step")
+    assert checked["table"]["majority_share"] == 0.75
+    assert any("'Customer ID' differs in nearly every row" in note for note in checked["messages"])
 
 
 def test_a_note_has_no_marks_of_code_in_the_terminal(shell: Shell) -> None:

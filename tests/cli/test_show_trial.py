@@ -118,4 +118,4 @@ def test_what_a_trial_attached_is_named_with_its_file(shell: Shell) -> None:
     for name, file in files.items():
         assert f"{name},step40:{folder}/trials/00001/attachments/{file}" in out
     shown = json.loads(shell("show", run_id, "--trial", "1", "--json")[1])
-    assert [each["kind"] for each in shown["attachments"]] == ["image", "table", "text"]
+    assert [attachment["kind"] for attachment in shown["attachments"]] == ["image", "table", "text"]

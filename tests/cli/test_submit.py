@@ -91,10 +91,10 @@ def run_id_of(out: str) -> str:
 
 
 def processes_with(secret: str) -> list[str]:
-    found = []
+    pids = []
     for process in psutil.process_iter(["cmdline"]):
-        found += [line for line in process.info["cmdline"] or () if secret in line]
-    return found
+        pids += [line for line in process.info["cmdline"] or () if secret in line]
+    return pids
 
 
 def runs_of(cluster: Cluster, name: str) -> list[RunRow]:

@@ -189,8 +189,8 @@ def test_looking_at_a_run_of_somebody_else_unpickles_nothing(
             with contextlib.suppress(WorkbenchError):  # one that this run has nothing for
                 run.figure(name)
         if is_automatic:
-            found = wb.AutoML.attach(run_id, store=store)
-            assert "accuracy 0.9" in found._repr_mimebundle_()["text/html"]
+            attached = wb.AutoML.attach(run_id, store=store)
+            assert "accuracy 0.9" in attached._repr_mimebundle_()["text/html"]
             append(
                 store, run_id, [RunStateChanged(state="running"), RunStateChanged(state="stopped")]
             )

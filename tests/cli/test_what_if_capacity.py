@@ -28,7 +28,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def answer(module: str, experiment: Experiment, question: Any, **others: Any) -> Any:
         asked.append(question)
-        return [dataclasses.asdict(each) for each in FITTING]
+        return [dataclasses.asdict(row) for row in FITTING]
 
     monkeypatch.setattr("workbench.training.probes.capacity.query", answer)
     return asked

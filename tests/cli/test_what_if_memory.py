@@ -46,9 +46,9 @@ def test_another_model_is_predicted_from_few_peaks(shell: Shell, files: tuple[st
     assert [list(point) for point in answer["points"]] == [
         ["memory_gb", "low_gb", "high_gb", "extrapolated"]
     ] * 2
-    for found, plan in zip(answer["points"], POINTS, strict=True):
-        assert found["low_gb"] < true_peak_gb(plan) < found["high_gb"]
-        assert found["memory_gb"] == pytest.approx(true_peak_gb(plan), rel=0.25)
+    for predicted, plan in zip(answer["points"], POINTS, strict=True):
+        assert predicted["low_gb"] < true_peak_gb(plan) < predicted["high_gb"]
+        assert predicted["memory_gb"] == pytest.approx(true_peak_gb(plan), rel=0.25)
 
 
 def test_people_get_a_table(shell: Shell, files: tuple[str, str]) -> None:

@@ -104,7 +104,7 @@ def test_the_last_run_is_the_newest_that_timed_steps_advice_or_not(shell: Shell)
     assert shell.json("what-if", "scale", "last") == shell.json("what-if", "scale", advice)
     assert shell("what-if", "scale", sweep)[0] == FAILED
     with Store.open(None) as store:
-        alone = [each for each in CHEAP if each.plan["workers"] == 1]
+        alone = [event for event in CHEAP if event.plan["workers"] == 1]
         append(
             store, store.create_run(make_experiment()), [*alone, RunStateChanged(state="complete")]
         )

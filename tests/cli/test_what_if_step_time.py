@@ -95,7 +95,7 @@ def test_plans_that_divide_in_two_ways_are_predicted_from_one(shell: Shell, tmp_
     # Between the plans that divide as far in one way.
     assert 0.12 < usual["step_time_s"] < 0.26
     assert 3.0 < long["step_time_s"] / usual["step_time_s"] < 4.0
-    assert [each["extrapolated"] for each in (usual, long, wide)] == [False, True, True]
+    assert [row["extrapolated"] for row in (usual, long, wide)] == [False, True, True]
     code, out, _ = shell(*words)
     assert code == 0
     assert [

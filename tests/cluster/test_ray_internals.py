@@ -38,14 +38,14 @@ def resolve(name: str) -> Any:
     for length in range(len(parts), 0, -1):
         module = ".".join(parts[:length])
         try:
-            found: Any = importlib.import_module(module)
+            resolved: Any = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name is not None and not module.startswith(error.name):
                 raise
             continue
         for part in parts[length:]:
-            found = getattr(found, part)
-        return found
+            resolved = getattr(resolved, part)
+        return resolved
     raise AttributeError(name)
 
 

@@ -50,7 +50,7 @@ def test_a_change_depends_on_seed_epoch_and_sample_and_not_on_the_batch(name):
     apart = [read(data, [index]) for index in range(6)]
     for part in (0, 1):
         np.testing.assert_array_equal(
-            together[part], np.concatenate([each[part] for each in apart])
+            together[part], np.concatenate([batch[part] for batch in apart])
         )
     assert not np.array_equal(together[0], images().train.batch(np.arange(6))[0])
     if name != "flip":  # which is certain here

@@ -48,8 +48,8 @@ def make(folder: Path, version: int = 1, code: tuple[str, ...] = ()) -> tuple[Ca
 
 
 def entry(folder: Path) -> Path:
-    (found,) = [path for path in folder.iterdir() if path.is_dir()]
-    return found
+    (entry_folder,) = [path for path in folder.iterdir() if path.is_dir()]
+    return entry_folder
 
 
 def test_a_second_call_builds_nothing_and_gets_the_same(tmp_path):

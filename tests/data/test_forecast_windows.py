@@ -91,12 +91,12 @@ def test_statistics_are_those_of_train(tmp_path):
     frame = write(tmp_path / "sales.csv")
     frame.loc[50:, "rain"] = 1e6
     frame.to_csv(tmp_path / "flood.csv", index=False)
-    found = [
+    statistics = [
         SeriesOptions(**options(tmp_path / name)).reading(seed=0)
         for name in ("sales.csv", "flood.csv")
     ]
-    np.testing.assert_array_equal(found[0].mean, found[1].mean)
-    np.testing.assert_array_equal(found[0].scale, found[1].scale)
+    np.testing.assert_array_equal(statistics[0].mean, statistics[1].mean)
+    np.testing.assert_array_equal(statistics[0].scale, statistics[1].scale)
 
 
 @given(
@@ -119,7 +119,7 @@ def test_forecasts_of_parts_never_share_a_row(lookback, horizon, stride, validat
     assume(test == 0 or round(num_rows * test) >= horizon)
     _, starts = made._starts(num_rows)
     forecast = {
-        part: {*np.add.outer(each, np.arange(horizon)).ravel()} for part, each in starts.items()
+        part: {*np.add.outer(start, np.arange(horizon)).ravel()} for part, start in starts.items()
     }
     assert all(min(each) - lookback >= 0 for each in starts.values())
     assert max(map(max, forecast.values())) < num_rows

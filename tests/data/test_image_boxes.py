@@ -72,9 +72,11 @@ def test_labels_without_a_box_and_images_without_labels_are_refused(tmp_path):
 
 def test_boxes_of_scenes_lie_around_the_pixels_of_their_masks():
     boxes, masks = load("boxes", {}, seed=3), load("masks", {}, seed=3)
-    (images, found), (same, pixels) = (data.train.batch(np.arange(100)) for data in (boxes, masks))
+    (images, found_boxes), (same, pixels) = (
+        data.train.batch(np.arange(100)) for data in (boxes, masks)
+    )
     np.testing.assert_array_equal(images, same)
-    for rows, mask in zip(found, pixels, strict=True):
+    for rows, mask in zip(found_boxes, pixels, strict=True):
         number, *edges = rows[-1]  # the last one lies above the others
         left, top, right, bottom = (round(float(edge) * 32) for edge in edges)
         inside = mask[top:bottom, left:right] == number + 1

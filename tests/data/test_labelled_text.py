@@ -31,10 +31,10 @@ def test_known_tokens_have_their_number_and_all_rows_the_length_of_the_context(
     texts, size, context
 ):
     vocabulary = learn_vocabulary(texts, size)
-    found = encode_texts(texts, vocabulary, context)
-    assert found.shape == (len(texts), context)
+    encoded = encode_texts(texts, vocabulary, context)
+    assert encoded.shape == (len(texts), context)
     assert len(vocabulary) <= size
-    for row, text in zip(found, texts, strict=True):
+    for row, text in zip(encoded, texts, strict=True):
         kept = text[:context]
         expected = [vocabulary.index(token) if token in vocabulary else 1 for token in kept]
         assert row.tolist() == expected + [0] * (context - len(kept))

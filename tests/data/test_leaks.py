@@ -22,15 +22,15 @@ def leaks(target: np.ndarray, **columns: Any) -> dict[str, float]:
     forms = {
         name: form for name, column in table.items() if (form := text_form_of(column)) is not None
     }
-    found = find_leaks(table, target, forms, is_classification=target.dtype.kind == "i")
-    return {leak.name: leak.score for leak in found}
+    leaky = find_leaks(table, target, forms, is_classification=target.dtype.kind == "i")
+    return {leak.name: leak.score for leak in leaky}
 
 
 def test_what_stands_for_the_class_is_found_however_it_is_written() -> None:
     days = pd.Timestamp("2024-01-01") + pd.to_timedelta(
         100 * CLASSES + RANDOM.integers(0, 50, NUM_ROWS), "D"
     )
-    found = leaks(
+    leaky = leaks(
         CLASSES,
         name=np.array(["low", "mid", "high"])[CLASSES],
         codes=10 * CLASSES + RANDOM.random(NUM_ROWS),
@@ -44,11 +44,11 @@ def test_what_stands_for_the_class_is_found_however_it_is_written() -> None:
         one=np.ones(NUM_ROWS),
         empty=np.full(NUM_ROWS, np.nan),
     )
-    assert found == dict.fromkeys(["name", "codes", "price", "date", "text_date", "gap"], 1.0)
+    assert leaky == dict.fromkeys(["name", "codes", "price", "date", "text_date", "gap"], 1.0)
 
 
 def test_a_number_from_which_the_target_is_computed_is_found() -> None:
-    found = leaks(
+    leaky = leaks(
         NUMBERS,
         doubled=2.0 * NUMBERS + 1.0,
         squared=NUMBERS**2,
@@ -56,8 +56,8 @@ def test_a_number_from_which_the_target_is_computed_is_found() -> None:
         helps=NUMBERS + RANDOM.normal(0.0, 5.0, NUM_ROWS),
         noise=RANDOM.random(NUM_ROWS),
     )
-    assert found.keys() == {"doubled", "squared", "rounded"}
-    assert min(found.values()) > 0.98
+    assert leaky.keys() == {"doubled", "squared", "rounded"}
+    assert min(leaky.values()) > 0.98
 
 
 def test_a_rare_class_is_not_predicted_by_always_guessing_the_other() -> None:

@@ -153,7 +153,7 @@ def test_the_batches_of_every_epoch_are_those_of_torch(kind: str) -> None:
     assert read(resumed, 2) == expected[2], "an interrupted training goes on in its third epoch"
     shared = [source_of(LOADERS[kind]()) for _ in range(2)]
     for epoch in range(NUM_EPOCHS):
-        parts = [read(each, epoch, rank, 2) for rank, each in enumerate(shared)]
+        parts = [read(loader, epoch, rank, 2) for rank, loader in enumerate(shared)]
         assert [first + second for first, second in zip(*parts, strict=True)] == expected[epoch]
 
 
@@ -172,7 +172,7 @@ def test_two_workers_share_the_steps_of_a_distributed_sampler() -> None:
         sources = [
             source_of(loader(numbers(NUM_SAMPLES - 1), batch_size=BATCH // 2)) for _ in range(2)
         ]
-        ours = [read(each, epoch, rank, 2) for rank, each in enumerate(sources)]
+        ours = [read(source, epoch, rank, 2) for rank, source in enumerate(sources)]
         assert [sorted(first + second) for first, second in zip(*ours, strict=True)] == expected
 
 
@@ -305,12 +305,12 @@ def test_arguments_reach_the_training_through_the_function_of_the_user() -> None
             loader(batch_size=3, drop_last=True),
         )
 
-    found = load(own, {"task": "regression"})
-    assert found.order.drops_last
-    assert found.order.keeps_order
-    assert (found.order.num_workers, found.order.prefetch_factor, found.order.timeout_s) == (
+    loaded = load(own, {"task": "regression"})
+    assert loaded.order.drops_last
+    assert loaded.order.keeps_order
+    assert (loaded.order.num_workers, loaded.order.prefetch_factor, loaded.order.timeout_s) == (
         2,
         5,
         9,
     )
-    assert (len(found.train), len(found.validation)) == (NUM_SAMPLES, 9)
+    assert (len(loaded.train), len(loaded.validation)) == (NUM_SAMPLES, 9)

@@ -109,8 +109,8 @@ def test_every_mode_and_depth_is_read_as_it_is_meant(
     image.save(path, **options)
     colour = np.stack([expected] * 3, axis=-1) if expected.ndim == 2 else expected
     wanted = colour if channels == 3 else luma(colour)[..., None]
-    found = decode_image(str(path), 8, channels).transpose(1, 2, 0)
-    assert np.abs(found - wanted).max() <= 1.5, "but for rounding"
+    pixels = decode_image(str(path), 8, channels).transpose(1, 2, 0)
+    assert np.abs(pixels - wanted).max() <= 1.5, "but for rounding"
 
 
 def test_samples_of_12_bits_reach_white(tmp_path: Path) -> None:

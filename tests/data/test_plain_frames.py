@@ -168,9 +168,9 @@ def check(column: pd.Series, kind: str, numbers: list[float] | None) -> None:
     assert np.isfinite(encoded).all()
     if numbers is None:
         return
-    found = encoded[:, 0] * learnt.deviation + learnt.mean
+    decoded = encoded[:, 0] * learnt.deviation + learnt.mean
     known = ~np.isnan(numbers)
-    assert found[known] == pytest.approx(np.array(numbers)[known], rel=1e-6)
+    assert decoded[known] == pytest.approx(np.array(numbers)[known], rel=1e-6)
     assert learnt.marks_missing == (not known.all())
 
 
@@ -270,9 +270,9 @@ def test_a_decimal_column_predicts_its_target(tmp_path: Path) -> None:
     )
     options = {"path": str(tmp_path / "t.parquet"), "target": "y"}
     assert load("table", options).input_shape == (1,)
-    found = summary_of(Component(name="table", options=options))
-    assert found is not None
-    assert any("price holds decimals" in note for note in found.notes)
+    summary = summary_of(Component(name="table", options=options))
+    assert summary is not None
+    assert any("price holds decimals" in note for note in summary.notes)
 
 
 def test_rows_in_another_order_than_their_targets_are_refused() -> None:

@@ -119,8 +119,8 @@ def test_bits_per_byte_do_not_depend_on_the_context(tmp_path, context):
     assert int(count) == len(held_out)
     # Every character is as likely as any other: log2(characters) bits for each.
     expected = len(held_out) * math.log2(data.num_outputs) / len(held_out.encode())
-    found = metric.finish(float(total) / float(count))  # type: ignore[union-attr]
-    assert found == pytest.approx(expected, rel=1e-5)
+    bits = metric.finish(float(total) / float(count))  # type: ignore[union-attr]
+    assert bits == pytest.approx(expected, rel=1e-5)
 
 
 def test_bits_per_byte_need_text():

@@ -41,17 +41,17 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[str]:
     """How often each file was read from the origin."""
-    found: collections.Counter[str] = collections.Counter()
+    reads_of: collections.Counter[str] = collections.Counter()
     read = RemoteFiles.read_from_origin
     lock = threading.Lock()
 
     def count(self: RemoteFiles, number: int) -> bytes:
         with lock:
-            found[self.names[number]] += 1
+            reads_of[self.names[number]] += 1
         return read(self, number)
 
     monkeypatch.setattr(RemoteFiles, "read_from_origin", count)
-    return found
+    return reads_of
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_node_that_comes_later_gets_everything_from_the_others(
     servers.append(ShardServer(tmp_path / "first"))
     assert read_all(reader_of(origin, tmp_path / "one", servers[0]))
     servers.append(
-        ShardServer(tmp_path / "second", others=lambda: [each.endpoint for each in servers])
+        ShardServer(tmp_path / "second", others=lambda: [server.endpoint for server in servers])
     )
     assert read_all(reader_of(origin, tmp_path / "other", servers[1]))
     assert set(reads.values()) == {1}

@@ -46,10 +46,10 @@ def test_each_class_is_held_out_by_its_share_and_stays_in_both(counts, validatio
     train, validation = split_indices(
         len(classes), validation_fraction=validation_fraction, seed=seed, classes=classes
     )
-    for one, count in enumerate(counts):
-        held_out = int((classes[validation] == one).sum())
+    for number, count in enumerate(counts):
+        held_out = int((classes[validation] == number).sum())
         assert abs(held_out - count * validation_fraction) <= 1
-        assert one in classes[train]
+        assert number in classes[train]
         assert held_out >= 1
 
 

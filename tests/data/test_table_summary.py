@@ -20,14 +20,14 @@ def summary(
 ) -> TableSummary:
     pd.DataFrame(columns).to_csv(folder / "table.csv", index=False)
     given = {"path": str(folder / "table.csv"), "target": target, **options}
-    found = summary_of(Component(name="table", options=given))
-    assert found is not None
-    return found
+    summarised = summary_of(Component(name="table", options=given))
+    assert summarised is not None
+    return summarised
 
 
 def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Path) -> None:
     days = pd.Series(pd.date_range("2024-01-01", periods=NUM_ROWS)).dt.strftime("%d/%m/%Y")
-    found = summary(
+    summarised = summary(
         tmp_path,
         {
             "spend": ["?", None, *map(str, range(2, NUM_ROWS))],
@@ -38,14 +38,14 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
             "y": ["no", "no", "no", "yes"] * 15,
         },
     )
-    assert found.lines() == [
+    assert summarised.lines() == [
         (
             "The table has 60 rows, 5 input columns (2 of numbers, 1 of dates, 1 of categories, 1"
             " of text); 22 of 300 values are missing."
         ),
         "y has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750.",
     ]
-    assert found.notes == (
+    assert summarised.notes == (
         "read as dates: since (day/month/year)",
         (
             "the rows are sorted by since, and validation rows are drawn from all of them, so"
@@ -53,7 +53,7 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
             " last}"
         ),
     )
-    document = json.loads(json.dumps(found.to_json()))
+    document = json.loads(json.dumps(summarised.to_json()))
     assert document["class_counts"] == {"no": 45, "yes": 15}
     assert document["majority_share"] == 0.75
 
@@ -64,9 +64,9 @@ def test_dates_that_are_written_in_another_form_are_counted(tmp_path: Path) -> N
     mixed.iloc[::4] = days.dt.strftime("%Y-%m-%d").iloc[::4]
     mixed.iloc[1] = None
     columns = {"since": mixed, "size": range(NUM_ROWS, 0, -1), "y": ["no", "yes"] * (NUM_ROWS // 2)}
-    found = summary(tmp_path, columns)
+    summarised = summary(tmp_path, columns)
     assert (
-        found.notes[0]
+        summarised.notes[0]
         == "read as dates: since (day/month/year, but year-month-day in 15 of 59 cells)"
     )
 
@@ -80,8 +80,8 @@ def test_the_shares_of_two_classes_add_up() -> None:
         ((3, 1), "ill 75%, well 25%"),
     ]:
         classes = dict(zip(("ill", "well"), counts, strict=True))
-        found = TableSummary(sum(counts), 1, kinds, 0, "y", classes, None, ())
-        assert f": {shares}. Always" in found.lines()[1]
+        table_summary = TableSummary(sum(counts), 1, kinds, 0, "y", classes, None, ())
+        assert f": {shares}. Always" in table_summary.lines()[1]
 
 
 def test_a_column_that_holds_the_answer_is_noted(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_a_column_that_holds_the_answer_is_noted(tmp_path: Path) -> None:
         "age": [3, 1, 4, 1] * 15,
         "code": [f"x{row}" for row in range(NUM_ROWS)],
     }
-    found = summary(tmp_path, columns | {"y": ["no", "yes", "yes"] * 20}, drop=["code"])
-    assert found.notes == (
+    summarised = summary(tmp_path, columns | {"y": ["no", "yes", "yes"] * 20}, drop=["code"])
+    assert summarised.notes == (
         (
             "`paid` alone predicts `y` with accuracy 1.00: if it is not known when a prediction is"
             " made, leave it out with data: {drop: [code, paid]}"
@@ -108,11 +108,11 @@ def test_a_column_to_drop_that_does_not_exist_is_refused_with_the_closest(tmp_pa
 
 
 def test_a_target_of_numbers_has_a_range(tmp_path: Path) -> None:
-    found = summary(
+    summarised = summary(
         tmp_path, {"x": range(NUM_ROWS), "y": [f"{row:,}.5" for row in range(980, 1040)]}
     )
-    assert found.majority_share is None
-    assert found.lines()[1] == "y is a number from 980.5 to 1040, 1010 in the mean."
+    assert summarised.majority_share is None
+    assert summarised.lines()[1] == "y is a number from 980.5 to 1040, 1010 in the mean."
 
 
 def test_columns_that_identify_rows_are_named_with_what_leaves_them_out(tmp_path: Path) -> None:
@@ -173,10 +173,12 @@ def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_
     tmp_path: Path,
 ) -> None:
     prices: list[object] = [f"{row:,}" for row in range(980, 980 + NUM_ROWS)]
-    found = summary(tmp_path, {"x": range(NUM_ROWS), "y": [*prices[:7], "on request", *prices[8:]]})
-    assert found.majority_share is not None
+    summarised = summary(
+        tmp_path, {"x": range(NUM_ROWS), "y": [*prices[:7], "on request", *prices[8:]]}
+    )
+    assert summarised.majority_share is not None
     assert (
-        found.notes[0]
+        summarised.notes[0]
         == "y is taken as classes: row 7 (from 0) holds 'on request', although most others are"
         " numbers. To have a number predicted, remove such rows"
     )
@@ -200,16 +202,16 @@ def test_a_target_with_two_units_is_noted_as_it_makes_classes_of_numbers(tmp_pat
 def test_a_target_of_numbers_with_a_currency_and_a_column_of_areas_are_read_as_numbers(
     tmp_path: Path,
 ) -> None:
-    found = summary(
+    summarised = summary(
         tmp_path,
         {
             "area m2": [f"{row}.5 m2" if row % 4 else f"{row}.5" for row in range(NUM_ROWS)],
             "y": [f"CHF {row * row % 47 + 990:,}" for row in range(NUM_ROWS)],
         },
     )
-    assert found.target_range is not None
-    assert found.target_range[0] == 990.0
-    assert found.notes == (
+    assert summarised.target_range is not None
+    assert summarised.target_range[0] == 990.0
+    assert summarised.notes == (
         "read as numbers with thousands separators: y (such as 'CHF 1,006')",
         "read as numbers without their unit: y (such as 'CHF 990')",
         (
@@ -230,9 +232,9 @@ def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(
         "word": ["100% wool", "cotton", "cotton"] * (NUM_ROWS // 3),
         "y": ["no", "yes"] * (NUM_ROWS // 2),
     }
-    found = summary(tmp_path, columns)
-    assert found.num_of_kind["number"] == 3
-    assert found.notes == (
+    summarised = summary(tmp_path, columns)
+    assert summarised.num_of_kind["number"] == 3
+    assert summarised.notes == (
         "read as numbers with thousands separators: price (such as '$1,100')",
         "read as numbers with decimal commas: european (such as '0,5 €')",
         (

@@ -45,12 +45,12 @@ def test_the_weights_of_terms_are_those_of_scikit_learn() -> None:
     ):
         vectorizer = TfidfVectorizer(min_df=2, **options).fit(table["text"])
         wanted = dict(zip(vectorizer.get_feature_names_out(), vectorizer.idf_, strict=True))
-        found = {
+        weights = {
             term.removeprefix("#"): weight
             for term, weight in zip(block.terms, block.weights, strict=True)
         }
-        assert found == pytest.approx({term: wanted[term] for term in found})
-        assert len(found) == min(len(wanted), 3_000 if "analyzer" not in options else 2_000)
+        assert weights == pytest.approx({term: wanted[term] for term in weights})
+        assert len(weights) == min(len(wanted), 3_000 if "analyzer" not in options else 2_000)
 
 
 def test_the_last_number_follows_the_target_on_new_rows_and_train_rows_do_not_see_theirs() -> None:

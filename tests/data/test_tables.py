@@ -180,8 +180,8 @@ def test_rows_without_a_target_are_left_out_where_that_is_chosen(tmp_path):
         TableOptions(**given).check_source()
     options = TableOptions(**given, drop_missing_targets=True)
     options.check_source()
-    found = options.load(seed=0, cache=tmp_path)
-    assert (found.task, len(found.train) + len(found.validation)) == ("regression", 34)
+    loaded = options.load(seed=0, cache=tmp_path)
+    assert (loaded.task, len(loaded.train) + len(loaded.validation)) == ("regression", 34)
     summary = options.summary()
     assert summary.num_rows == 34
     assert summary.notes[0] == "left out 6 of 40 rows without a 'y'"
@@ -272,13 +272,13 @@ def test_a_table_with_semicolons_and_decimal_commas_is_read_as_one_with_commas_a
     written.to_csv(tmp_path / "points.csv", index=False)
     written.to_csv(tmp_path / "commas.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
     written.to_csv(tmp_path / "packed.csv.gz", index=False, sep=";", decimal=",")
-    found = [
+    tables = [
         load("table", {"path": str(tmp_path / name), "target": "price"}, cache=None)
         for name in ("points.csv", "commas.csv", "packed.csv.gz")
     ]
-    assert [one.task for one in found] == ["regression"] * 3
-    for one in found[1:]:
-        for expected, read in zip(everything(found[0].train), everything(one.train), strict=True):
+    assert [one.task for one in tables] == ["regression"] * 3
+    for data in tables[1:]:
+        for expected, read in zip(everything(tables[0].train), everything(data.train), strict=True):
             np.testing.assert_allclose(expected, read, rtol=1e-6)
 
 
@@ -398,19 +398,19 @@ def test_one_column_with_decimal_commas_decides_what_the_others_of_its_file_mean
     written_in_german(tmp_path / "table.csv", *numbers.values())
     pd.DataFrame(numbers).to_csv(tmp_path / "points.csv", index=False)
 
-    found = TableOptions(path=tmp_path / "table.csv", target=target, task="regression")
+    table_options = TableOptions(path=tmp_path / "table.csv", target=target, task="regression")
     expected = TableOptions(path=tmp_path / "points.csv", target=target, task="regression")
 
-    read, plain = found.reading(seed=0), expected.reading(seed=0)
+    read, plain = table_options.reading(seed=0), expected.reading(seed=0)
     assert read.target_mean == pytest.approx(plain.target_mean)
     assert read.target_scale == pytest.approx(plain.target_scale)
-    for one, other in zip(read.columns, plain.columns, strict=True):
-        assert (one.name, one.mean, one.deviation) == (
+    for column, other in zip(read.columns, plain.columns, strict=True):
+        assert (column.name, column.mean, column.deviation) == (
             other.name,
             pytest.approx(other.mean),
             pytest.approx(other.deviation),
         )
-    notes = found.summary().notes
+    notes = table_options.summary().notes
     assert "price has points between thousands, because other columns have decimal commas" in notes
 
 

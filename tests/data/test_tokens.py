@@ -22,6 +22,6 @@ def test_terms_are_those_that_scikit_learn_counts(text: str) -> None:
 
 
 def test_terms_are_counted_in_the_order_given() -> None:
-    found = count_terms(["a cat, a cat", ""], {"cat": 0, "dog": 1, f"{PART}at": 2, "cat cat": 3})
-    assert found.tolist() == [[2, 0, 2, 1], [0, 0, 0, 0]]
-    assert found.dtype == np.float32
+    counts = count_terms(["a cat, a cat", ""], {"cat": 0, "dog": 1, f"{PART}at": 2, "cat cat": 3})
+    assert counts.tolist() == [[2, 0, 2, 1], [0, 0, 0, 0]]
+    assert counts.dtype == np.float32

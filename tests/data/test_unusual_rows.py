@@ -33,13 +33,13 @@ def test_numbers_far_outside_are_found_by_row():
     assert ranges == {"area": (20.0, 450.0), "rooms": (1.0, 9.0)}
     new = pd.DataFrame({"area": [100.0, 9e6, 700.0, np.nan], "rooms": [2, 3, 40, 5]})
     numbers = {**numbers_in(new), PREDICTION: np.array([5e5, 2.59e8, 6e5, 4e5])}
-    found = unusual_values(numbers, {**ranges, PREDICTION: (1e5, 3e6)})
-    assert [(value.row, value.column) for value in found] == [
+    unusual = unusual_values(numbers, {**ranges, PREDICTION: (1e5, 3e6)})
+    assert [(value.row, value.column) for value in unusual] == [
         (1, "area"),
         (1, "prediction"),
         (2, "rooms"),
     ]
-    assert describe_unusual(found, 4) == (
+    assert describe_unusual(unusual, 4) == (
         "2 rows of 4 are far outside of what was learned: row 1 (from 0) has prediction"
         " 259000000, learned were 100000 to 3000000. Do not rely on its prediction"
     )

@@ -83,11 +83,13 @@ def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(
     done = CliRunner().invoke(group, words, standalone_mode=False)
 
     timings = json.loads(done.output)["timings"]
-    assert [one["threads"] for one in timings] == [1, 1]
+    assert [timing["threads"] for timing in timings] == [1, 1]
     assert all(0 < one["p50_s"] <= one["p95_s"] and one["num_calls"] > 0 for one in timings)
     assert all(one["memory_bytes"] > 1_000_000 for one in timings)
     assert timings[1]["machine"].endswith(f"({board.address})")
-    assert [one.p50_s for one in read_card(bundle).timings] == [one["p50_s"] for one in timings]
+    assert [timing.p50_s for timing in read_card(bundle).timings] == [
+        timing["p50_s"] for timing in timings
+    ]
     assert "Accepted publickey" in board.log.read_text()
     assert folders_on(board) == [], "nothing is left behind"
 
@@ -99,9 +101,9 @@ def test_the_memory_of_a_model_contains_nothing_of_the_process_that_measures_it(
     bundle: Path,
 ) -> None:
     held = np.ones(50_000_000)
-    found = measure(bundle, num_calls=1).memory_bytes
-    assert found is not None
-    assert 10_000_000 < found < held.nbytes
+    memory_bytes = measure(bundle, num_calls=1).memory_bytes
+    assert memory_bytes is not None
+    assert 10_000_000 < memory_bytes < held.nbytes
 
 
 def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: SshServer) -> None:

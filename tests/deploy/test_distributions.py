@@ -49,11 +49,11 @@ def test_missing_and_new_values_are_drift() -> None:
 def test_a_few_values_are_no_drift_by_chance() -> None:
     draw = np.random.default_rng(0)
     for size in (5, 20, 100):
-        found = [
+        drifts = [
             drift_of("x", QUARTERS, [*draw.multinomial(size, QUARTERS.shares), 0])
             for _ in range(300)
         ]
-        assert sum(drift is not None and drift.has_drifted for drift in found) <= 6
+        assert sum(drift is not None and drift.has_drifted for drift in drifts) <= 6
     assert drift_of("x", QUARTERS, [0] * 5) is None
 
 

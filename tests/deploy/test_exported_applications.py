@@ -23,13 +23,13 @@ from workbench.foundation.errors import DataError
 
 def run_script(bundle: Path, rows: Path) -> list[str]:
     """Return the lines that predict.py prints where only numpy and onnxruntime can be imported."""
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", BLOCK, str(bundle / "predict.py"), str(rows)],
         capture_output=True,
         text=True,
         check=True,
     )
-    return found.stdout.splitlines()
+    return done.stdout.splitlines()
 
 
 def write_sales(path: Path) -> pd.DataFrame:
@@ -117,7 +117,7 @@ def test_a_text_is_classified_as_text_everywhere(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in lines[1:]] == answers.classes.tolist()
     rows = RowReader(card).read([{"text": text} for text in texts])
     served = answers_as_json(card, predictor.compute(feeds_of_rows(card, rows)))
-    assert [each["class"] for each in served] == answers.classes.tolist()
+    assert [answer["class"] for answer in served] == answers.classes.tolist()
 
 
 def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
 
 
 def predictor_ids(vocabulary: tuple[str, ...], texts: list[str], context: int) -> np.ndarray:
-    found = [
+    rows = [
         [vocabulary.index(word) if word in vocabulary else 1 for word in text.split()]
         for text in texts
     ]
-    return np.array([(each + [0] * context)[:context] for each in found])
+    return np.array([(row + [0] * context)[:context] for row in rows])
 
 
 @pytest.mark.slow
@@ -186,8 +186,8 @@ def test_boxes_are_found_in_an_image_everywhere(tmp_path: Path) -> None:
     for size in (1, 7):
         answers = predictor.predict({"inputs": pixels[:size]})
         with torch.no_grad():
-            found = made(torch.from_numpy(inputs[:size]))
-        expected = torch.cat([found[..., :4], found[..., 4:].sigmoid()], dim=-1)
+            boxes = made(torch.from_numpy(inputs[:size]))
+        expected = torch.cat([boxes[..., :4], boxes[..., 4:].sigmoid()], dim=-1)
         assert answers.values is not None
         np.testing.assert_allclose(answers.values, expected.numpy(), atol=1e-5)
 

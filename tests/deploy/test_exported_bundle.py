@@ -84,9 +84,9 @@ def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path
         with torch.no_grad():
             expected = made(torch.from_numpy(inputs[:size]))
         answers = predictor.predict({"inputs": raw[:size]})
-        found = answers.values if answers.probabilities is None else answers.probabilities
+        outputs = answers.values if answers.probabilities is None else answers.probabilities
         expected = expected if answers.probabilities is None else expected.softmax(-1)
-        assert np.abs(found - expected.numpy()).max() <= 1e-5 * max(
+        assert np.abs(outputs - expected.numpy()).max() <= 1e-5 * max(
             1.0, float(expected.abs().max())
         )
     assert (card.outputs[0].kind, len(card.outputs[0].classes)) == (
@@ -109,8 +109,8 @@ def test_networks_of_other_data_answer_as_torch_does(model: str, tmp_path: Path)
     for size in (1, 7):
         with torch.no_grad():
             expected = made(inputs[:size])
-        found = session.run(None, {session.get_inputs()[0].name: inputs[:size].numpy()})[0]
-        assert difference_of(torch.from_numpy(found), expected) <= 1e-5
+        outputs = session.run(None, {session.get_inputs()[0].name: inputs[:size].numpy()})[0]
+        assert difference_of(torch.from_numpy(outputs), expected) <= 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
 ) -> None:
     random = np.random.default_rng(0)
     paid, size = random.integers(800, 4000, 300), random.normal(10, 3, 300).round(2)
-    frame = pd.DataFrame({"paid": [f"{each:,}" for each in paid], "size": size.astype(str)})
+    frame = pd.DataFrame({"paid": [f"{number:,}" for number in paid], "size": size.astype(str)})
     frame.loc[::30, "size"] = "?"
     frame.loc[5, "size"] = "unknown"
     frame.assign(price=paid + 50 * size).to_csv(tmp_path / "table.csv", index=False, sep=separator)
@@ -225,7 +225,7 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
     columns = TableOptions.model_validate(options).reading(seed=0).columns
     for column in columns:
         rows = [
-            pd.DataFrame(each, columns=["paid", "size"])[column.name] for each in (given, plain)
+            pd.DataFrame(values, columns=["paid", "size"])[column.name] for values in (given, plain)
         ]
         np.testing.assert_array_equal(column.encode(rows[0]), column.encode(rows[1]))
     with pytest.raises(
@@ -286,13 +286,15 @@ def test_trees_that_found_nothing_to_divide_answer_what_they_began_with(
     data = {"name": "table", "path": str(tmp_path / "table.csv"), "target": "y"}
     _, loaded, card = exported(tmp_path / "bundle", model, data, num_trees=3)
 
-    found = Predictor.open(tmp_path / "bundle", threads=1).predict({"x": [0.0, 5.0]}).probabilities
+    probabilities = (
+        Predictor.open(tmp_path / "bundle", threads=1).predict({"x": [0.0, 5.0]}).probabilities
+    )
 
     classes = loaded.train.batch(np.arange(len(loaded.train)))[1]
-    assert found is not None
+    assert probabilities is not None
     # A forest votes with drawn rows; boosted trees begin with the shares of the classes.
     expected = np.bincount(classes) / len(classes)
-    assert found == pytest.approx(
+    assert probabilities == pytest.approx(
         np.array([expected, expected]), abs=1e-6 if model == "boosted_trees" else 0.2
     )
     assert card.outputs[0].classes == ("a", "b", "c")
@@ -330,13 +332,13 @@ def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(
     assert expected is not None
     for name in ("german", "points", "mixed", "one"):
         path = tmp_path / f"{name}.csv"
-        found = predictor.predict(columns_from(card, path)).values
-        assert found is not None
-        assert found.tolist() == expected[: len(found)].tolist(), name
+        values = predictor.predict(columns_from(card, path)).values
+        assert values is not None
+        assert values.tolist() == expected[: len(values)].tolist(), name
         script = [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(path)]
         printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
         np.testing.assert_allclose(
-            [float(line) for line in printed.splitlines()[1:]], found, rtol=1e-6
+            [float(line) for line in printed.splitlines()[1:]], values, rtol=1e-6
         )
 
 
@@ -508,7 +510,7 @@ def test_the_card_states_what_the_model_is_and_what_it_was_trained_on(
         "share": "number",
     }
     assert (card.outputs[0].kind, card.outputs[0].targets) == ("values", ("price",))
-    assert {(one.name, one.split) for one in card.metrics} == {
+    assert {(metric.name, metric.split) for metric in card.metrics} == {
         ("loss", "validation"),
         ("accuracy", "validation"),
     }

@@ -108,24 +108,29 @@ def rounds_in(folder: Path) -> list[dict[str, float]]:
     learning = Learning(folder / "federation")
     aggregation, weights = Aggregation(learning.settings), learning.initial()
     clients = [dict(np.load(path)) for path in sorted((folder / CLIENTS).iterdir())]
-    found = []
+    rounds = []
     for number in range(learning.settings["rounds"]):
         updates = [
-            learning.train(weights, one["inputs"], one["targets"], number=number, client=client)
-            for client, one in enumerate(clients)
+            learning.train(
+                weights, member["inputs"], member["targets"], number=number, client=client
+            )
+            for client, member in enumerate(clients)
         ]
-        weights = aggregation.step(weights, [(each.weights, each.num_samples) for each in updates])
+        weights = aggregation.step(
+            weights, [(update.weights, update.num_samples) for update in updates]
+        )
         held = [
-            learning.evaluate(weights, one["val_inputs"], one["val_targets"]) for one in clients
+            learning.evaluate(weights, member["val_inputs"], member["val_targets"])
+            for member in clients
         ]
-        sizes = [len(one["val_targets"]) for one in clients]
+        sizes = [len(member["val_targets"]) for member in clients]
         losses, trained = zip(*((each.loss, each.num_samples) for each in updates), strict=True)
         means = {
-            f"val_{name}": np.average([one[name] for one in held], weights=sizes)
+            f"val_{name}": np.average([scores[name] for scores in held], weights=sizes)
             for name in held[0]
         }
-        found.append({"train_loss": np.average(losses, weights=trained), **means})
-    return found
+        rounds.append({"train_loss": np.average(losses, weights=trained), **means})
+    return rounds
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -179,7 +184,7 @@ def test_a_client_without_samples_changes_nothing(tmp_path: Path) -> None:
 
     with_it, without = (
         Aggregation(learning.settings).step(
-            before, [(each.weights, each.num_samples) for each in updates]
+            before, [(update.weights, update.num_samples) for update in updates]
         )
         for updates in ([own, empty], [own])
     )

@@ -163,9 +163,9 @@ def test_models_of_the_zoo_answer_the_same_in_openvino(
     # Without the hint for 32-bit floats a processor may compute with fewer, so only the classes are
     # compared.
     predictor = Predictor.open(folder, threads=1)
-    found, wanted = compiled(predictor.shaped(given))[0], predictor.run(given)
-    assert found.shape == wanted.shape
-    assert (found.argmax(axis=-1) == wanted.argmax(axis=-1)).mean() > 0.9
+    outputs, wanted = compiled(predictor.shaped(given))[0], predictor.run(given)
+    assert outputs.shape == wanted.shape
+    assert (outputs.argmax(axis=-1) == wanted.argmax(axis=-1)).mean() > 0.9
 
 
 @pytest.mark.slow

@@ -56,12 +56,12 @@ def test_image_files_are_answered_as_the_pixels_that_training_had(bundle: Path) 
     ).train
     files = train.files.tolist()  # type: ignore[attr-defined]
     predictor = Predictor.open(bundle)
-    found = answers_for(predictor, files)
+    answers = answers_for(predictor, files)
     pixels = np.round(train.batch(np.arange(len(files)))[0] * 127.5 + 127.5)
     expected = predictor.predict({"inputs": pixels})
-    assert found.files == tuple(files)
-    assert found.probabilities is not None
-    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    assert answers.files == tuple(files)
+    assert answers.probabilities is not None
+    np.testing.assert_array_equal(answers.probabilities, expected.probabilities)
     assert Bundle(bundle, {}, {}).predict(files[0]).classes == expected.classes[:1]  # type: ignore[index]
 
 
@@ -95,9 +95,9 @@ def test_the_command_names_each_file_and_its_class(bundle: Path) -> None:
 
 def test_the_script_of_the_bundle_answers_alike(bundle: Path) -> None:
     picture = bundle.parent / "pictures" / "light" / "1.png"
-    found = answers_for(Predictor.open(bundle), picture)
-    assert found.classes is not None
-    assert found.probabilities is not None
+    answers = answers_for(Predictor.open(bundle), picture)
+    assert answers.classes is not None
+    assert answers.probabilities is not None
     shown = CliRunner().invoke(predict, [str(bundle), str(picture)], standalone_mode=False)
     assert run_script(bundle, picture) == shown.stdout.splitlines()
 
@@ -123,8 +123,8 @@ def test_a_server_takes_images_as_clients_send_them(bundle: Path) -> None:
     )
 
     assert status == 200, together
-    found = [list(each["probabilities"].values()) for each in together["answers"]]
-    np.testing.assert_allclose(found, expected.probabilities, atol=1e-6)
+    probabilities = [list(each["probabilities"].values()) for each in together["answers"]]
+    np.testing.assert_allclose(probabilities, expected.probabilities, atol=1e-6)
     for (status, answered), answer in zip(alone, together["answers"], strict=True):
         assert status == 200, answered
         assert answered["answers"][0]["class"] == answer["class"]
@@ -147,14 +147,14 @@ def _post_all(bundle: Path, body_bytes: int, *bodies: tuple[bytes, str]) -> list
     async def post_all() -> list[tuple[int, dict]]:
         answering = asyncio.create_task(model.queue.run())
         transport = httpx.ASGITransport(make_app(service))
-        found = []
+        answers = []
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for content, kind in bodies:
                 headers = {"Content-Type": kind}
                 answer = await client.post("/v1/shades/predict", content=content, headers=headers)
-                found.append((answer.status_code, answer.json()))
+                answers.append((answer.status_code, answer.json()))
         answering.cancel()
-        return found
+        return answers
 
     try:
         return asyncio.run(post_all())

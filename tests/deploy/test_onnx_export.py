@@ -20,8 +20,8 @@ def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> N
 
     session = open_session(tmp_path / "model.onnx", threads=1)
     left, right = torch.randn(9, 3, 4), torch.randn(9, 5, 4)
-    found = torch.from_numpy(session.run(None, {"left": left.numpy(), "right": right.numpy()})[0])
-    assert difference_of(found, Pair()(left, right)) <= 1e-5
+    outputs = torch.from_numpy(session.run(None, {"left": left.numpy(), "right": right.numpy()})[0])
+    assert difference_of(outputs, Pair()(left, right)) <= 1e-5
 
 
 def test_the_operators_of_onnx_are_read_once(

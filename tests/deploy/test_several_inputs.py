@@ -341,10 +341,10 @@ def test_a_number_of_the_whole_batch_is_refused_with_what_to_do(tmp_path: Path) 
 
 
 def test_tensors_have_the_names_of_their_places() -> None:
-    one = torch.ones(2)
-    batch = {"a": one, "b": {"c": (one, None)}, "mask": None}
+    tensor = torch.ones(2)
+    batch = {"a": tensor, "b": {"c": (tensor, None)}, "mask": None}
     assert list(named_tensors(batch)) == ["a", "b.c.0"]
     with pytest.raises(ValueError, match=r"'b\.texts' is of type list"):
         named_tensors({"b": {"texts": ["x"]}})
     with pytest.raises(ValueError, match=r"two inputs have the name 'b\.c'"):
-        named_tensors({"b.c": one, "b": {"c": one}})
+        named_tensors({"b.c": tensor, "b": {"c": tensor}})

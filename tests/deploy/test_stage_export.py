@@ -59,9 +59,9 @@ def test_each_stage_is_a_graph_that_answers_as_its_exit_does(model: str, tmp_pat
     (answers,) = _run(bundle, 1, features)
 
     # What was kept of the validation split is what the graphs answer there.
-    for number, found in enumerate((probabilities, answers)):
-        assert found.max(axis=1) == pytest.approx(evidence.confidence[:, number], abs=1e-4)
-        assert (found.argmax(axis=1) == targets).mean() == pytest.approx(
+    for number, outputs in enumerate((probabilities, answers)):
+        assert outputs.max(axis=1) == pytest.approx(evidence.confidence[:, number], abs=1e-4)
+        assert (outputs.argmax(axis=1) == targets).mean() == pytest.approx(
             stages.stages[number].accuracy
         )
     exits = exits_at(evidence, [stage.threshold for stage in stages.stages])
@@ -88,8 +88,8 @@ def test_the_stages_of_an_own_model_compute_no_more_than_the_model(tmp_path: Pat
 def _run(bundle: Path, number: int, values: np.ndarray) -> list[np.ndarray]:
     session = open_session(bundle / f"stage_{number}.onnx")
     (given,) = session.get_inputs()
-    found: list[Any] = list(session.run(None, {given.name: values}))
-    return found
+    outputs: list[Any] = list(session.run(None, {given.name: values}))
+    return outputs
 
 
 def test_a_model_without_exits_has_no_stages(tmp_path: Path) -> None:

@@ -90,10 +90,10 @@ class Block:
 def blocks_of(page: Path) -> Iterator[Block]:
     """Yield the blocks of a page, in their order."""
     text = page.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
-        line = text.count("\n", 0, found.start("code")) + 1
+    for block in _BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start("code")) + 1
         yield Block(
-            found["language"], found["code"], found["file"], found["mode"], found["reason"], line
+            block["language"], block["code"], block["file"], block["mode"], block["reason"], line
         )
 
 
@@ -232,9 +232,9 @@ def check_command(words: list[str], folder: Path) -> None:
     while isinstance(command, click.Group):
         context = click.Context(command, info_name=name, parent=context)
         name, *arguments = arguments
-        found = command.get_command(context, name)
-        assert found is not None, words
-        command = found
+        subcommand = command.get_command(context, name)
+        assert subcommand is not None, words
+        command = subcommand
     if arguments != ["--help"]:
         command.make_context(name, arguments, parent=context)
 

@@ -62,7 +62,7 @@ def outdated_lines(page: Path, folder: Path) -> Iterator[str]:
 
 def main(pages: list[str]) -> int:
     """Print what is outdated, and return 1 if there is anything."""
-    found = 0
+    num_found = 0
     for page in map(Path, pages):
         with tempfile.TemporaryDirectory() as folder:
             os.environ |= {"WORKBENCH_STORE": f"sqlite:///{folder}/store.db", "COLUMNS": "92"}
@@ -72,11 +72,11 @@ def main(pages: list[str]) -> int:
             try:
                 for line in outdated_lines(before / page, Path(folder)):
                     print(f"{page}: {line}", flush=True)
-                    found += 1
+                    num_found += 1
             finally:
                 os.chdir(before)
                 sys.path.remove(folder)
-    return min(found, 1)
+    return min(num_found, 1)
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def _wait(config: dict[str, float], report: Callable[..., bool]) -> None:
 
 def _documented() -> Iterator[tuple[str, Any]]:
     for name in wb.__all__:
-        found = getattr(wb, name)
-        if callable(found):
-            yield name, found
-        if inspect.isclass(found):
-            ours = [one for one in found.__mro__ if one.__module__.startswith("workbench.")]
+        documented = getattr(wb, name)
+        if callable(documented):
+            yield name, documented
+        if inspect.isclass(documented):
+            ours = [base for base in documented.__mro__ if base.__module__.startswith("workbench.")]
             for attribute, member in {
-                k: v for one in reversed(ours) for k, v in vars(one).items()
+                k: v for our in reversed(ours) for k, v in vars(our).items()
             }.items():
                 function = getattr(member, "__func__", member)
                 if inspect.isfunction(function) and not attribute.startswith("_"):
@@ -64,14 +64,14 @@ def _documented() -> Iterator[tuple[str, Any]]:
 
 def _examples() -> list[doctest.DocTest]:
     parser = doctest.DocTestParser()
-    found = [
+    examples = [
         parser.get_doctest(inspect.getdoc(what) or "", {}, name, inspect.getsourcefile(what), 0)
         for name, what in _documented()
     ]
     # What stops a run under way comes last.
     last = ("Run.set", "Run.enqueue", "Run.stop")
     return sorted(
-        (test for test in found if test.examples),
+        (test for test in examples if test.examples),
         key=lambda test: last.index(test.name) + 1 if test.name in last else 0,
     )
 

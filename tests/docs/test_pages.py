@@ -39,13 +39,13 @@ def named(page: Path) -> str:
 
 
 def pages(with_ray: bool) -> list[object]:
-    found = [page for page in PAGES if any(blocks_of(page)) and needs_ray(page) == with_ray]
+    chosen = [page for page in PAGES if any(blocks_of(page)) and needs_ray(page) == with_ray]
     marks = [pytest.mark.ray] if with_ray else []
     return [
         pytest.param(
             page, id=named(page), marks=[*marks, *([pytest.mark.slow] if is_slow(page) else [])]
         )
-        for page in found
+        for page in chosen
     ]
 
 

@@ -102,11 +102,11 @@ def test_what_cannot_work_is_refused(fields: dict[str, Any], field: str, part: s
 
 def test_names_may_have_dashes_and_dots_and_a_searched_seed_replaces_that_of_the_trial() -> None:
     search = {"learning-rate": 0.5, "optimizer.lr": 2, "seed": {"choices": [4, 5]}}
-    found = experiment(
+    declared = experiment(
         "t --learning-rate {learning-rate} optimizer.lr={optimizer.lr} {seed}", search=search
     )
     params = {"learning-rate": 0.5, "optimizer.lr": 2, "seed": 4}
-    assert expand(found.command or "", params, {"seed": 1}) == [
+    assert expand(declared.command or "", params, {"seed": 1}) == [
         "t",
         "--learning-rate",
         "0.5",
@@ -141,9 +141,9 @@ _SCALARS = (
 def test_every_value_reaches_the_program_unchanged(values: list[Any], data: st.DataObject) -> None:
     params = {f"p{place}": value for place, value in enumerate(values)}
     command = parse_command(["t", *(f"{{{name}:json}}" for name in params), "{args:json}"])
-    found = expand(command, params, {})
-    assert [json.loads(argument) for argument in found[1:-1]] == values
-    assert json.loads(found[-1]) == {}
+    words = expand(command, params, {})
+    assert [json.loads(argument) for argument in words[1:-1]] == values
+    assert json.loads(words[-1]) == {}
     line = data.draw(
         st.lists(_TEXT.map(lambda text: text.replace("{", "").replace("}", "")), min_size=1)
     )
@@ -156,8 +156,8 @@ def test_argparse_reads_what_args_stands_for(params: dict[str, Any]) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("lr", "n-m", "a.b", "text"):
         parser.add_argument(f"--{name}", dest=name)
-    found = vars(parser.parse_args(expand("t {args}", params, {})[1:]))
-    for name, text in found.items():
+    arguments = vars(parser.parse_args(expand("t {args}", params, {})[1:]))
+    for name, text in arguments.items():
         value = params.get(name)
         assert text == (value if isinstance(value, str) or value is None else json.dumps(value))
 
@@ -170,9 +170,11 @@ def test_python_literals(value: Any) -> None:
 
 def test_a_group_of_parameters_reaches_the_program_as_one_literal() -> None:
     search = {"optimizer.lr": {"low": 0.01, "high": 1.0}, "optimizer.sgd.momentum": 0.9, "width": 8}
-    found = experiment("./train {optimizer:json} --o={optimizer.sgd:python} {args}", search=search)
+    declared = experiment(
+        "./train {optimizer:json} --o={optimizer.sgd:python} {args}", search=search
+    )
     params = {"optimizer.lr": 0.5, "optimizer.sgd.momentum": 0.9, "width": 8}
-    assert expand(found.command or "", params, {}) == [
+    assert expand(declared.command or "", params, {}) == [
         "./train",
         '{"lr": 0.5, "sgd": {"momentum": 0.9}}',
         "--o={'momentum': 0.9}",
@@ -188,14 +190,14 @@ def test_names_that_are_also_the_beginning_of_others_stay_flat() -> None:
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
-        found |= (
+        flat |= (
             _flat(value, f"{prefix}{name}.")
             if isinstance(value, dict)
             else {f"{prefix}{name}": value}
         )
-    return found
+    return flat
 
 
 @given(

@@ -84,14 +84,14 @@ def test_no_setting_is_lost_on_the_way_through_yaml(
 def test_the_hash_is_the_same_in_another_process() -> None:
     program = "import sys, workbench; print(workbench.Experiment.from_yaml(sys.argv[1]).hash())"
     environment = os.environ | {"PYTHONHASHSEED": "7"}
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program, WRITTEN],
         check=True,
         capture_output=True,
         text=True,
         env=environment,
     )
-    assert found.stdout.strip() == experiment().hash()
+    assert done.stdout.strip() == experiment().hash()
 
 
 def test_the_hash_follows_the_meaning_and_not_the_name() -> None:

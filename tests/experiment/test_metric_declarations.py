@@ -161,12 +161,12 @@ def test_the_names_of_the_table_count_only_where_the_workbench_computes_them() -
         model="mlp", data="digits", objectives=LOSS, metrics=["package.scores:accuracy"]
     )
     function = Experiment(train="package:train", objectives=LOSS)
-    assert [goal_in(each, "val_accuracy") for each in (zoo, own, function)] == [
+    assert [goal_in(declared, "val_accuracy") for declared in (zoo, own, function)] == [
         "maximize",
         None,
         None,
     ]
-    assert [goal_in(each, "val_loss") for each in (zoo, own, function)] == ["minimize"] * 3
+    assert [goal_in(declared, "val_loss") for declared in (zoo, own, function)] == ["minimize"] * 3
     assert goal_in(own, "val_accuracy", {"val_accuracy": "minimize"}) == "minimize"
 
 

@@ -65,9 +65,9 @@ def _own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_own_code_reads_from_its_configuration_is_found_in_its_source(
     name: str, expected: dict[str, Any]
 ) -> None:
-    found = configuration_of(Component(name=f"own_read:{name}"))
-    assert found == expected
-    assert list(found) == list(expected)
+    configuration = configuration_of(Component(name=f"own_read:{name}"))
+    assert configuration == expected
+    assert list(configuration) == list(expected)
 
 
 def test_what_a_class_of_a_cell_reads_is_found_in_its_source_too() -> None:

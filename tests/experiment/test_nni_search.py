@@ -51,9 +51,9 @@ def test_a_documented_configuration_becomes_an_experiment(tmp_path: Path) -> Non
     (tmp_path / "search_space.json").write_text(SPACE)
     document = read_yaml(CONFIGURED)
     assert is_nni(document)
-    found, notes = read(document, tmp_path)
+    search, notes = read(document, tmp_path)
     assert (
-        found.search.model_dump()
+        search.search.model_dump()
         == Experiment.from_yaml("""
 train: module:function
 objectives: [{metric: default, goal: maximize}]
@@ -66,16 +66,16 @@ search:
   dropout: {low: 0.0, high: 0.5, step: 0.25}
 """).search.model_dump()
     )
-    assert (found.name, found.budget.trials, found.budget.time) == ("mnist", 10, 3600.0)
-    assert (found.resources.concurrency, found.early_stop.pruner, found.early_stop.grace) == (
+    assert (search.name, search.budget.trials, search.budget.time) == ("mnist", 10, 3600.0)
+    assert (search.resources.concurrency, search.early_stop.pruner, search.early_stop.grace) == (
         2,
         "median",
         3,
     )
-    assert (found.resources.trial_time, found.resources.gpus_per_worker) == (600.0, 0)
-    assert found.objectives[0].goal == "maximize"
-    assert found.sampler.name == "tpe"
-    assert expand(found.command or "", {"batch_size": 16, "lr": 0.1}, {}) == [
+    assert (search.resources.trial_time, search.resources.gpus_per_worker) == (600.0, 0)
+    assert search.objectives[0].goal == "maximize"
+    assert search.sampler.name == "tpe"
+    assert expand(search.command or "", {"batch_size": 16, "lr": 0.1}, {}) == [
         "python3",
         "mnist.py",
         "--epochs",
@@ -84,14 +84,14 @@ search:
         "--lr=0.1",
     ]
     assert any("trainingService is ignored" in note for note in notes)
-    assert Experiment.from_yaml(found.to_yaml()) == found
+    assert Experiment.from_yaml(search.to_yaml()) == search
 
 
 def test_what_nni_prints_outside_of_its_experiments_is_read() -> None:
     from workbench.training.programs.printed_metrics import pattern_reader
 
-    found, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
-    reads = pattern_reader(found.metric_source.pattern or ())
+    experiment, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
+    reads = pattern_reader(experiment.metric_source.pattern or ())
     line = b"[2023-05-01 10:00:00] INFO (nni/MainThread) Intermediate result: 0.9731  (Index 3)"
     assert reads(line) == {"default": 0.9731}
     assert reads(b"[2023-05-01 10:00:00] INFO (nni/MainThread) Final result: 98.5") == {
@@ -114,8 +114,8 @@ def test_what_nni_prints_outside_of_its_experiments_is_read() -> None:
 def test_every_result_that_nni_prints_is_read(printed: str, value: float) -> None:
     from workbench.training.programs.printed_metrics import pattern_reader
 
-    found, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
-    reads = pattern_reader(found.metric_source.pattern or ())
+    experiment, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
+    reads = pattern_reader(experiment.metric_source.pattern or ())
     for line in (
         f"Final result: {printed}",
         f"INFO (nni) Intermediate result: {printed}  (Index 3)",
@@ -147,8 +147,8 @@ def test_every_result_that_nni_prints_is_read(printed: str, value: float) -> Non
 def test_a_type_has_the_values_that_nni_documents(
     kind: str, values: list[Any], expected: list[Any]
 ) -> None:
-    found, _ = read({"x": {"_type": kind, "_value": values}}, train="module:function")
-    reached = list(found.search.root["x"].values() or ())
+    search, _ = read({"x": {"_type": kind, "_value": values}}, train="module:function")
+    reached = list(search.search.root["x"].values() or ())
     if kind == "choice":
         assert reached == expected
     else:
@@ -159,10 +159,10 @@ def test_a_type_has_the_values_that_nni_documents(
 def test_rounded_numbers_are_those_of_the_formula(low: int, width: int, step: float) -> None:
     """Values are compared with clip(round(x / q) * q, low, high) at very many x."""
     high = low + width
-    found, _ = read(
+    search, _ = read(
         {"x": {"_type": "quniform", "_value": [low, high, step]}}, train="module:function"
     )
-    reached = np.array(list(found.search.root["x"].values() or ()), dtype=float)
+    reached = np.array(list(search.search.root["x"].values() or ()), dtype=float)
     drawn = np.linspace(low, high, 4001)[1:-1] if width else np.array([low])
     formula = np.unique(np.clip(np.round(drawn / step) * step, low, high).round(6))
     assert reached == pytest.approx(formula, abs=1e-5)
@@ -175,9 +175,9 @@ def test_normal_and_logarithmic_types_reach_three_deviations_around_the_mean() -
         "loguniform": {"_type": "loguniform", "_value": [0.001, 1]},
         "uniform": {"_type": "uniform", "_value": [0, 3]},
     }
-    found, _ = read(space, train="module:function")
+    search, _ = read(space, train="module:function")
     bounds = {
-        name: (domain.low, domain.high, domain.log) for name, domain in found.search.root.items()
+        name: (domain.low, domain.high, domain.log) for name, domain in search.search.root.items()
     }
     assert bounds == {
         "normal": (-0.5, 2.5, False),
@@ -189,8 +189,8 @@ def test_normal_and_logarithmic_types_reach_three_deviations_around_the_mean() -
 
 def test_many_multiples_on_a_logarithmic_scale_are_thinned_with_a_note() -> None:
     space = {"x": {"_type": "qloguniform", "_value": [1, 100000, 10]}}
-    found, notes = read(space, train="module:function")
-    values = found.search.root["x"].values() or ()
+    search, notes = read(space, train="module:function")
+    values = search.search.root["x"].values() or ()
     assert (values[0], values[-1]) == (1, 100000)
     assert all(value % 10 == 0 for value in values[1:])
     assert (
@@ -214,9 +214,9 @@ def test_parameters_of_a_nested_choice_exist_where_it_is_chosen() -> None:
         }
     }
     assert is_nni(space)
-    found, _ = read(space, train="module:function")
-    assert found.search.root["optimizer"].values() == ["sgd", "adam"]
-    assert found.search.root["optimizer.sgd.momentum"].when == {"optimizer": "sgd"}
+    search, _ = read(space, train="module:function")
+    assert search.search.root["optimizer"].values() == ["sgd", "adam"]
+    assert search.search.root["optimizer.sgd.momentum"].when == {"optimizer": "sgd"}
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_what_is_only_approximated_is_noted() -> None:
         "tuner": {"name": "PBTTuner"},
         "assessor": {"name": "Curvefitting"},
     }
-    found, notes = read(document, train="module:function")
-    assert found.search.root["q"].values() == [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    search, notes = read(document, train="module:function")
+    assert search.search.root["q"].values() == [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
     for words in ("three standard deviations", "tuner PBTTuner", "assessor curvefitting"):
         assert any(words in note for note in notes)
 

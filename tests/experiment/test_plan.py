@@ -238,7 +238,9 @@ def test_what_the_advisor_may_change_is_read_by_what_makes_steps() -> None:
     read = {
         name for room in READERS for file in (ROOT / room).rglob("*.py") for name in _read_in(file)
     }
-    unread = {each.name for each in DIMENSIONS if each.advised_for != "nothing"} - read
+    unread = {
+        dimension.name for dimension in DIMENSIONS if dimension.advised_for != "nothing"
+    } - read
     assert not unread, "their values would be measured beside each other, and change nothing"
 
 

@@ -66,8 +66,8 @@ def test_an_adapter_that_is_searched_itself_has_options_only_where_it_exists() -
         {"adapter": {"choices": [None, {"method": "lora"}]}, "adapter.rank": {"choices": [4, 8]}}
     )
     assert resolve(tuned, {"adapter": None, "adapter.rank": 4}).training.adapter is None
-    found = resolve(tuned, {"adapter": {"method": "lora"}, "adapter.rank": 4}).training.adapter
-    assert found == LowRankAdapter(rank=4)
+    adapter = resolve(tuned, {"adapter": {"method": "lora"}, "adapter.rank": 4}).training.adapter
+    assert adapter == LowRankAdapter(rank=4)
 
 
 def test_options_of_schedules_and_optimizers_are_searched() -> None:

@@ -40,15 +40,15 @@ def value_of(
     experiment: Experiment, reports: Sequence[float], returned: float | None = None
 ) -> float | None:
     value = TrialValue(experiment)
-    for step, one in enumerate(reports, start=1):
-        value.report({"m0": one}, step=step)
+    for step, report in enumerate(reports, start=1):
+        value.report({"m0": report}, step=step)
     if returned is not None:
         value.report({"m0": returned}, step=len(reports), returned=True)
     return value.result().get("m0")
 
 
 def expected(mode: Any, goal: str, reports: list[float], returned: float | None) -> float | None:
-    reports = [one for one in reports if math.isfinite(one)]
+    reports = [report for report in reports if math.isfinite(report)]
     returned = returned if returned is not None and math.isfinite(returned) else None
     every = [*reports, *([] if returned is None else [returned])]
     if not every:
@@ -70,8 +70,8 @@ def expected(mode: Any, goal: str, reports: list[float], returned: float | None)
 def test_the_value_is_what_the_mode_says(
     mode: Any, goal: str, reports: list[float], returned: float | None
 ) -> None:
-    found = value_of(function_experiment(mode, goal=goal), reports, returned)
-    assert found == pytest.approx(expected(mode, goal, reports, returned), nan_ok=False)
+    value = value_of(function_experiment(mode, goal=goal), reports, returned)
+    assert value == pytest.approx(expected(mode, goal, reports, returned), nan_ok=False)
 
 
 @given(
@@ -80,8 +80,8 @@ def test_the_value_is_what_the_mode_says(
 def test_objectives_are_read_together_as_alone(several: list[Any], curve: list[float]) -> None:
     experiment = function_experiment(*several)
     together = TrialValue(experiment)
-    for step, one in enumerate(curve, start=1):
-        together.report({item.metric: one for item in experiment.objectives}, step=step)
+    for step, value in enumerate(curve, start=1):
+        together.report({item.metric: value for item in experiment.objectives}, step=step)
     for at, mode in enumerate(several):
         alone = value_of(function_experiment(mode), curve)
         assert together.result()[f"m{at}"] == alone
@@ -91,13 +91,13 @@ def test_objectives_are_read_together_as_alone(several: list[Any], curve: list[f
 def test_a_value_continues_from_its_state(mode: Any, curve: list[float], cut: int) -> None:
     experiment = function_experiment(mode)
     whole, first, second = (TrialValue(experiment) for _ in range(3))
-    for step, one in enumerate(curve, start=1):
-        whole.report({"m0": one}, step=step)
-    for step, one in enumerate(curve[:cut], start=1):
-        first.report({"m0": one}, step=step)
+    for step, value in enumerate(curve, start=1):
+        whole.report({"m0": value}, step=step)
+    for step, value in enumerate(curve[:cut], start=1):
+        first.report({"m0": value}, step=step)
     second.load(json.loads(json.dumps(first.state())))
-    for step, one in enumerate(curve[cut:], start=cut + 1):
-        second.report({"m0": one}, step=step, attempt=1)
+    for step, value in enumerate(curve[cut:], start=cut + 1):
+        second.report({"m0": value}, step=step, attempt=1)
     assert second.result() == whole.result()
 
 
@@ -107,17 +107,17 @@ def test_a_repeated_step_does_not_count_twice(
 ) -> None:
     experiment = function_experiment({"mean_last": count})
     whole, interrupted = TrialValue(experiment), TrialValue(experiment)
-    for step, one in enumerate(curve, start=1):
-        whole.report({"m0": one}, step=step)
-        interrupted.report({"m0": one + 1}, step=step)
+    for step, value in enumerate(curve, start=1):
+        whole.report({"m0": value}, step=step)
+        interrupted.report({"m0": value + 1}, step=step)
     kept = min(lost_from, len(curve) - 1)
     again = TrialValue(experiment)
-    for step, one in enumerate(curve[:kept], start=1):
-        again.report({"m0": one}, step=step)
-    for step, one in enumerate(curve[kept:], start=kept + 1):
-        again.report({"m0": one + 1}, step=step)
-    for step, one in enumerate(curve[kept:], start=kept + 1):
-        again.report({"m0": one}, step=step, attempt=1)
+    for step, value in enumerate(curve[:kept], start=1):
+        again.report({"m0": value}, step=step)
+    for step, value in enumerate(curve[kept:], start=kept + 1):
+        again.report({"m0": value + 1}, step=step)
+    for step, value in enumerate(curve[kept:], start=kept + 1):
+        again.report({"m0": value}, step=step, attempt=1)
     assert again.result() == whole.result()
 
 

@@ -121,11 +121,11 @@ early_stop: {{pruner: asha, grace: 3, reduction_factor: 3}}
     ],
 )
 def test_distribution_becomes(keys: dict[str, Any], expected: object) -> None:
-    found = parameter(**keys)
+    domain = parameter(**keys)
     if isinstance(expected, dict):
-        assert {key: found[key] for key in expected} == expected
+        assert {key: domain[key] for key in expected} == expected
     else:
-        assert found == expected if not isinstance(found, dict) else found["value"] == expected
+        assert domain == expected if not isinstance(domain, dict) else domain["value"] == expected
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
         "program": "my train.py",
         "parameters": {"lr": {"min": 0.1, "max": 1.0}, "amp": {"values": [True, False]}},
     }
-    found = from_wandb_sweep(document)
-    assert expand(found.command or "", {"lr": 0.5, "amp": True}, {}) == [
+    experiment = from_wandb_sweep(document)
+    assert expand(experiment.command or "", {"lr": 0.5, "amp": True}, {}) == [
         "python",
         "my train.py",
         "--amp=True",
         "--lr=0.5",
     ]
-    assert found.metric_source.kind == "wandb"
+    assert experiment.metric_source.kind == "wandb"
     command = [
         "${env}",
         "python3",
@@ -204,8 +204,8 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
         "{x}",
         "${args_json_file}",
     ]
-    found = from_wandb_sweep(document | {"command": command})
-    assert expand(found.command or "", {"lr": 0.5, "amp": True}, {"config": "c.json"}) == [
+    experiment = from_wandb_sweep(document | {"command": command})
+    assert expand(experiment.command or "", {"lr": 0.5, "amp": True}, {"config": "c.json"}) == [
         "python3",
         "-u",
         "my train.py",
@@ -214,8 +214,8 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
         "{x}",
         "c.json",
     ]
-    found = from_wandb_sweep(document | {"command": ["${program}", "${args_no_hyphens}"]})
-    assert expand(found.command or "", {"lr": 0.5, "amp": False}, {}) == [
+    experiment = from_wandb_sweep(document | {"command": ["${program}", "${args_no_hyphens}"]})
+    assert expand(experiment.command or "", {"lr": 0.5, "amp": False}, {}) == [
         "my train.py",
         "lr=0.5",
         "amp=False",
@@ -243,7 +243,7 @@ def test_a_script_receives_nested_parameters_as_wandb_passes_them(
     command: list[str], expected: list[str]
 ) -> None:
     inner = {"lr": {"min": 0.1, "max": 1.0}, "nesterov": {"values": [True, False]}}
-    found = from_wandb_sweep(
+    experiment = from_wandb_sweep(
         {
             "method": "random",
             "metric": {"name": "loss"},
@@ -253,8 +253,8 @@ def test_a_script_receives_nested_parameters_as_wandb_passes_them(
         }
     )
     params = {"optimizer.lr": 0.5, "optimizer.nesterov": True, "width": 8}
-    assert list(found.search.root) == list(params)
-    assert expand(found.command or "", params, {}) == expected
+    assert list(experiment.search.root) == list(params)
+    assert expand(experiment.command or "", params, {}) == expected
 
 
 def test_a_sweep_without_a_script_or_with_an_unknown_macro_is_refused() -> None:
@@ -287,8 +287,8 @@ def test_brackets_begin_where_they_begin_in_wandb(
 ) -> None:
     notes: list[str] = []
     document = read_yaml(DOCUMENTED) | {"early_terminate": {"type": "hyperband", **stopping}}
-    found = from_wandb_sweep(document, train="module:function", note=notes.append)
-    assert found.early_stop.grace == grace
+    experiment = from_wandb_sweep(document, train="module:function", note=notes.append)
+    assert experiment.early_stop.grace == grace
     assert noted in "".join(notes)
     assert bool(notes) == bool(noted)
 

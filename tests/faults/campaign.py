@@ -226,8 +226,8 @@ class Campaign:
     def _targets(self, fault: Fault, run_id: str) -> list[Any]:
         """Wait for somebody to hit; nobody is there when the run needs them no more."""
         find = lambda: self._house.find(fault.victim) or self._has_ended(run_id)  # noqa: E731
-        found = try_until(find, TARGET_WITHIN_S)
-        return found if isinstance(found, list) else []
+        targets = try_until(find, TARGET_WITHIN_S)
+        return targets if isinstance(targets, list) else []
 
     def _read(self, run_id: str, hits: list[Hit]) -> Record:
         """Read what is stored; what was stored at the fault before where the store is away."""

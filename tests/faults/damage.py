@@ -53,8 +53,8 @@ def make_checkpoint(folder: Path) -> tuple[Path, Callable[[Path], Any]]:
     place = checkpoint.save(folder, content, last=True, best=False)
 
     def use(path: Path) -> Any:
-        found = checkpoint.read(path)
-        return found["step"], found["model"]["weight"].tolist(), found["optimizer"]
+        read_back = checkpoint.read(path)
+        return read_back["step"], read_back["model"]["weight"].tolist(), read_back["optimizer"]
 
     return Path(place), use
 
@@ -99,13 +99,13 @@ def play(kind: str, rounds: int, seed: int) -> collections.Counter[str]:
             damaged.mkdir()
             (damaged / original.name).write_bytes(damage(content, way, chance))
             try:
-                found = use(damaged / original.name)
+                outcome = use(damaged / original.name)
             except WorkbenchError:
                 ends["refused"] += 1
             except Exception as error:  # what this looks for
                 count_error(ends, error, f"{kind}, {way}, round {number}")
             else:
-                ends["read whole" if found == expected else UNNOTICED[kind]] += 1
+                ends["read whole" if outcome == expected else UNNOTICED[kind]] += 1
     return ends
 
 

@@ -50,7 +50,7 @@ def try_trials(house: House, num_trials: int) -> list[str]:
     if code != 0:
         return [f"sweep --detach: {code}: {said.strip()[-500:]}"]
     run_id = house.store.run("last").run_id
-    found: list[_Look] = []
+    looks: list[_Look] = []
     ended = last_seq = 0
     while True:
         state = house.store.run(run_id).state
@@ -59,12 +59,12 @@ def try_trials(house: House, num_trials: int) -> list[str]:
             ended += stored.event.type == "trial_ended"
         if state in _ENDED:
             break
-        if ended >= len(found) * num_trials / LOOKS and (drivers := house.find("driver")):
-            found.append(_Look(ended, sum(drivers[0].cpu_times()[:2]), *_taken(drivers[0])))
-            print(f"    {found[-1]}", flush=True)
+        if ended >= len(looks) * num_trials / LOOKS and (drivers := house.find("driver")):
+            looks.append(_Look(ended, sum(drivers[0].cpu_times()[:2]), *_taken(drivers[0])))
+            print(f"    {looks[-1]}", flush=True)
         time.sleep(1.0)
     wrong = [] if (state, ended) == ("complete", num_trials) else [f"{state} after {ended} trials"]
-    return wrong + _judge(found[len(found) // 4 :])
+    return wrong + _judge(looks[len(looks) // 4 :])
 
 
 class _Look(NamedTuple):
@@ -119,20 +119,20 @@ def open_browsers(folder: Path, num_pages: int, rounds: int) -> list[str]:
         run_id = record_run(server.store_url, name="followed")
         url = f"{server.url}workbench?token={TOKEN}#run={run_id}"
         [process] = [
-            each
-            for each in psutil.Process().children()
-            if f"--port={server.port}" in each.cmdline()
+            child
+            for child in psutil.Process().children()
+            if f"--port={server.port}" in child.cmdline()
         ]
-        found: list[tuple[int, int]] = []
+        counts: list[tuple[int, int]] = []
         with chromium() as browser:
             for number in range(rounds):
                 _follow(browser, url, num_pages)
                 time.sleep(5.0)
-                found.append(_taken(process))
-                print(f"    {(number + 1) * num_pages} pages: {_describe(*found[-1])}", flush=True)
+                counts.append(_taken(process))
+                print(f"    {(number + 1) * num_pages} pages: {_describe(*counts[-1])}", flush=True)
     finally:
         server.stop()
-    (from_bytes, from_files), (to_bytes, to_files) = found[min(2, len(found) - 1)], found[-1]
+    (from_bytes, from_files), (to_bytes, to_files) = counts[min(2, len(counts) - 1)], counts[-1]
     wrong = (
         [f"{to_bytes / from_bytes:.2f} times the memory"]
         if to_bytes > MAX_GROWTH * from_bytes
@@ -183,8 +183,8 @@ def main(words: list[str]) -> int:
     try:
         for name, part in parts.items():
             print(name, flush=True)
-            wrong += (found := part())
-            print("    well" if not found else f"    WRONG: {found}", flush=True)
+            wrong += (problems := part())
+            print("    well" if not problems else f"    WRONG: {problems}", flush=True)
     finally:
         house.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -129,7 +129,7 @@ def play(house: House, ways: list[str]) -> list[str]:
 
 def _left_processes() -> list[str]:
     """Find what trials started and nobody ended."""
-    found = []
+    left = []
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         words = process.info["cmdline"] or []
         if (
@@ -137,8 +137,8 @@ def _left_processes() -> list[str]:
             and "tests.faults" not in words
             and process.info["status"] != psutil.STATUS_ZOMBIE
         ):
-            found.append(f"left running: {process.info['pid']} {' '.join(words)[:80]}")
-    return found
+            left.append(f"left running: {process.info['pid']} {' '.join(words)[:80]}")
+    return left
 
 
 if __name__ == "__main__":

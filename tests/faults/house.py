@@ -124,7 +124,7 @@ class House:
     def find(self, victim: str) -> list[Any]:
         """What a fault of this kind could hit now; `cluster` hits all processes."""
         if victim == "cluster":
-            return [found] if (found := self.processes()) else []
+            return [processes] if (processes := self.processes()) else []
         return [process for process in self.processes() if _is(victim, process)]
 
     def strike(self, victim: str, target: Any) -> Callable[[], None] | None:
@@ -233,11 +233,15 @@ def _answers(address: str, folder: str) -> bool:
     """
     port = int(address.rpartition(":")[2])
     listening = [
-        each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+        net_connection
+        for net_connection in psutil.net_connections("tcp")
+        if net_connection.status == psutil.CONN_LISTEN
     ]
     with contextlib.suppress(psutil.NoSuchProcess):
         owners = [
-            psutil.Process(each.pid) for each in listening if each.laddr and each.laddr.port == port
+            psutil.Process(connection.pid)
+            for connection in listening
+            if connection.laddr and connection.laddr.port == port
         ]
         return any(folder in " ".join(owner.cmdline()) for owner in owners)
     return False

@@ -217,11 +217,11 @@ def _judge(texts: list[str], writers: list[Writer]) -> list[str]:
 
 
 def _runs_of(names: Iterator[str]) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    runs: list[tuple[str, int]] = []
     for name in names:
-        if not found or found[-1][0] != name:
-            found.append((name, 0))
-    return found
+        if not runs or runs[-1][0] != name:
+            runs.append((name, 0))
+    return runs
 
 
 def main(words: list[str]) -> int:

@@ -43,19 +43,19 @@ def main(timeout_s: float) -> None:
     from workbench.cluster.head import attachment
 
     attachment.connect()
-    found: dict[str, Any] = {}
+    looks: dict[str, Any] = {}
 
     def is_left_clean() -> bool:
-        nonlocal found
+        nonlocal looks
         try:
-            found = look()
+            looks = look()
         except RayError as error:  # the pool may just be dying
-            found = {}
+            looks = {}
             print(error, file=sys.stderr)
-        return bool(found) and is_clean(found)
+        return bool(looks) and is_clean(looks)
 
     try_until(is_left_clean, timeout_s, every_s=0.2)
-    print(json.dumps(found | {"clean": bool(found) and is_clean(found)}))
+    print(json.dumps(looks | {"clean": bool(looks) and is_clean(looks)}))
 
 
 if __name__ == "__main__":

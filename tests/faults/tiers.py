@@ -175,7 +175,9 @@ def _scene(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
         for reply in replies:
             assert reply.probabilities is not None
             seen = views[reply.sample]
-            able = [_softmax(one) for one in seen]  # a device that reaches nobody answers by itself
+            able = [
+                _softmax(evidence) for evidence in seen
+            ]  # a device that reaches nobody answers by itself
             if reply.tier == 1:
                 subsets = ([0, 1, 2], [0, 1], [0, 2], [1, 2], [0], [1], [2])
                 able = [_softmax(_SHARPER * seen[subset].mean(axis=0)) for subset in subsets]

@@ -20,10 +20,10 @@ from workbench.foundation.errors import ArgumentError
 
 def pixels_of(value: Any) -> np.ndarray:
     image = pytest.importorskip("PIL.Image")
-    found = attachment_of("image", value)
-    assert found is not None
-    assert (found.kind, found.suffix) == ("image", "png")
-    return np.asarray(image.open(io.BytesIO(found.content)))
+    attachment = attachment_of("image", value)
+    assert attachment is not None
+    assert (attachment.kind, attachment.suffix) == ("image", "png")
+    return np.asarray(image.open(io.BytesIO(attachment.content)))
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3), (5, 7, 4)])
@@ -78,9 +78,9 @@ def test_figures_of_matplotlib_are_pictures() -> None:
 def test_a_file_is_what_it_holds_not_what_it_is_named(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_bytes(b"\xff\xd8\xff rest")
-    found = attachment_of("picture", path)
-    assert found is not None
-    assert found.suffix == "jpg"
+    attachment = attachment_of("picture", path)
+    assert attachment is not None
+    assert attachment.suffix == "jpg"
     path.write_text("<html><script>alert(1)</script></html>")
     with pytest.raises(ArgumentError, match="not a picture"):
         attachment_of("image", str(path))
@@ -109,10 +109,10 @@ def test_an_array_that_is_no_picture_is_refused_with_its_shape(value: Any) -> No
 
 
 def table_of(value: Any) -> tuple[list[str], list[list[Any]], int]:
-    found = attachment_of("table", value)
-    assert found is not None
-    assert found.kind == "table"
-    table = read_table(found.content)
+    attachment = attachment_of("table", value)
+    assert attachment is not None
+    assert attachment.kind == "table"
+    table = read_table(attachment.content)
     return table.columns, table.rows, table.num_rows
 
 
@@ -141,12 +141,12 @@ def test_of_a_long_table_the_first_rows_are_kept_and_the_number_is_known() -> No
 
 
 def test_a_text_is_kept_as_it_is_with_what_cannot_be_written_replaced() -> None:
-    found = attachment_of("sample", "Grüße <script>\ud800")
-    assert found is not None
-    assert (found.kind, found.content.decode()) == ("text", "Grüße <script>?")
+    attachment = attachment_of("sample", "Grüße <script>\ud800")
+    assert attachment is not None
+    assert (attachment.kind, attachment.content.decode()) == ("text", "Grüße <script>?")
 
 
 def test_numbers_that_json_lacks_are_written_as_text() -> None:
-    found = attachment_of("table", [{"x": float("inf"), "n": 2**70}])
-    assert found is not None
-    assert json.loads(found.content)["rows"] == [["inf", str(2**70)]]
+    attachment = attachment_of("table", [{"x": float("inf"), "n": 2**70}])
+    assert attachment is not None
+    assert json.loads(attachment.content)["rows"] == [["inf", str(2**70)]]

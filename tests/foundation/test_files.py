@@ -71,12 +71,12 @@ def test_what_is_copied_into_a_folder_replaces_only_files_of_its_name(
 
     copy_into(source, folder)
 
-    found = {
+    files = {
         str(path.relative_to(folder)): path.read_text()
         for path in folder.rglob("*")
         if path.is_file()
     }
-    assert found == {"code/train.py": "new", "code/mine.py": "mine", "retrain.sh": "sh"}
+    assert files == {"code/train.py": "new", "code/mine.py": "mine", "retrain.sh": "sh"}
     assert os.access(folder / "retrain.sh", os.X_OK)
 
 

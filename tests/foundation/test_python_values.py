@@ -80,7 +80,7 @@ def test_a_boolean_is_not_a_bound(bound: Any) -> None:
 def test_choices_are_python_values(choices: Any, values: list[Any]) -> None:
     found = wb.Choice(choices=choices).values()
     assert found == values
-    assert [type(one) for one in found] == [type(one) for one in values]
+    assert [type(item) for item in found] == [type(item) for item in values]
     assert all(wb.Choice(choices=choices).contains(value) for value in values)
 
 

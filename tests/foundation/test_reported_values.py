@@ -145,8 +145,8 @@ def test_nan_infinity_and_numbers_beyond_64_bits_are_numbers(value: Any, number:
 )
 def test_nothing_raises_an_error(value: Any) -> None:
     judge(value)
-    found = sort_values({"x": value})
-    assert all(type(number) is float for number in found.side_values.values())
+    sorted_values = sort_values({"x": value})
+    assert all(type(number) is float for number in sorted_values.side_values.values())
 
 
 def test_a_report_is_sorted_by_what_its_values_are() -> None:
@@ -154,7 +154,7 @@ def test_a_report_is_sorted_by_what_its_values_are() -> None:
         def savefig(self, *_args: Any, **_options: Any) -> None:
             raise RuntimeError("no display")
 
-    found = sort_values(
+    sorted_values = sort_values(
         {
             "loss": np.float32(0.5),
             "done": np.True_,
@@ -165,13 +165,21 @@ def test_a_report_is_sorted_by_what_its_values_are() -> None:
             "model": object(),
         }
     )
-    assert found.side_values == {"loss": 0.5, "val.acc": 0.25, "done": 1.0}
-    assert found.booleans == {"done": True}
-    assert {name: one.kind for name, one in found.attachments.items()} == {
+    assert sorted_values.side_values == {"loss": 0.5, "val.acc": 0.25, "done": 1.0}
+    assert sorted_values.booleans == {"done": True}
+    assert {name: attachment.kind for name, attachment in sorted_values.attachments.items()} == {
         "val.per": "table",
         "text": "text",
         "table": "table",
     }
-    assert set(found.problems) == {"val.no", "figure", "model"}
-    assert "no display" in found.problems["figure"]
-    assert found.what.keys() == {"done", "val.per", "val.no", "text", "table", "figure", "model"}
+    assert set(sorted_values.problems) == {"val.no", "figure", "model"}
+    assert "no display" in sorted_values.problems["figure"]
+    assert sorted_values.what.keys() == {
+        "done",
+        "val.per",
+        "val.no",
+        "text",
+        "table",
+        "figure",
+        "model",
+    }

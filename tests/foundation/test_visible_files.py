@@ -14,8 +14,8 @@ def test_hidden_files_and_those_in_hidden_folders_are_left_out(tmp_path):
     ):
         (tmp_path / ".home" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ".home" / name).write_text("")
-    found = visible_below(tmp_path / ".home", "*.txt")
-    assert [file.relative_to(tmp_path / ".home").as_posix() for file in found] == [
+    visible = visible_below(tmp_path / ".home", "*.txt")
+    assert [file.relative_to(tmp_path / ".home").as_posix() for file in visible] == [
         "b.txt",
         "deep/a.txt",
     ]

@@ -116,7 +116,7 @@ def test_losses_and_metrics_can_be_named_by_reference_or_given(own_module):
 
 
 def test_a_metric_may_return_numbers(own_module):
-    found = {
+    values = {
         "mean": lambda outputs, targets: float((outputs.argmax(1) == targets).double().mean()),
         "numpy_mean": lambda outputs, targets: (
             (outputs.argmax(1) == targets).double().mean().numpy()[()]
@@ -126,10 +126,10 @@ def test_a_metric_may_return_numbers(own_module):
             len(targets),
         ),
     }
-    totals = Totals(load_metrics(found, "classification"))
+    totals = Totals(load_metrics(values, "classification"))
     totals.add(torch.eye(3), torch.tensor([0, 1, 0]))
     totals.add(torch.eye(3)[:1], torch.tensor([0]))
-    assert totals.values() == pytest.approx(dict.fromkeys(found, 3 / 4))
+    assert totals.values() == pytest.approx(dict.fromkeys(values, 3 / 4))
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_errors_have_the_unit_of_a_target_that_was_standardised():
     }
     totals = Totals(load_metrics(own, "regression", target_scale=604.0))
     totals.add(torch.tensor([[2.0], [4.0]]), torch.tensor([1.0, 1.0]))
-    found = [totals.values()[name] for name in names]
-    assert found == pytest.approx([2 * 604, 5 * 604**2, math.sqrt(5) * 604, 2.0])
+    errors = [totals.values()[name] for name in names]
+    assert errors == pytest.approx([2 * 604, 5 * 604**2, math.sqrt(5) * 604, 2.0])
 
 
 def test_a_model_that_diverged_is_measured():

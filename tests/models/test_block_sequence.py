@@ -106,22 +106,22 @@ def with_exits(model: nn.Module, num_exits: int = 1) -> EarlyExits:
 def test_stages_of_found_blocks_compute_what_the_model_computes(
     kind: type[Blocks], num_exits: int
 ) -> None:
-    found, inputs = with_exits(kind(), num_exits).eval(), torch.randn(5, 4)
-    values, outputs = inputs, found.exit_outputs(inputs)
-    for number in range(found.num_stages - 1):
-        values = found.stage(number, values)
-        torch.testing.assert_close(found.heads[number](values), outputs[number])
-    torch.testing.assert_close(found.stage(num_exits, values), found.model(inputs))
-    torch.testing.assert_close(outputs[-1], found.model(inputs))
+    model, inputs = with_exits(kind(), num_exits).eval(), torch.randn(5, 4)
+    values, outputs = inputs, model.exit_outputs(inputs)
+    for number in range(model.num_stages - 1):
+        values = model.stage(number, values)
+        torch.testing.assert_close(model.heads[number](values), outputs[number])
+    torch.testing.assert_close(model.stage(num_exits, values), model.model(inputs))
+    torch.testing.assert_close(outputs[-1], model.model(inputs))
 
 
 def test_a_training_step_runs_the_model_once_and_reaches_every_part() -> None:
-    found = with_exits(Blocks(), 2).train()
-    returned = found(torch.randn(6, 4))
+    trained = with_exits(Blocks(), 2).train()
+    returned = trained(torch.randn(6, 4))
     (returned["logits"].sum() + sum(each.sum() for each in returned["early_exits"])).backward()
-    assert all(each.grad is not None for each in found.parameters())
-    norms = [each for each in found.modules() if isinstance(each, nn.BatchNorm1d)]
-    assert {int(each.num_batches_tracked) for each in norms} == {1}
+    assert all(each.grad is not None for each in trained.parameters())
+    norms = [module for module in trained.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert {int(norm.num_batches_tracked) for norm in norms} == {1}
 
 
 def test_a_block_may_change_its_input() -> None:
@@ -129,10 +129,12 @@ def test_a_block_may_change_its_input() -> None:
     for block in model.blocks:
         block.inner[1] = nn.ReLU(inplace=True)  # type: ignore[index]
         block.norm = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 6))  # type: ignore[assignment]
-    found, inputs = with_exits(model, 2).eval(), torch.randn(5, 4)
-    values = found.stage(1, found.stage(0, inputs))
-    torch.testing.assert_close(found.heads[1](values), found.exit_outputs(inputs)[1])
-    torch.testing.assert_close(found.stage(2, values), found.model(inputs))
+    model_with_exits, inputs = with_exits(model, 2).eval(), torch.randn(5, 4)
+    values = model_with_exits.stage(1, model_with_exits.stage(0, inputs))
+    torch.testing.assert_close(
+        model_with_exits.heads[1](values), model_with_exits.exit_outputs(inputs)[1]
+    )
+    torch.testing.assert_close(model_with_exits.stage(2, values), model_with_exits.model(inputs))
 
 
 def test_adding_exits_changes_neither_the_model_nor_its_mode() -> None:
@@ -145,28 +147,28 @@ def test_adding_exits_changes_neither_the_model_nor_its_mode() -> None:
 
 
 def test_a_copy_computes_with_its_own_weights() -> None:
-    found, inputs = with_exits(Blocks()).eval(), torch.randn(5, 4)
-    other = copy.deepcopy(found)
+    model, inputs = with_exits(Blocks()).eval(), torch.randn(5, 4)
+    other = copy.deepcopy(model)
     with torch.no_grad():
-        for each in other.parameters():
-            each.zero_()
+        for parameter in other.parameters():
+            parameter.zero_()
     assert other.stage(0, inputs).abs().sum() == 0
-    assert found.stage(0, inputs).abs().sum() > 0
+    assert model.stage(0, inputs).abs().sum() > 0
 
 
 def test_blocks_of_torch_on_token_ids_take_exits() -> None:
-    found = EarlyExits(
+    model = EarlyExits(
         Texts(), input_shape=(7,), num_outputs=5, num_exits=2, weight=0.5, vocabulary_size=11
     ).eval()
     tokens = torch.randint(11, (3, 7))
-    assert [each.shape for each in found.exit_outputs(tokens)] == [(3, 5)] * 3
-    values = found.stage(1, found.stage(0, tokens))
-    torch.testing.assert_close(found.stage(2, values), found.model(tokens))
+    assert [exit_output.shape for exit_output in model.exit_outputs(tokens)] == [(3, 5)] * 3
+    values = model.stage(1, model.stage(0, tokens))
+    torch.testing.assert_close(model.stage(2, values), model.model(tokens))
 
 
 def test_a_cut_is_only_where_the_rest_depends_on_one_tensor() -> None:
-    found = with_exits(WithSkipToTheThird(), 1)
-    assert found.begins == [0, 3, 4]
+    model = with_exits(WithSkipToTheThird(), 1)
+    assert model.begins == [0, 3, 4]
     with pytest.raises(ExperimentError, match="at most 2") as caught:
         with_exits(WithSkipToTheThird(), 3)
     assert caught.value.field == "exits"

@@ -53,8 +53,8 @@ def test_the_area_under_the_roc_curve_is_that_of_scikit_learn(num_classes):
     wanted = torch.arange(60) % num_classes
     outputs = torch.randn(60, num_classes, generator=random).round(decimals=1)
     outputs[torch.arange(60), wanted] += 0.5
-    found = metric.compute(zip(outputs.split(7), wanted.split(7), strict=True))
+    area = metric.compute(zip(outputs.split(7), wanted.split(7), strict=True))
     shares = outputs.double().softmax(dim=-1).numpy()
     scores = shares if num_classes > 2 else shares[:, 1]
-    assert found == pytest.approx(roc_auc_score(wanted.numpy(), scores, multi_class="ovr"))
+    assert area == pytest.approx(roc_auc_score(wanted.numpy(), scores, multi_class="ovr"))
     assert np.isnan(metric.compute([(outputs[:1], wanted[:1])]))

@@ -121,26 +121,26 @@ def test_what_is_found_is_ordered_and_shows_nothing_twice(seed, num_classes):
     low = random.random((30, 2)) * 0.6
     high, scores = low + 0.3 * random.random((30, 2)), random.random((30, num_classes))
     cells = np.concatenate([low, high, scores], axis=1)
-    found = find_boxes(cells)
-    ranked = [box.score for box in found]
+    boxes = find_boxes(cells)
+    ranked = [box.score for box in boxes]
     assert ranked == sorted(ranked, reverse=True)
     assert min(ranked) >= MIN_SCORE
-    for place, box in enumerate(found):
-        beside = [other for other in found[:place] if other.number == box.number]
+    for place, box in enumerate(boxes):
+        beside = [other for other in boxes[:place] if other.number == box.number]
         for other in beside:
             assert overlaps(np.array(box[2:]), np.array([other[2:]]))[0] <= MAX_OVERLAP
-    assert found[0].score == scores.max()
-    assert found[0].number in np.flatnonzero((scores == scores.max()).any(axis=0))
+    assert boxes[0].score == scores.max()
+    assert boxes[0].number in np.flatnonzero((scores == scores.max()).any(axis=0))
 
 
 @given(some_boxes())
 def test_a_perfect_detector_has_a_precision_of_one(boxes):
     metric = MeanAveragePrecision()
-    for each in (boxes, boxes[:1]):
-        targets = np.array([[*each, *[NOTHING] * (5 - len(each))]], dtype=np.float32)
+    for detected in (boxes, boxes[:1]):
+        targets = np.array([[*detected, *[NOTHING] * (5 - len(detected))]], dtype=np.float32)
         visible = set(assign(torch.from_numpy(targets), 8, 8)[0].tolist())
-        if visible >= set(range(len(each))):
-            metric.update(cells_of(each, 4), torch.from_numpy(targets))
+        if visible >= set(range(len(detected))):
+            metric.update(cells_of(detected, 4), torch.from_numpy(targets))
     assert metric.compute() == pytest.approx(1.0)
 
 

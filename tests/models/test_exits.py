@@ -43,9 +43,9 @@ WITHOUT = {
 def built(model: str) -> EarlyExits:
     torch.manual_seed(0)
     values, shapes = ZOO[model]
-    found = build_model(model, values, num_outputs=10, **shapes)
-    assert isinstance(found, EarlyExits)
-    return found
+    built_model = build_model(model, values, num_outputs=10, **shapes)
+    assert isinstance(built_model, EarlyExits)
+    return built_model
 
 
 def inputs_of(model: str) -> torch.Tensor:
@@ -73,12 +73,12 @@ def test_every_model_of_the_zoo_has_exits_or_a_reason_to_have_none() -> None:
 
 @pytest.mark.parametrize("model", ZOO)
 def test_the_last_exit_answers_as_the_model_without_exits(model: str) -> None:
-    found, inputs = built(model).eval(), inputs_of(model)
-    outputs = found.exit_outputs(inputs)
-    assert len(outputs) == found.num_stages == num_exits_of(model) + 1
-    assert {each.shape for each in outputs} == {(6, 10)}
-    torch.testing.assert_close(outputs[-1], found(inputs))
-    torch.testing.assert_close(found(inputs), found.model(inputs))
+    model_built, inputs = built(model).eval(), inputs_of(model)
+    outputs = model_built.exit_outputs(inputs)
+    assert len(outputs) == model_built.num_stages == num_exits_of(model) + 1
+    assert {output.shape for output in outputs} == {(6, 10)}
+    torch.testing.assert_close(outputs[-1], model_built(inputs))
+    torch.testing.assert_close(model_built(inputs), model_built.model(inputs))
 
 
 @pytest.mark.parametrize("model", ZOO)
@@ -94,8 +94,8 @@ def test_stages_pass_on_one_tensor_from_which_the_next_one_computes(model: str) 
 
 @pytest.mark.parametrize("model", ZOO)
 def test_the_joint_loss_is_the_weighted_sum_and_reaches_every_exit(model: str) -> None:
-    found, inputs, targets = built(model).train(), inputs_of(model), torch.arange(6)
-    returned = found(inputs)
+    model_built, inputs, targets = built(model).train(), inputs_of(model), torch.arange(6)
+    returned = model_built(inputs)
     loss = joint(functional.cross_entropy)(returned, targets)
     *early, last = [returned["early_exits"][n] for n in range(num_exits_of(model))] + [
         returned["logits"]
@@ -106,21 +106,22 @@ def test_the_joint_loss_is_the_weighted_sum_and_reaches_every_exit(model: str) -
     torch.testing.assert_close(loss, known)
     loss.backward()
     assert all(
-        each.grad is not None and torch.isfinite(each.grad).all() for each in found.parameters()
+        each.grad is not None and torch.isfinite(each.grad).all()
+        for each in model_built.parameters()
     )
-    for head in found.heads:
+    for head in model_built.heads:
         assert all(each.grad.abs().sum() > 0 for each in head.parameters() if each.grad is not None)
 
 
 def test_an_exit_of_a_text_is_not_changed_by_what_fills_it_up() -> None:
-    found = built("text_encoder").eval()
+    encoder = built("text_encoder").eval()
     text = torch.tensor([[3, 4, 5, 0, 0, 0, 0]])
     filled = text.clone()
     with torch.no_grad():
-        found.model.get_submodule("token_embedding").weight[0] = 0.0  # type: ignore[index]
-        before = found.exit_outputs(text)
-        found.model.get_submodule("token_embedding").weight[0] = 9.0  # type: ignore[index]
-        after = found.exit_outputs(filled)
+        encoder.model.get_submodule("token_embedding").weight[0] = 0.0  # type: ignore[index]
+        before = encoder.exit_outputs(text)
+        encoder.model.get_submodule("token_embedding").weight[0] = 9.0  # type: ignore[index]
+        after = encoder.exit_outputs(filled)
     for one, other in zip(before, after, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -134,8 +135,11 @@ def test_a_loss_without_exits_stays_as_it_is() -> None:
 
 def test_own_sequences_take_exits() -> None:
     layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    found = EarlyExits(layers, input_shape=(4,), num_outputs=3, num_exits=1, weight=1.0)
-    assert [each.shape for each in found.exit_outputs(torch.randn(2, 4))] == [(2, 3), (2, 3)]
+    early_exits = EarlyExits(layers, input_shape=(4,), num_outputs=3, num_exits=1, weight=1.0)
+    assert [exit_output.shape for exit_output in early_exits.exit_outputs(torch.randn(2, 4))] == [
+        (2, 3),
+        (2, 3),
+    ]
 
 
 def test_more_exits_than_there_are_places_are_refused() -> None:
@@ -153,12 +157,12 @@ def test_a_model_that_answers_at_every_position_has_no_exits(model: str) -> None
 
 
 def test_exits_are_refused_where_a_sample_has_not_one_class() -> None:
-    found = built("mlp")
-    check_task(found, "classification", ())
-    check_task(found.model, "regression", ())
+    network = built("mlp")
+    check_task(network, "classification", ())
+    check_task(network.model, "regression", ())
     for task, shape in (("regression", ()), ("classification", (8, 8))):
         with pytest.raises(ExperimentError, match="probability of a class"):
-            check_task(found, task, shape)
+            check_task(network, task, shape)
 
 
 def scene_model(aggregate: str, **values: Any) -> SceneExits:
@@ -220,12 +224,14 @@ def test_views_are_missing_in_training_and_each_exit_learns() -> None:
     assert float(1 - drawn.mean()) == pytest.approx(0.4 - 0.4**3 / 3, abs=0.01)
     targets = torch.randint(10, (6,))
     returned = model(torch.randn(6, 3, 1, 8, 8))
-    found = joint(functional.cross_entropy)(returned, targets)
-    *views, second = [functional.cross_entropy(one, targets) for one in returned["early_exits"]]
+    loss = joint(functional.cross_entropy)(returned, targets)
+    *views, second = [
+        functional.cross_entropy(early_exit, targets) for early_exit in returned["early_exits"]
+    ]
     last = functional.cross_entropy(returned["logits"], targets)
     assert len(views) == 3
-    assert float(found) == pytest.approx(float(last + 0.5 * sum(views) / 3 + 0.5 * second))
-    found.backward()
+    assert float(loss) == pytest.approx(float(last + 0.5 * sum(views) / 3 + 0.5 * second))
+    loss.backward()
     assert all(parameter.grad is not None for parameter in model.exits.heads.parameters())
 
 

@@ -48,9 +48,9 @@ def any_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_are_found_by_task_with_their_license(tmp_path: Path) -> None:
     for name in ("tabicl-classifier-v1.ckpt", "tabicl-classifier-v2.ckpt", "notes.txt"):
         (tmp_path / name).touch()
-    found = find_weights(tmp_path, "classification")
-    assert (found.path.name, found.package) == ("tabicl-classifier-v2.ckpt", "tabicl")
-    assert "There is no license next to them" in found.note
+    weights = find_weights(tmp_path, "classification")
+    assert (weights.path.name, weights.package) == ("tabicl-classifier-v2.ckpt", "tabicl")
+    assert "There is no license next to them" in weights.note
 
     (tmp_path / "LICENSE").write_text("\n  BSD 3-Clause License\n\nCopyright")
     note = find_weights(str(tmp_path), "classification").note

@@ -12,11 +12,11 @@ from workbench.models.layers import describe_layers
 def test_layers_of_a_perceptron_are_counted_as_by_hand() -> None:
     configuration = configure("mlp", {"hidden_width": 16, "num_layers": 1})
     model = configuration.build(input_shape=(1, 8, 8), num_outputs=10, vocabulary_size=None)
-    found = [
+    layers = [
         (layer.name, layer.kind, layer.depth, layer.output_shape, layer.num_parameters)
         for layer in describe_layers(model, torch.zeros(3, 1, 8, 8))
     ]
-    assert found == [
+    assert layers == [
         ("layers", "Sequential", 0, (10,), 64 * 16 + 16 + 16 * 10 + 10),
         ("layers.0", "Flatten", 1, (64,), 0),
         ("layers.1", "Linear", 1, (16,), 64 * 16 + 16),

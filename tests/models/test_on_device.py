@@ -68,12 +68,12 @@ def test_losses_and_metrics_of_a_task_wait_for_nothing(
     names = ["accuracy"] if task == "classification" else ["mean_squared_error"]
     metrics = load_metrics({name: name for name in names}, task, pairing=pairing)
     there = on_device((outputs, targets))
-    found = loss(*there)
-    assert type(found) is OnDevice
+    loss_value = loss(*there)
+    assert type(loss_value) is OnDevice
     for name in names:
         metrics[name].measure(*there)  # type: ignore[union-attr]
     assert looks == []
-    torch.testing.assert_close(found.cpu(), expected)
+    torch.testing.assert_close(loss_value.cpu(), expected)
 
 
 @pytest.mark.parametrize("division", ["samples", "targets", "next_targets"])
@@ -91,13 +91,13 @@ def test_parts_of_a_step_wait_for_nothing(division: Any, looks: list[str]) -> No
     there = on_device((outputs, targets))
     loss, step = DividedLoss(function, division), CountedStep(4)
     for part in range(4):  # the first of them counts nothing
-        cut = [each[part : part + 1] for each in there]
+        cut = [tensor[part : part + 1] for tensor in there]
         step.add(stacked(*loss.measure(*cut)), 0.25)
     if division != "samples":
         assert looks == []
-        found = step._sums
-        assert found is not None
-        total, count = found.cpu().tolist()
+        sums = step._sums
+        assert sums is not None
+        total, count = sums.cpu().tolist()
         assert total / count == pytest.approx(function(outputs, targets).item(), rel=1e-6)
 
 
@@ -120,8 +120,8 @@ def test_checks_before_the_first_step_follow_the_device() -> None:
     for some_outputs, some_targets in parts.variants(*there, torch.arange(3)):
         for piece in parts.evidence_on(plain, some_outputs, some_targets) or ():
             assert piece.supports("targets")
-    found = parts.masked(there[1])
-    assert type(found) is OnDevice
+    masked = parts.masked(there[1])
+    assert type(masked) is OnDevice
 
 
 def test_probabilities_stay_probabilities_as_a_gpu_does_not_survive_others() -> None:

@@ -125,8 +125,8 @@ def test_losses_and_metrics_of_classes_are_those_of_torch_and_scikit_learn(form:
     loss = load_loss(None, "classification", pairing=pairing(num_classes))(outputs, targets)
     assert loss.item() == pytest.approx(functional.cross_entropy(scores, classes).item(), rel=1e-6)
     for name in CLASS_METRICS:
-        found = measured(name, outputs, targets, pairing(num_classes))
-        assert found == pytest.approx(expected_of(name, scores, classes), rel=1e-5), name
+        value = measured(name, outputs, targets, pairing(num_classes))
+        assert value == pytest.approx(expected_of(name, scores, classes), rel=1e-5), name
 
 
 def test_one_score_of_two_classes_has_the_loss_of_its_logistic_function() -> None:
@@ -160,10 +160,10 @@ def test_ignored_targets_count_nowhere(dtype: torch.dtype) -> None:
         metric = load_metrics([name], "classification", pairing=pairing(C))[name]
         if isinstance(metric, BatchMetric):
             total, count = metric.measure(scores, padded)
-            found = metric.finish(float(total) / float(count))
+            value = metric.finish(float(total) / float(count))
         else:
-            found = metric.compute([(scores, padded)])
-        assert found == pytest.approx(expected_of(name, SCORES, CLASSES), rel=1e-5), name
+            value = metric.compute([(scores, padded)])
+        assert value == pytest.approx(expected_of(name, SCORES, CLASSES), rel=1e-5), name
 
 
 PREDICTED = torch.randn(B, generator=GENERATOR)
@@ -379,9 +379,9 @@ def test_a_class_of_torch_is_a_loss_with_its_options() -> None:
     import functools
 
     of_class = functools.partial(torch.nn.CrossEntropyLoss, label_smoothing=0.1)
-    found = load_loss(of_class, "classification", pairing=pairing(C))(SCORES, CLASSES)
+    loss = load_loss(of_class, "classification", pairing=pairing(C))(SCORES, CLASSES)
     expected = functional.cross_entropy(SCORES, CLASSES, label_smoothing=0.1)
-    assert found.item() == pytest.approx(expected.item())
+    assert loss.item() == pytest.approx(expected.item())
 
 
 def test_a_loss_without_a_gradient_is_refused() -> None:

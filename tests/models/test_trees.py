@@ -85,7 +85,7 @@ def test_trees_that_vote_say_what_the_estimator_says(family, kind):
 @pytest.mark.parametrize("family", ["boosted_trees", "forest", "extra_trees"])
 def test_rounds_add_trees_and_weights_are_loaded_into_a_model_without_any(family):
     grown = grow(family, "classes", {"num_trees": 9})
-    assert [len(each.roots) for each in grown] == sorted(len(each.roots) for each in grown)
+    assert [len(ensemble.roots) for ensemble in grown] == sorted(len(each.roots) for each in grown)
     assert len(grown) == 3
     inputs = torch.from_numpy(read("classes")[0])
     empty = configure(family, {}).build(input_shape=(13,), num_outputs=3, vocabulary_size=None)
@@ -137,11 +137,11 @@ def test_the_last_exit_answers_as_all_trees(
     model: str, values: dict[str, int], num_classes: int
 ) -> None:
     trees, inputs = grown(model, values, num_classes=num_classes)
-    found = TreeExits(trees, 2)
+    tree_exits = TreeExits(trees, 2)
     passed = inputs
-    for number in range(found.num_stages):
-        passed = found.stage(number, passed)
-    outputs = found.exit_outputs(inputs)
+    for number in range(tree_exits.num_stages):
+        passed = tree_exits.stage(number, passed)
+    outputs = tree_exits.exit_outputs(inputs)
     torch.testing.assert_close(passed, outputs[-1])
     torch.testing.assert_close(passed, trees(inputs).float(), rtol=1e-5, atol=1e-5)
 

@@ -222,8 +222,8 @@ def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path:
             ),
         ]
         runs = [Run(store, store.create_run(experiment)) for experiment in experiments]
-        found = [Side(run.row, run.history) for run in runs]
-    rows = {row.name: row.cells for row in comparison_rows(found) if row.part == "experiment"}
+        sides = [Side(run.row, run.history) for run in runs]
+    rows = {row.name: row.cells for row in comparison_rows(sides) if row.part == "experiment"}
     assert rows["command"] == ("python train.py {args}", None, None)
     assert rows["training.epochs"] == (None, "7", "default")
     assert rows["plan.workers"] == ("default", "2", "default")
@@ -233,7 +233,7 @@ def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path:
     assert rows["objectives.0.value"] == ("default", "default", "last")
     assert rows["objectives.1.metric"] == (None, None, "val_accuracy")
     assert rows["seed"] == ("default", "default", "1")
-    legend = legend_of(comparison_rows(found))
+    legend = legend_of(comparison_rows(sides))
     assert list(legend) == ["default", None]
 
 

@@ -74,23 +74,23 @@ def test_the_first_trials_are_no_compression_and_both_quantisers(smaller: Run) -
 
 
 def test_the_verdict_is_stored_and_recommends_nothing_that_is_slower(smaller: Run) -> None:
-    found = compressed(smaller.history)
+    verdict = compressed(smaller.history)
     notes = [event.message for event in smaller.events() if isinstance(event, Noted)]
-    assert any(note.startswith(found.words) for note in notes)
-    if found.recommended is not None:
-        assert found.recommended.values["latency_ratio_high"] <= 0.97
+    assert any(note.startswith(verdict.words) for note in notes)
+    if verdict.recommended is not None:
+        assert verdict.recommended.values["latency_ratio_high"] <= 0.97
         assert "on the test samples" in notes[-1]
-    assert len(found.lost) == 4 - (found.recommended is not None)
+    assert len(verdict.lost) == 4 - (verdict.recommended is not None)
 
 
 def test_the_test_samples_are_measured_for_a_trial_and_its_base(smaller: Run) -> None:
     assert smaller.experiment.train is not None
     compression = smaller.experiment.train.load()
     words = measure_on_test(smaller.store, smaller.run_id, compression, smaller.history.trials[0])
-    found = re.search(r"test_accuracy is ([0-9.]+), and ([0-9.]+) for the base", words)
-    assert found is not None, words
-    assert found[1] == found[2]  # nothing was compressed
-    assert float(found[1]) > 0.6
+    searched = re.search(r"test_accuracy is ([0-9.]+), and ([0-9.]+) for the base", words)
+    assert searched is not None, words
+    assert searched[1] == searched[2]  # nothing was compressed
+    assert float(searched[1]) > 0.6
 
 
 def test_each_trial_exports_the_model_that_was_measured(
@@ -104,8 +104,8 @@ def test_each_trial_exports_the_model_that_was_measured(
     assert smaller.experiment.train is not None
     base = smaller.experiment.train.load().base
     _, datasets = base.build()
-    found = measure(folder / "files" / "model.onnx", base.experiment, datasets)
-    assert found["val_loss"] == pytest.approx(values["val_loss"], rel=1e-4)
+    measured = measure(folder / "files" / "model.onnx", base.experiment, datasets)
+    assert measured["val_loss"] == pytest.approx(values["val_loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("trial", [1, 2])
@@ -120,7 +120,9 @@ def test_the_bundle_of_a_quantised_model_predicts_and_states_where_it_comes_from
     card = read_card(tmp_path / "small")
     assert (card.run_id, card.trial, card.num_train_samples) == (smaller.run_id, trial, 200)
     assert describe_way(smaller.history.trials[trial].params) in card.model
-    assert "val_loss" in {f"val_{one.name}" for one in card.metrics if one.split == "validation"}
+    assert "val_loss" in {
+        f"val_{metric.name}" for metric in card.metrics if metric.split == "validation"
+    }
 
 
 def test_the_base_measures_what_its_training_did(smaller: Run, original: Run) -> None:

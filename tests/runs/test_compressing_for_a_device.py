@@ -93,9 +93,9 @@ def test_the_latency_is_that_of_the_device_beside_that_of_here(
     )
 
     report = smaller.report(tmp_path / "report.html").read_text()
-    found = compressed(smaller.history)
-    if found.recommended is not None:
-        assert f"on {board.address}" in found.words
+    verdict = compressed(smaller.history)
+    if verdict.recommended is not None:
+        assert f"on {board.address}" in verdict.words
     assert f"Latency ratio on {board.address}" in report
     assert "On the trial's machine" in report
 
@@ -126,8 +126,8 @@ def test_what_was_measured_on_a_device_is_reused_for_the_same_files(
 
     kept = json.loads(kept_file(board.address).read_text())
     old = {
-        key: {**one, "measured_unix_s": one["measured_unix_s"] - 25 * 3600}
-        for key, one in kept.items()
+        key: {**trial, "measured_unix_s": trial["measured_unix_s"] - 25 * 3600}
+        for key, trial in kept.items()
     }
     kept_file(board.address).write_text(json.dumps(old))
     assert measure(other).measured_unix_s > first.measured_unix_s, (

@@ -12,11 +12,11 @@ from workbench.store.history import History
 def lines_of(*events: Event) -> list[str]:
     history = History(Experiment(**EXPERIMENT))
     narrator = Narrator(history)
-    found = []
+    lines = []
     for event in events:
         history.apply(event)
-        found.append(narrator.line_of(event))
-    return [line for line in found if line]
+        lines.append(narrator.line_of(event))
+    return [line for line in lines if line]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ def run(tmp_path: Path) -> Run:
 
 
 def picture(html: str) -> ElementTree.Element:
-    found = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
-    assert found is not None
-    return ElementTree.fromstring(base64.b64decode(found[1]))
+    searched = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
+    assert searched is not None
+    return ElementTree.fromstring(base64.b64decode(searched[1]))
 
 
 def test_an_output_names_the_run_and_keeps_a_snapshot(run: Run) -> None:

@@ -43,24 +43,31 @@ def test_proposals_are_counted_and_the_largest_difference_is_named() -> None:
     original = history([1, 2, 3, 4], [0.5, 0.25, 0.125, None])
     replay = history([1, 2, 3.5], [0.5, 0.5, 0.25], replay_of=[1, 2, 3, 4])
 
-    found = compare(original, replay)
+    comparison = compare(original, replay)
 
-    assert found is not None
-    assert (found.num_recorded, found.num_identical, found.num_compared) == (4, 2, 3)
-    assert (found.largest_difference, found.metric, found.trial) == (0.25, "loss", 1)
-    assert str(found) == (
+    assert comparison is not None
+    assert (comparison.num_recorded, comparison.num_identical, comparison.num_compared) == (4, 2, 3)
+    assert (comparison.largest_difference, comparison.metric, comparison.trial) == (0.25, "loss", 1)
+    assert str(comparison) == (
         "replay of first: 2 of 4 proposals identical; largest difference of loss 0.25 (trial 1), "
         "3 trials complete in both"
     )
 
 
 def test_trials_that_ended_otherwise_are_counted_and_not_compared() -> None:
-    found = compare(history([1, 2], [0.5, None]), history([1, 2], [None, None], replay_of=[1, 2]))
+    comparison = compare(
+        history([1, 2], [0.5, None]), history([1, 2], [None, None], replay_of=[1, 2])
+    )
 
-    assert found is not None
-    assert (found.num_compared, found.num_otherwise, found.largest_difference) == (0, 1, None)
+    assert comparison is not None
+    assert (comparison.num_compared, comparison.num_otherwise, comparison.largest_difference) == (
+        0,
+        1,
+        None,
+    )
     assert (
-        str(found) == "replay of first: 2 of 2 proposals identical; 1 trial ended in another state"
+        str(comparison)
+        == "replay of first: 2 of 2 proposals identical; 1 trial ended in another state"
     )
 
 
@@ -76,9 +83,9 @@ def test_trials_that_ended_otherwise_are_counted_and_not_compared() -> None:
 def test_values_that_are_no_numbers_differ_unless_they_are_the_same(
     first: float, second: float, difference: float
 ) -> None:
-    found = compare(history([1], [first]), history([1], [second], replay_of=[1]))
-    assert found is not None
-    assert found.largest_difference == difference
+    comparison = compare(history([1], [first]), history([1], [second], replay_of=[1]))
+    assert comparison is not None
+    assert comparison.largest_difference == difference
 
 
 def test_a_run_that_replays_none_is_not_compared() -> None:

@@ -53,7 +53,7 @@ def test_a_choice_needs_a_trial_or_undo_and_is_kept_when_refused(run: Run) -> No
 
 
 def test_a_fold_of_an_automl_run_cannot_be_chosen(tmp_path: Path) -> None:
-    found = record_run(tmp_path, data={"name": "table", "held_out": 0.2})
-    run = wb.attach(found, store=str(tmp_path / "store.sqlite"))
+    run_id = record_run(tmp_path, data={"name": "table", "held_out": 0.2})
+    run = wb.attach(run_id, store=str(tmp_path / "store.sqlite"))
     with pytest.raises(RunError, match="you cannot choose a trial of"):
         run.choose(0)

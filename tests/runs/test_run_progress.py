@@ -110,10 +110,10 @@ def test_time_left_follows_from_the_limit_that_comes_first(
     for event in timed_run(shape)[0]:
         if event.time_unix_s <= START_UNIX_S + at_s:
             history.apply(event)
-    found = progress_of(history, START_UNIX_S + at_s)
-    assert found.part == pytest.approx(part)
-    assert (found.left and found.left.seconds) == pytest.approx(left)
-    words = found.describe_left()
+    progress = progress_of(history, START_UNIX_S + at_s)
+    assert progress.part == pytest.approx(part)
+    assert (progress.left and progress.left.seconds) == pytest.approx(left)
+    words = progress.describe_left()
     assert words is None if left is None else str(words).startswith(("1 min 20 s", "20 s", "0 s"))
 
 
@@ -122,10 +122,10 @@ def test_the_rest_of_energy_lasts_as_long_as_it_is_used_as_before() -> None:
     history.apply(DriverStarted(pid=1, host="a", num_cpus=2, time_unix_s=START_UNIX_S))
     assert progress_of(history, START_UNIX_S + 10.0).left is None
     history.apply(EnergyMetered(total_wh=25.0, time_unix_s=START_UNIX_S + 10.0))
-    found = progress_of(history, START_UNIX_S + 10.0)
-    assert found.part == pytest.approx(0.25)
-    assert found.left is not None
-    assert found.left.seconds == pytest.approx(30.0)
+    progress = progress_of(history, START_UNIX_S + 10.0)
+    assert progress.part == pytest.approx(0.25)
+    assert progress.left is not None
+    assert progress.left.seconds == pytest.approx(30.0)
 
 
 def test_the_rest_of_the_money_lasts_as_long_as_the_price_says() -> None:
@@ -133,10 +133,10 @@ def test_the_rest_of_the_money_lasts_as_long_as_the_price_says() -> None:
     history = History(Shape().experiment.model_copy(update={"budget": budget}))
     history.apply(DriverStarted(pid=1, host="a", num_cpus=2, time_unix_s=START_UNIX_S))
     history.apply(RunStateChanged(state="running", time_unix_s=START_UNIX_S))
-    found = progress_of(history, START_UNIX_S + 25.0)
-    assert found.part == pytest.approx(0.25)
-    assert found.left is not None
-    assert found.left.seconds == pytest.approx(75.0)
+    progress = progress_of(history, START_UNIX_S + 25.0)
+    assert progress.part == pytest.approx(0.25)
+    assert progress.left is not None
+    assert progress.left.seconds == pytest.approx(75.0)
 
 
 def test_the_rest_of_gpu_time_is_used_by_the_gpus_that_are_in_use() -> None:
@@ -148,7 +148,7 @@ def test_the_rest_of_gpu_time_is_used_by_the_gpus_that_are_in_use() -> None:
                 trial=trial, attempt=0, worker_pids=[], gpus=gpus, time_unix_s=START_UNIX_S
             )
         )
-    found = progress_of(history, START_UNIX_S + 10.0)
-    assert found.part == pytest.approx(30.0 / 60.0)
-    assert found.left is not None
-    assert found.left.seconds == pytest.approx(30.0 / 3)
+    progress = progress_of(history, START_UNIX_S + 10.0)
+    assert progress.part == pytest.approx(30.0 / 60.0)
+    assert progress.left is not None
+    assert progress.left.seconds == pytest.approx(30.0 / 3)

@@ -25,17 +25,17 @@ RATE = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
 
 def events_of(values: list[float], name: str, *, is_over: bool) -> list[Event]:
     """A run whose loss is its trial's number, so that the first trial is the best."""
-    found: list[Event] = [
+    recorded: list[Event] = [
         DriverStarted(pid=1, host="host", num_cpus=4, versions={}),
         RunStateChanged(state="running"),
     ]
     for trial, value in enumerate(values):
-        found += [
+        recorded += [
             TrialProposed(trial=trial, params={name: value}, configuration=trial, seed=trial),
             TrialStarted(trial=trial, attempt=0, worker_pids=[trial]),
             TrialEnded(trial=trial, attempt=0, state="complete", values={"loss": float(trial)}),
         ]
-    return [*found, RunStateChanged(state="complete", reason="trials")] if is_over else found
+    return [*recorded, RunStateChanged(state="complete", reason="trials")] if is_over else recorded
 
 
 def run_of(
@@ -52,19 +52,19 @@ def run_of(
 
 
 def note_of(search: dict[str, Any], best: float, **options: Any) -> str | None:
-    found = how_to_widen("r-1", History.of(*run_of(search, best, **options)))
-    return None if found is None else str(found)
+    note = how_to_widen("r-1", History.of(*run_of(search, best, **options)))
+    return None if note is None else str(note)
 
 
 def test_the_command_widens_the_range_of_a_run_that_has_ended_or_is_under_way() -> None:
     experiment, events = run_of(RATE, 0.098)
-    found = how_to_widen("r-1", History.of(experiment, events))
-    assert found is not None
-    assert found.lead == (
+    note = how_to_widen("r-1", History.of(experiment, events))
+    assert note is not None
+    assert note.lead == (
         "lr=0.098 is at the end of its range. A wider range may hold better values. To widen it"
     )
-    assert found.words == ("extend", "r-1", "--more-trials", "10", "--search", 'lr={"high": 1}')
-    page = report_html(experiment, events, run_id="r-1", how_to_widen=found)
+    assert note.words == ("extend", "r-1", "--more-trials", "10", "--search", 'lr={"high": 1}')
+    page = report_html(experiment, events, run_id="r-1", how_to_widen=note)
     assert '<p class="notice">lr=0.098 is at the end of its range' in page
     alive = how_to_widen("r-1", History.of(*run_of(RATE, 1.1e-4, is_over=False)))
     assert alive is not None
@@ -107,10 +107,10 @@ def freezing(
     """The command for a run with two parameters whose best trial has lr=0.01."""
     is_over = changes.pop("is_over", True)
     experiment = make_experiment(search=TWO, **changes)
-    found = how_to_freeze(
+    note = how_to_freeze(
         "r-1", History.of(experiment, events_of([0.01] * 3, "lr", is_over=is_over)), importance
     )
-    return None if found is None else found.words
+    return None if note is None else note.words
 
 
 def test_what_decides_nothing_is_frozen_in_a_run_under_way_or_in_one_that_is_continued() -> None:

@@ -114,9 +114,9 @@ def test_a_resumed_run_proposes_what_it_would_have_proposed() -> None:
             drive.end(cloned.trial)
     rebuilt = drive.rebuilt()
     for _ in range(3):
-        wanted, found = drive.study.ask(), rebuilt.ask()
+        wanted, proposed = drive.study.ask(), rebuilt.ask()
         assert wanted is not None
-        assert found == wanted
+        assert proposed == wanted
 
 
 def test_an_enqueued_clone_outlives_a_restart() -> None:

@@ -142,8 +142,8 @@ def test_their_chances_are_forecast_once_until_something_new_is_known(
         assert not drive.study.has_confirmations
     assert forecasts == [NUM_FLAT]
     assert train_next(drive).resumes is None, "its proposal reads what is known"
-    found = len(forecasts)
+    num_forecasts = len(forecasts)
     again = drive.rebuilt().ask()
     assert again is not None
     assert drive.study.has_confirmations == (again.resumes is not None)
-    assert NUM_FLAT in forecasts[found:], "what that trial reported counts"
+    assert NUM_FLAT in forecasts[num_forecasts:], "what that trial reported counts"

@@ -33,9 +33,9 @@ def begin_of(curve: Curve, rung: int) -> Curve:
 
 
 def forecast_of(curve: Curve, rung: int, others: list[Curve]) -> Forecast:
-    found = forecast(begin_of(curve, rung), NUM_RUNGS, others)
-    assert found is not None
-    return found
+    forecasted = forecast(begin_of(curve, rung), NUM_RUNGS, others)
+    assert forecasted is not None
+    return forecasted
 
 
 @pytest.mark.parametrize("rung", [3, 8, 20])
@@ -68,12 +68,14 @@ def test_neither_the_unit_nor_the_order_of_curves_matters(
     seed: int, rung: int, shift: float, scale: float
 ) -> None:
     curve, *known = power_laws(8, seed)
-    moved = [Curve(one.doublings, shift + scale * one.values) for one in reversed(known)]
+    moved = [
+        Curve(curve_of.doublings, shift + scale * curve_of.values) for curve_of in reversed(known)
+    ]
     expected = forecast_of(curve, rung, known)
-    found = forecast_of(Curve(curve.doublings, shift + scale * curve.values), rung, moved)
-    assert found.mean == pytest.approx(shift + scale * expected.mean, rel=1e-6, abs=1e-6 * scale)
-    assert found.deviation == pytest.approx(scale * expected.deviation, rel=1e-4)
-    assert found.freedom == pytest.approx(expected.freedom)
+    forecast = forecast_of(Curve(curve.doublings, shift + scale * curve.values), rung, moved)
+    assert forecast.mean == pytest.approx(shift + scale * expected.mean, rel=1e-6, abs=1e-6 * scale)
+    assert forecast.deviation == pytest.approx(scale * expected.deviation, rel=1e-4)
+    assert forecast.freedom == pytest.approx(expected.freedom)
 
 
 def test_a_forecast_becomes_more_certain_towards_the_end() -> None:
@@ -92,7 +94,10 @@ def test_a_training_that_diverged_does_not_blur_the_others() -> None:
 
 def test_nothing_is_forecast_from_curves_that_end_before() -> None:
     curve, *known = power_laws(5, seed=6)
-    assert forecast(begin_of(curve, 2), NUM_RUNGS, [begin_of(one, 20) for one in known]) is None
+    assert (
+        forecast(begin_of(curve, 2), NUM_RUNGS, [begin_of(curve_of, 20) for curve_of in known])
+        is None
+    )
     assert forecast(begin_of(curve, 10), NUM_RUNGS, []) is None
 
 

@@ -42,9 +42,9 @@ def check_round_trip(search: dict[str, Any], seed: int) -> None:
     params = parameters.to_optuna(Space(search).sample(random.Random(seed)))
     points, exists = encoding.locate([params])
     assert encoding.params(points[0], exists[0]) == pytest.approx(params)
-    snapped, found = encoding.snap(points)
+    snapped, located = encoding.snap(points)
     np.testing.assert_allclose(snapped, points, atol=1e-9)
-    assert (found == exists).all()
+    assert (located == exists).all()
 
 
 @given(search=spaces("auto"), seed=st.integers(0, 10_000))
@@ -54,9 +54,9 @@ def test_every_point_is_a_configuration_of_the_space(search: dict[str, Any], see
     encoding = Encoding(parameters)
     units = np.random.default_rng(seed).random((20, len(encoding.distributions)))
     points, exists = encoding.snap(units)
-    located, found = encoding.locate([*map(encoding.params, points, exists)])
+    located, places = encoding.locate([*map(encoding.params, points, exists)])
     np.testing.assert_allclose(located, points, atol=1e-9)
-    assert (found == exists).all()
+    assert (places == exists).all()
 
 
 def test_choices_are_equally_far_apart_and_absent_parameters_in_between() -> None:

@@ -218,7 +218,7 @@ def test_the_best_are_trained_again_with_the_same_other_seeds_once_nothing_runs(
     finish_with(drive, last.trial, 0.5)
     assert drive.study.has_confirmations
     again = [drive.ask(repeats_only=True) for _ in range(2)]
-    assert [(each.configuration, each.repeat, each.trial) for each in again] == [
+    assert [(trial.configuration, trial.repeat, trial.trial) for trial in again] == [
         (1, 1, 4),
         (2, 1, 5),
     ]
@@ -289,8 +289,8 @@ def test_a_training_that_fails_again_counts_as_one_and_the_race_continues() -> N
 
 def test_an_extended_run_searches_on_from_the_first_outcomes_and_confirms_what_is_new() -> None:
     drive, plain = confirming(), Drive(make_experiment(budget={"trials": 4}))
-    for each in (drive, plain):
-        searched(each, [0.5, 0.1, 0.2, 0.9])
+    for driver in (drive, plain):
+        searched(driver, [0.5, 0.1, 0.2, 0.9])
     while drive.study.has_confirmations:
         finish_with(drive, drive.ask(repeats_only=True).trial, 0.7)
     new, other = drive.ask(), plain.ask()
@@ -328,7 +328,7 @@ def test_a_study_that_is_rebuilt_anywhere_trains_the_same_again(
     asked: list[Proposal] = []
     running: list[Proposal] = []
     for _ in range(data.draw(st.integers(0, 30))):
-        num_configurations = len({each.configuration for each in asked})
+        num_configurations = len({trial.configuration for trial in asked})
         proposal = (
             drive.study.ask(repeats_only=num_configurations == 5)
             if len(running) < at_once

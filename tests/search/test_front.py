@@ -65,8 +65,8 @@ def test_the_expected_gain_is_that_of_the_closed_form(seed: int, num: int) -> No
     front = known[is_on_front(known)]
     front, means = front[np.argsort(front[:, 0])], random.random((4, 2))
     exact = np.array([exact_gain(front, mean) for mean in means])
-    found = np.exp(ExpectedGain(known).log_of(means, np.full((4, 2), 0.2)))
-    np.testing.assert_allclose(found / found.sum(), exact / exact.sum(), atol=0.06)
+    gains = np.exp(ExpectedGain(known).log_of(means, np.full((4, 2), 0.2)))
+    np.testing.assert_allclose(gains / gains.sum(), exact / exact.sum(), atol=0.06)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4))
@@ -88,7 +88,8 @@ def test_what_is_beaten_adds_nothing(seed: int, num_objectives: int) -> None:
 def test_the_front_is_what_nothing_beats(seed: int, num_objectives: int) -> None:
     values = np.random.default_rng(seed).integers(0, 5, (15, num_objectives))
     expected = [
-        not any((other >= one).all() and (other > one).any() for other in values) for one in values
+        not any((other >= value).all() and (other > value).any() for other in values)
+        for value in values
     ]
     assert is_on_front(values).tolist() == expected
 
@@ -152,14 +153,14 @@ def test_without_a_pruner_nothing_is_stopped() -> None:
 def explore(sampler: str, seed: int, num: int) -> float:
     """Return the hypervolume that a search finds."""
     drive = Drive(make_experiment(search=SPACE, sampler=sampler, objectives=OBJECTIVES, seed=seed))
-    found = []
+    explored = []
     for _ in range(num):
         proposal = drive.ask()
         shown = metrics(proposal.params, 10)
         drive.report(proposal.trial, 1, **shown)
         drive.end(proposal.trial)
-        found.append((max(1.2 - shown["loss"], 0.0), max(shown["speed"] + 0.2, 0.0)))
-    return covered(np.array(found))
+        explored.append((max(1.2 - shown["loss"], 0.0), max(shown["speed"] + 0.2, 0.0)))
+    return covered(np.array(explored))
 
 
 def test_the_front_is_found_in_fewer_trials_than_by_tpe_and_genes() -> None:

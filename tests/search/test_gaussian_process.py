@@ -59,9 +59,9 @@ def test_places_that_are_as_expected_count_as_if_they_had_been_observed(
     every = np.concatenate([features, running])
     observed = np.concatenate([values, process.predict(running)[0]])
     expected = GaussianProcess(kernel, GROUPS, every, observed)
-    found = process.as_if_expected(running)
+    if_expected = process.as_if_expected(running)
     np.testing.assert_allclose(
-        found.predict(places), expected.predict(places), rtol=1e-5, atol=1e-7
+        if_expected.predict(places), expected.predict(places), rtol=1e-5, atol=1e-7
     )
 
 
@@ -176,7 +176,7 @@ def predictabilities(
     height: Callable[[np.ndarray, np.ndarray], np.ndarray], num: int
 ) -> list[float]:
     """Return how far fitted processes predict values that depend on features and noise."""
-    found = []
+    scores = []
     for seed in range(20):
         features, noise = draw(seed, num)
         values = height(features, noise)
@@ -184,8 +184,8 @@ def predictabilities(
         process = GaussianProcess(fit(features, GROUPS, values), GROUPS, features, values)
         predictability = process.predictability()
         assert predictability is not None
-        found.append(predictability)
-    return found
+        scores.append(predictability)
+    return scores
 
 
 def test_noise_is_not_taken_for_predictable_although_length_scales_are_fitted_to_it() -> None:

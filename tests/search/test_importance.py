@@ -16,8 +16,12 @@ _FIRST_SEED = 200
 
 
 def test_what_is_bounded_but_may_have_an_effect_is_not_called_nothing() -> None:
-    found = {"rate": (0.9, 0.8, 0.95), "bounded": (0.001, 0.0, 0.008), "nothing": (0.0, 0.0, 0.004)}
-    assert negligible(found) == ["nothing"]
+    shares = {
+        "rate": (0.9, 0.8, 0.95),
+        "bounded": (0.001, 0.0, 0.008),
+        "nothing": (0.0, 0.0, 0.004),
+    }
+    assert negligible(shares) == ["nothing"]
 
 
 def test_nothing_has_an_importance_if_nothing_is_searched() -> None:
@@ -34,10 +38,10 @@ def test_nothing_has_an_importance_if_nothing_is_searched() -> None:
 @pytest.mark.timeout(1800)
 def test_shares_are_in_order_intervals_hold_and_zeros_are_told_from_effects() -> None:
     answers = [answer_of(space, drive) for space, drive in spaces(_FIRST_SEED, NUM_SPACES)]
-    found = score(answers, has_intervals=True)
-    assert found.right_order >= 0.95
-    assert found.held is not None
-    assert 0.80 <= found.held <= 0.97
-    assert found.num_called_nothing == 0
-    assert found.zeros_bounded is not None
-    assert found.zeros_bounded >= 0.7
+    scored = score(answers, has_intervals=True)
+    assert scored.right_order >= 0.95
+    assert scored.held is not None
+    assert 0.80 <= scored.held <= 0.97
+    assert scored.num_called_nothing == 0
+    assert scored.zeros_bounded is not None
+    assert scored.zeros_bounded >= 0.7

@@ -20,20 +20,20 @@ from workbench.search.acquisition_search import (
 @given(z=st.floats(-300, 50), deviation=st.floats(1e-3, 1e3), best=st.floats(-10, 10))
 def test_the_logarithm_of_the_improvement_is_right(z: float, deviation: float, best: float) -> None:
     mean = np.array([best + deviation * z])
-    (found,) = log_expected_improvement(mean, np.array([deviation]), best)
+    (improvement,) = log_expected_improvement(mean, np.array([deviation]), best)
     exact = (mean[0] - best) / deviation
     if exact > -5:  # integrated: improvement times density
         grid = np.linspace(max(-exact, -12.0), 12.0, 20001)
         density = np.exp(-0.5 * grid**2) / math.sqrt(2 * math.pi)
         total = float(trapezoid((exact + grid) * density, grid))
-        assert found == pytest.approx(math.log(deviation * total), abs=1e-4)
+        assert improvement == pytest.approx(math.log(deviation * total), abs=1e-4)
     elif exact < -20:  # the first terms of the asymptotic series
         tail = (
             -0.5 * (exact**2 + math.log(2 * math.pi))
             - 2 * math.log(-exact)
             + math.log1p(-3 / exact**2)
         )
-        assert found == pytest.approx(math.log(deviation) + tail, abs=1e-3)
+        assert improvement == pytest.approx(math.log(deviation) + tail, abs=1e-3)
 
 
 @given(first=st.floats(-1e4, 50), gap=st.floats(1e-6, 10), best=st.floats(-5, 5))

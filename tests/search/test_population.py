@@ -98,13 +98,13 @@ def proposed(events: list[Event]) -> list[TrialProposed]:
 
 def by_place(events: list[Event]) -> dict[tuple[int, int], Any]:
     """What each member was trained with in each part, and whether it continued itself."""
-    found, members = {}, {event.trial: event.segment for event in proposed(events)}
+    parts, members = {}, {event.trial: event.segment for event in proposed(events)}
     for event in proposed(events):
         part = event.segment
         assert part is not None
         before = None if part.continues is None else members[part.continues]
-        found[part.member, part.end] = (event.params, before and (before.member, before.end))
-    return found
+        parts[part.member, part.end] = (event.params, before and (before.member, before.end))
+    return parts
 
 
 @pytest.mark.parametrize("sampler", ["pbt", "pb2"])
@@ -148,7 +148,9 @@ def test_the_weak_continue_from_the_strong_at_the_same_epoch(goal: str) -> None:
         assert before is not None
         assert before.end == part.begin
         peers = [
-            other for other, found in parts.items() if found is not None and found.end == part.begin
+            other
+            for other, chosen in parts.items()
+            if chosen is not None and chosen.end == part.begin
         ]
         ranked = sorted(peers, key=values.__getitem__, reverse=goal == "maximize")
         if part.replaced is None:
@@ -259,17 +261,17 @@ def test_a_schedule_trains_the_parts_as_written() -> None:
         sampler={"name": "schedule", "options": {"parts": parts}},
     )
     assert tuned.max_configurations() == 2
-    study, found = Study(tuned), []
+    study, trained = Study(tuned), []
     while (proposal := study.ask()) is not None:
         assert study.ask() is None
         part = proposal.segment
         assert part is not None
-        found.append((proposal.params, part.begin, part.end, part.continues))
+        trained.append((proposal.params, part.begin, part.end, part.continues))
         study.tell(
             proposal.trial,
             TrialEnded(trial=proposal.trial, attempt=0, state="complete", values={"loss": 1.0}),
         )
-    assert found == [({"x": 0.1}, 0, 5, None), ({"x": 0.5}, 5, 9, 0)]
+    assert trained == [({"x": 0.1}, 0, 5, None), ({"x": 0.5}, 5, 9, 0)]
     assert study.exhausted
 
 
@@ -280,7 +282,7 @@ def test_a_gaussian_process_finds_a_schedule_that_chance_does_not() -> None:
     """
 
     def distance(sampler: str) -> float:
-        found = []
+        values = []
         for seed in range(3):
             tuned = experiment(sampler, 8, length=80).replace(seed=seed)
             for event in proposed(play(tuned, seed, 4)):
@@ -288,7 +290,7 @@ def test_a_gaussian_process_finds_a_schedule_that_chance_does_not() -> None:
                 if part is not None and part.replaced is not None and part.begin >= 20:
                     momentum = event.params["momentum"]
                     assert isinstance(momentum, float)
-                    found.append(abs(momentum - min(part.end / 50, 0.9)))
-        return sum(found) / len(found)
+                    values.append(abs(momentum - min(part.end / 50, 0.9)))
+        return sum(values) / len(values)
 
     assert distance("pb2") < distance("pbt")

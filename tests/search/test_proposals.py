@@ -129,8 +129,8 @@ def test_it_maximizes_where_the_goal_says_so() -> None:
     drive = Drive(
         make_experiment(search=SQUARE, objectives=[{"metric": "loss", "goal": "maximize"}])
     )
-    found = [drive.train(lambda params, _: -distance(params)).params for _ in range(25)]
-    assert min(map(distance, found)) < 0.002
+    tried = [drive.train(lambda params, _: -distance(params)).params for _ in range(25)]
+    assert min(map(distance, tried)) < 0.002
 
 
 def test_running_configurations_are_not_proposed_again() -> None:
@@ -322,8 +322,8 @@ def late_bloomer(params: Mapping[str, Any], rung: int) -> float:
 
 
 def test_with_early_stopping_it_needs_fewer_rungs_than_tpe() -> None:
-    found: dict[str, list[float]] = {"auto": [], "tpe": []}
-    for seed, sampler in itertools.product(range(3), found):
+    distances: dict[str, list[float]] = {"auto": [], "tpe": []}
+    for seed, sampler in itertools.product(range(3), distances):
         experiment = make_experiment(
             search=SQUARE, sampler=sampler, seed=seed, early_stop={"pruner": "asha", "grace": 3}
         )
@@ -333,8 +333,8 @@ def test_with_early_stopping_it_needs_fewer_rungs_than_tpe() -> None:
             proposal = drive.train(late_bloomer, 27)
             if 27 in drive.study._record(proposal.trial).reports:
                 ends.append(distance(proposal.params))
-        found[sampler].append(min(ends))
-    assert np.mean(found["auto"]) < 0.5 * np.mean(found["tpe"])
+        distances[sampler].append(min(ends))
+    assert np.mean(distances["auto"]) < 0.5 * np.mean(distances["tpe"])
 
 
 def _search_with(near: float) -> dict[str, Any]:
@@ -355,8 +355,8 @@ def test_a_good_belief_saves_trials_and_a_wrong_one_is_forgotten() -> None:
     best = {}
     for near in (0.65, 0.05):
         drive = Drive(make_experiment(search=_search_with(near)))
-        found = [distance(drive.train(distance).params) for _ in range(30)]
-        best[near] = [min(found[:5]), min(found)]
+        distances = [distance(drive.train(distance).params) for _ in range(30)]
+        best[near] = [min(distances[:5]), min(distances)]
     assert best[0.65][0] < 0.02 < best[0.05][0]
     assert max(best[0.65][1], best[0.05][1]) < 0.002
 

@@ -65,14 +65,18 @@ def search_until(
     budget_s: float, seconds: Callable[[Mapping[str, Any]], float], seed: int, **budget: Any
 ) -> list[Mapping[str, Any]]:
     """Return the configurations of a search in which only `x` decides how good one is."""
-    drive, found, spent_s = Drive(make_experiment(search=SEARCH, seed=seed, budget=budget)), [], 0.0
+    drive, losses, spent_s = (
+        Drive(make_experiment(search=SEARCH, seed=seed, budget=budget)),
+        [],
+        0.0,
+    )
     while spent_s < budget_s:
         proposal = drive.ask()
         spent_s += (elapsed_s := seconds(proposal.params))
         drive.report(proposal.trial, 1, elapsed_s=elapsed_s, loss=loss(proposal.params))
         drive.end(proposal.trial)
-        found.append(proposal.params)
-    return found
+        losses.append(proposal.params)
+    return losses
 
 
 def loss(params: Mapping[str, Any]) -> float:

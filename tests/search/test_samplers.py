@@ -63,7 +63,7 @@ for changes in {changes}:
 
 def test_only_what_the_sampler_and_the_pruner_need_is_imported() -> None:
     program = PROGRAM.replace("{changes}", repr([changes for changes, _ in CASES]))
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert found.stdout.splitlines() == [str(loaded) for _, loaded in CASES]
+    assert done.stdout.splitlines() == [str(loaded) for _, loaded in CASES]

@@ -240,16 +240,16 @@ def test_importance_names_what_mattered() -> None:
     assert drive.study.importance() == {}
     for _ in range(60):
         drive.train(lambda params, _: params["much"] + 0.01 * params["little"])
-    found = drive.study.importance()
-    share, low, high = found["much"]
+    importance = drive.study.importance()
+    share, low, high = importance["much"]
     assert share > 0.8
     assert low <= share <= high
     assert low < high
-    assert found["little"][:2] == (0.0, 0.0)
-    assert drive.study.importance(range(61)) == found
+    assert importance["little"][:2] == (0.0, 0.0)
+    assert drive.study.importance(range(61)) == importance
     some = drive.study.importance(range(20, 50))
     assert some["much"][0] > 0.8
-    assert some != found
+    assert some != importance
     assert drive.study.importance(range(5)) == {}
 
 
@@ -266,12 +266,12 @@ def test_importance_counts_pruned_trials_as_where_they_would_have_ended() -> Non
         drive.train(curve, rungs=16)
     ended = [event for event in drive.events if isinstance(event, TrialEnded)]
     assert sum(event.state == "complete" for event in ended) < MIN_TRIALS
-    found = drive.study.importance()
-    assert found["much"][0] > 0.9
-    assert found["little"][0] < 0.01
+    importance = drive.study.importance()
+    assert importance["much"][0] > 0.9
+    assert importance["little"][0] < 0.01
     reader = Study.rebuild(drive.study.experiment, drive.events, reads_only=True)
-    assert reader.importance() == found
-    assert drive.importance_from_ends() == found
+    assert reader.importance() == importance
+    assert drive.importance_from_ends() == importance
     with pytest.raises(RunError, match="only read"):
         reader.ask()
 
@@ -280,9 +280,9 @@ def test_the_importance_of_a_long_run_reads_a_sample_of_its_reports() -> None:
     drive = Drive(make_experiment(sampler="random", search={"x": UNIT, "y": UNIT}))
     for _ in range(320):
         drive.train(lambda params, rung: params["x"] + 1.0 / rung)
-    found = drive.study.importance()
-    assert drive.importance_from_ends() == found
-    assert found["x"][0] > 0.9
+    importance = drive.study.importance()
+    assert drive.importance_from_ends() == importance
+    assert importance["x"][0] > 0.9
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])
@@ -296,10 +296,10 @@ def test_importance_does_not_depend_on_where_a_sampler_tries(sampler: str) -> No
     drive, rng = Drive(make_experiment(search=search, sampler=sampler)), random.Random(0)
     for _ in range(40):
         drive.train(lambda params, _: (math.log10(params["lr"]) + 2) ** 2 + rng.gauss(0, 0.05))
-    found = drive.study.importance()
-    assert next(iter(found)) == "lr"
-    assert found["lr"][0] > 0.9
-    assert all(share < 0.05 for name, (share, _, _) in found.items() if name != "lr")
+    importance = drive.study.importance()
+    assert next(iter(importance)) == "lr"
+    assert importance["lr"][0] > 0.9
+    assert all(share < 0.05 for name, (share, _, _) in importance.items() if name != "lr")
 
 
 UNIT = {"low": 0.0, "high": 1.0}
@@ -333,11 +333,11 @@ def test_importance_names_what_matters_and_no_other_where_most_trials_lie_at_the
     drive = Drive(make_experiment(search=search, seed=seed))
     for _ in range(40):
         drive.train(lambda params, _: loss(params))
-    found = drive.study.importance()
-    share, low, high = found["rate"]
+    importance = drive.study.importance()
+    share, low, high = importance["rate"]
     assert share > 0.9
     assert low <= share <= high
-    assert all(found[name][0] < 0.01 for name in search if name != "rate")
+    assert all(importance[name][0] < 0.01 for name in search if name != "rate")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -359,9 +359,9 @@ def test_nothing_is_resolved_where_chance_explains_all() -> None:
     drive, rng = Drive(make_experiment(search=search, sampler="random")), random.Random(0)
     for _ in range(20):
         drive.train(lambda params, _: rng.random())
-    found = drive.study.importance()
-    assert all(low < 0.01 < high for _, low, high in found.values()), "not resolved"
-    assert negligible(found) == []
+    importance = drive.study.importance()
+    assert all(low < 0.01 < high for _, low, high in importance.values()), "not resolved"
+    assert negligible(importance) == []
 
 
 def test_an_unknown_trial_is_an_error() -> None:

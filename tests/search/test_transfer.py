@@ -78,11 +78,15 @@ def test_runs_agree_as_their_correlations_say(
     correlations: list[float], size: int, num: int
 ) -> None:
     kernel = fit(spread_points(6, 2), GROUPS, np.arange(6.0) - 2.5)
-    found = [
-        (Relation(each, 0.0, 1.0), Source(spread_points(size, 2), np.arange(float(size))), kernel)
-        for each in correlations
+    weights = [
+        (
+            Relation(correlation, 0.0, 1.0),
+            Source(spread_points(size, 2), np.arange(float(size))),
+            kernel,
+        )
+        for correlation in correlations
     ]
-    between, with_this = Related.of(found).agreement(num)
+    between, with_this = Related.of(weights).agreement(num)
     assert (
         between.shape == (len(with_this), len(with_this)) == (len(correlations) * size + num,) * 2
     )
@@ -116,8 +120,8 @@ def losses(history: list[PriorTrialAdded], num: int, seed: int = 0) -> list[floa
     for event in history:
         drive.study.apply(event)
     curve = valley(0.3, 0.7)
-    found = [curve(drive.train(lambda params, _: curve(params)).params) for _ in range(num)]
-    return np.minimum.accumulate(found).tolist()
+    values = [curve(drive.train(lambda params, _: curve(params)).params) for _ in range(num)]
+    return np.minimum.accumulate(values).tolist()
 
 
 def test_the_first_trial_tries_what_a_related_run_found() -> None:

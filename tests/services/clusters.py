@@ -63,12 +63,12 @@ class Node:
 
     def find(self, beginning: str) -> list[psutil.Process]:
         """The processes of the node whose title begins so."""
-        found = []
+        processes = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 if "".join(process.cmdline()[:1]).startswith(beginning):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def has_lost_its_raylet(self) -> bool:
         """Whether Ray's own process of the node was there and has ended."""

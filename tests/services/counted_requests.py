@@ -30,10 +30,10 @@ class CountedRequests:
                     while given := _receive(self.request):
                         server.sendall(given)
                         *lines, line = (line + given).split(b"\r\n")
-                        for each in lines:
-                            if each.startswith(b"GET "):
+                        for entry in lines:
+                            if entry.startswith(b"GET "):
                                 with counting:
-                                    reads[each.split()[1].decode().partition("?")[0]] += 1
+                                    reads[entry.split()[1].decode().partition("?")[0]] += 1
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True

@@ -71,6 +71,6 @@ class CutLink:
                     self._cut_at = None
                     break
                 target.sendall(piece)
-        for each in (source, target):
+        for end in (source, target):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)

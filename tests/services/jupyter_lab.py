@@ -256,5 +256,5 @@ def violations(page: Any, selector: str) -> list[str]:
     if not AXE.exists():
         pytest.skip("axe-core is not installed: make front-end")
     page.add_script_tag(path=str(AXE))
-    found = page.evaluate("async (selector) => (await axe.run(selector)).violations", selector)
-    return [f"{item['id']}: {item['nodes'][0]['html'][:200]}" for item in found]
+    evaluated = page.evaluate("async (selector) => (await axe.run(selector)).violations", selector)
+    return [f"{item['id']}: {item['nodes'][0]['html'][:200]}" for item in evaluated]

@@ -16,11 +16,13 @@ def describe_shortage() -> str | None:
     memory = psutil.virtual_memory()
     if memory.percent < SHORTAGE_PERCENT:
         return None
-    found: list[tuple[int, str]] = []
+    shortages: list[tuple[int, str]] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = " ".join(process.cmdline()) or process.name()
-            found.append((process.memory_info().rss, f"{process.pid} {command[:_COMMAND_LENGTH]}"))
-    largest = sorted(found, reverse=True)[:_NUM_LISTED]
+            shortages.append(
+                (process.memory_info().rss, f"{process.pid} {command[:_COMMAND_LENGTH]}")
+            )
+    largest = sorted(shortages, reverse=True)[:_NUM_LISTED]
     lines = [f"{memory.percent:.0f} % in use, {memory.shared >> 20} MiB of it shared"]
     return "\n".join([*lines, *(f"{size >> 20:6d} MiB {words}" for size, words in largest)])

@@ -38,11 +38,11 @@ _SETTINGS = {
 
 def find_programs() -> Path | None:
     """Return where the server's programs are, the newest version of them."""
-    found = sorted(
+    paths = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4])
     )
-    if found:
-        return found[-1].parent
+    if paths:
+        return paths[-1].parent
     program = shutil.which("initdb")
     return None if program is None else Path(program).resolve().parent
 

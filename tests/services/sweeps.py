@@ -88,8 +88,10 @@ class Sweep:
         return [stored.event for stored in self.store.events(self.run_id)]
 
     def of(self, kind: type[Kind], trial: int | None = None) -> list[Kind]:
-        found = [event for event in self.events if isinstance(event, kind)]
-        return [event for event in found if trial is None or getattr(event, "trial", None) == trial]
+        matching = [event for event in self.events if isinstance(event, kind)]
+        return [
+            event for event in matching if trial is None or getattr(event, "trial", None) == trial
+        ]
 
     @property
     def history(self) -> History:

@@ -28,14 +28,14 @@ def wait_until(
     Raises:
         TimeoutError: It did not happen.
     """
-    if not (found := try_until(find, timeout_s, every_s=every_s)):
+    if not (value := try_until(find, timeout_s, every_s=every_s)):
         raise TimeoutError(f"{what} did not happen within {timeout_s:g} s")
-    return found
+    return value
 
 
 def try_until(find: Callable[[], Found], timeout_s: float, *, every_s: float = 0.02) -> Found:
     """Return what is found as soon as it is true, or what is found when the time is over."""
     until_s = time.monotonic() + timeout_s
-    while not (found := find()) and time.monotonic() < until_s:
+    while not (value := find()) and time.monotonic() < until_s:
         time.sleep(every_s)
-    return found
+    return value

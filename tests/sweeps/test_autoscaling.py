@@ -31,11 +31,11 @@ def growing(tmp_path: Path) -> Iterator[Cluster]:
 
 def num_nodes(cluster: Cluster) -> int:
     """Raylets that run; nobody waits for those that the autoscaler has ended."""
-    found = 0
+    num = 0
     for process in cluster.head.processes():
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += "raylet" in process.name() and process.status() != psutil.STATUS_ZOMBIE
-    return found
+            num += "raylet" in process.name() and process.status() != psutil.STATUS_ZOMBIE
+    return num
 
 
 def test_a_run_has_the_cluster_grow_from_nothing_and_shrink_again(

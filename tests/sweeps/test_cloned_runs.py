@@ -79,11 +79,11 @@ def test_a_clone_continues_its_parent_with_another_value_while_that_goes_on(stor
     parent, cloned, fresh = sweep.trials
     wanted = walk([0.5] * STEPS)
     assert losses(sweep, 0) == {step: pytest.approx(wanted[step - 1]) for step in range(1, 13)}
-    found = losses(sweep, 1)
-    first = min(found)
+    values = losses(sweep, 1)
+    first = min(values)
     assert 3 < first <= STEPS, "it begins where its parent was"
     wanted = walk([0.5] * (first - 1) + [0.25] * (STEPS - first + 1))
-    assert found == {step: pytest.approx(wanted[step - 1]) for step in range(first, 13)}
+    assert values == {step: pytest.approx(wanted[step - 1]) for step in range(first, 13)}
     assert min(losses(sweep, 2)) == 1
     assert [trial.state for trial in sweep.trials] == ["complete"] * 3
     assert parent.clone is None
@@ -208,11 +208,11 @@ def test_a_script_with_a_checkpoint_can_be_cloned(store: Store, tmp_path: Path) 
     sweep.wait_for(TrialReported, lambda event: event.step == 3)
     assert clone(sweep, 0, {"rate": 0.125}).done
     sweep.wait("complete")
-    found = losses(sweep, 1)
-    first = min(found)
+    values = losses(sweep, 1)
+    first = min(values)
     assert 3 < first <= 10
     assert [trial.state for trial in sweep.trials] == ["complete"] * 2
-    for step, loss in found.items():
+    for step, loss in values.items():
         assert loss == pytest.approx(4.0 * 0.5 ** (first - 1) * 0.875 ** (step - first + 1))
     sweep.assert_sound()
 

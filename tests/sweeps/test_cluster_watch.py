@@ -66,13 +66,13 @@ def pids_of(sweep: Sweep, trial: int) -> list[int]:
 def node_of(cluster: Cluster, sweep: Sweep, trial: int) -> Node:
     """The node on which the last attempt at a trial has its workers."""
     wanted = set(pids_of(sweep, trial))
-    found = [
+    samples = [
         node
         for node in cluster.nodes
         if node.is_alive and wanted & {process.pid for process in node.processes()}
     ]
-    assert len(found) == 1, f"workers {wanted} are on {[node.name for node in found]}"
-    return found[0]
+    assert len(samples) == 1, f"workers {wanted} are on {[node.name for node in samples]}"
+    return samples[0]
 
 
 def await_step(sweep: Sweep, trial: int, step: int) -> None:

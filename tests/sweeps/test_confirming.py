@@ -31,6 +31,6 @@ def test_the_best_race_until_the_ranking_is_clear_and_then_the_run_is_complete(
     assert (
         len(sweep.trials) == 4 + 2 * 2
     )  # there is no noise, which two more trainings of each show
-    found = certainty_of(sweep.history)
-    assert found is not None
-    assert (found.chance, found.num_trainings, found.num_compared) == (1.0, 2, 1)
+    certainty = certainty_of(sweep.history)
+    assert certainty is not None
+    assert (certainty.chance, certainty.num_trainings, certainty.num_compared) == (1.0, 2, 1)

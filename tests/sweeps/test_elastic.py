@@ -69,22 +69,22 @@ def test_growing_pays_where_what_is_left_clearly_ends_earlier(
     saving_s: float,
     pays: bool,
 ) -> None:
-    found = estimate_gain(left, now, expected, restart_s)
-    assert (found.left_s, found.saving_s) == (
+    gain = estimate_gain(left, now, expected, restart_s)
+    assert (gain.left_s, gain.saving_s) == (
         pytest.approx(left_s),
         pytest.approx(saving_s, abs=1e-3),
     )
-    assert found.pays is pays
+    assert gain.pays is pays
 
 
 @given(SAMPLES, SPEED, SPEED, SECONDS)
 def test_what_pays_is_faster_and_saves_more_than_the_restart_costs(
     left: float, now: float, expected: float, restart_s: float
 ) -> None:
-    found = estimate_gain(left, now, expected, restart_s)
-    if found.pays:
+    gain = estimate_gain(left, now, expected, restart_s)
+    if gain.pays:
         assert expected > now
-        assert found.left_s > restart_s
+        assert gain.left_s > restart_s
         assert left / expected + restart_s < (1 - MIN_SAVING) * left / now * (1 + 1e-9)
 
 

@@ -39,12 +39,12 @@ def foretell(**fields: Any) -> Forecast:
 
 
 def test_trainings_beside_each_other_share_the_time() -> None:
-    found = foretell(budget={"trials": 5}, repeats=3)
-    assert (found.at_once, found.num_trainings) == (2, 15)
-    assert found.trial_s == Estimate(50.0, 25.0, 100.0)
-    assert found.run_s == Estimate(400.0, 200.0, 800.0), "eight rounds"
-    assert found.worker_hours == pytest.approx(15 * 2 * 50 / 3600)
-    assert "Without early stopping, 15 trials take about 6 min 40 s" in str(found)
+    foretold = foretell(budget={"trials": 5}, repeats=3)
+    assert (foretold.at_once, foretold.num_trainings) == (2, 15)
+    assert foretold.trial_s == Estimate(50.0, 25.0, 100.0)
+    assert foretold.run_s == Estimate(400.0, 200.0, 800.0), "eight rounds"
+    assert foretold.worker_hours == pytest.approx(15 * 2 * 50 / 3600)
+    assert "Without early stopping, 15 trials take about 6 min 40 s" in str(foretold)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_money_and_energy_are_foretold_before_the_start(budget: dict[str, Any], 
     experiment = Experiment(
         **FIELDS | {"budget": budget, "repeats": 3, "resources": {"gpus_per_worker": 0.5}}
     )
-    found = forecast_of(
+    forecast = forecast_of(
         experiment,
         plan_with(PLAIN, 2, 50),
         Estimate(1.0, 0.5, 2.0),
@@ -78,7 +78,7 @@ def test_money_and_energy_are_foretold_before_the_start(budget: dict[str, Any], 
         state_bytes=None,
         power_w=72.0,
     )
-    assert words in str(found)
+    assert words in str(forecast)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_money_and_energy_are_foretold_before_the_start(budget: dict[str, Any], 
 def test_the_limit_that_is_met_first_ends_the_run(
     budget: dict[str, Any], ends_by: str | None
 ) -> None:
-    found = foretell(budget=budget)
-    assert found.ends_by == ends_by
-    assert ("trials" in budget) == (found.run_s is not None)
+    foretold = foretell(budget=budget)
+    assert foretold.ends_by == ends_by
+    assert ("trials" in budget) == (foretold.run_s is not None)
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_the_limit_that_is_met_first_ends_the_run(
 def test_checkpoints_grow_to_what_is_kept(
     resources: dict[str, Any], budget: dict[str, Any], said: tuple[int, str]
 ) -> None:
-    found = foretell(resources=resources, budget=budget)
-    assert (found.checkpoints_bytes, found.checkpoints_of) == said
+    foretold = foretell(resources=resources, budget=budget)
+    assert (foretold.checkpoints_bytes, foretold.checkpoints_of) == said
 
 
 def test_searched_epochs_count_as_they_are_drawn() -> None:
-    found = foretell(training={}, search={"epochs": {"choices": [2]}})
-    assert found.trial_s.value == 20.0
+    foretold = foretell(training={}, search={"epochs": {"choices": [2]}})
+    assert foretold.trial_s.value == 20.0

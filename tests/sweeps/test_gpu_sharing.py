@@ -25,8 +25,8 @@ def find(*rates: float | None, most: int = 8, **memory: object) -> tuple[int, st
         rate = rates[number - 1]
         return Copies(rate, None if rate is not None else "memory ran out")
 
-    found = find_sharing(measure, most=most, why_most="there are no more cores", **memory)  # type: ignore[arg-type]
-    return found.per_gpu, found.describe(), tried
+    sharing = find_sharing(measure, most=most, why_most="there are no more cores", **memory)  # type: ignore[arg-type]
+    return sharing.per_gpu, sharing.describe(), tried
 
 
 def test_more_are_tried_in_doublings_while_all_together_are_faster() -> None:
@@ -95,10 +95,10 @@ def test_what_is_chosen_pays_beside_what_was_measured_below_it(
 
 @given(st.floats(4 * GB, 200 * GB), st.integers(2, 8))
 def test_parts_and_their_contexts_fit_into_the_whole(total_bytes: float, number: int) -> None:
-    each = allowed_bytes(total_bytes, 1.0 / number)
-    assert each > 0.0
+    share_bytes = allowed_bytes(total_bytes, 1.0 / number)
+    assert share_bytes > 0.0
     if total_bytes >= 2 * number * CONTEXT_BYTES:
-        assert number * (each + CONTEXT_BYTES) <= total_bytes * (1 + 1e-9)
+        assert number * (share_bytes + CONTEXT_BYTES) <= total_bytes * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("share", [1.0, 2.0, Resources().gpu_share])
@@ -113,9 +113,9 @@ def test_no_further_number_is_measured_once_the_time_is_up() -> None:
         measured.append(number)
         return Copies(100.0 * number)
 
-    found = find_sharing(measure, most=8, why_most="never", has_time=lambda: len(measured) < 3)
-    assert (found.per_gpu, measured) == (4, [1, 2, 4])
-    assert found.reason == "the run's time is too short to measure more"
+    sharing = find_sharing(measure, most=8, why_most="never", has_time=lambda: len(measured) < 3)
+    assert (sharing.per_gpu, measured) == (4, [1, 2, 4])
+    assert sharing.reason == "the run's time is too short to measure more"
 
 
 @pytest.mark.parametrize(("gpus", "expected_gib"), [(1.0, 16), (2.0, 16), (0.25, 3), (0.0625, 0.5)])
@@ -128,5 +128,5 @@ def test_a_worker_is_thought_to_have_what_it_may_hold_of_a_gpu(
     experiment = Experiment(
         model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}]
     )
-    found = memory.memory_limit_bytes(experiment, capacity, ClusterInventory(()))
-    assert found == expected_gib * GIB
+    limit_bytes = memory.memory_limit_bytes(experiment, capacity, ClusterInventory(()))
+    assert limit_bytes == expected_gib * GIB

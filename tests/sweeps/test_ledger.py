@@ -182,8 +182,8 @@ def assert_reads_like_its_events(store: Store, run_id: str, data: RunData) -> No
     assert repr(data.history.to_json()) == repr(slowly.history.to_json())
     at_once = StoredRun(store, run_id).history
     assert repr(at_once.to_json()) == repr(slowly.history.to_json())
-    for one, other in zip(data.series.curves("loss"), slowly.series.curves("loss"), strict=True):
-        np.testing.assert_array_equal(one.points, other.points)
+    for curve, other in zip(data.series.curves("loss"), slowly.series.curves("loss"), strict=True):
+        np.testing.assert_array_equal(curve.points, other.points)
 
 
 def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(

@@ -134,7 +134,7 @@ def test_a_trial_that_does_not_fit_moves_to_another_way_of_making_the_same_step(
         store, "Greedy", options=options, plan={"workers": workers, "micro_batch": 1, **plan}
     )
     lost = sweep.of(AttemptEnded)
-    assert [each.next_plan for each in lost] == ways
+    assert [loss.next_plan for loss in lost] == ways
     assert all("which gives the same result" in each.message for each in lost)
     [trial] = sweep.trials
     assert (trial.state, trial.attempts) == ("complete", len(ways) + 1)

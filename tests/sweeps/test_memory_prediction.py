@@ -29,19 +29,19 @@ def predicted(store: Store, **changes: Any) -> tuple[list[MemoryPredicted], Ledg
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         ledger.replay(writer)
         predict_memory(ledger, TrialPlans(store, ledger))
-    stored = [each.event for each in store.events(run_id)]
+    stored = [row.event for row in store.events(run_id)]
     return [event for event in stored if isinstance(event, MemoryPredicted)], ledger
 
 
 @pytest.mark.slow
 def test_the_first_trial_of_a_sweep_fits_although_most_of_the_space_does_not(store: Store) -> None:
-    [found], ledger = predicted(store)
-    by_width = {int(str(params["hidden_width"])): peak for params, peak in found.peaks}
+    [prediction], ledger = predicted(store)
+    by_width = {int(str(params["hidden_width"])): peak for params, peak in prediction.peaks}
     # Two layers: the widest model holds this many parameters of 4 bytes, their gradients and two
     # moments.
     assert by_width[65_536] > 4 * 4 * 65_536**2
-    assert min(by_width.values()) < found.limit_bytes < max(by_width.values())
-    fitting = [width for width, peak in by_width.items() if peak < found.limit_bytes]
+    assert min(by_width.values()) < prediction.limit_bytes < max(by_width.values())
+    fitting = [width for width, peak in by_width.items() if peak < prediction.limit_bytes]
     for _ in range(4):
         proposal = ledger.study.ask()
         assert proposal is not None

@@ -56,12 +56,12 @@ CARDS = [FREE, {**FREE, "slowed_bits": 4}]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = Cluster(tmp_path, head_cpus=1)
-    found.environment["WORKBENCH_STORE"] = str(tmp_path / "store.sqlite")
-    found.environment["PYTHONPATH"] += f":{ROOT}:{tmp_path}"
+    started = Cluster(tmp_path, head_cpus=1)
+    started.environment["WORKBENCH_STORE"] = str(tmp_path / "store.sqlite")
+    started.environment["PYTHONPATH"] += f":{ROOT}:{tmp_path}"
     (tmp_path / "counted.py").write_text(FUNCTION)
-    yield found
-    found.close()
+    yield started
+    started.close()
 
 
 def run(cluster: Cluster, *arguments: str) -> None:
@@ -145,8 +145,8 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
             )
 
         def both_train() -> NodeSample | None:
-            found = with_gpus()
-            return found if found and len(found.workers) == 2 else None
+            gpus = with_gpus()
+            return gpus if gpus and len(gpus.workers) == 2 else None
 
         sample = wait_until(both_train)
         wait_until(lambda: len(list(cluster.folder.glob("gpus-*"))) == 2)
@@ -173,8 +173,8 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         fake_nvml_library.play(used[0], {**used[1], "xids": "79", "error": 15})
 
         def one_is_lost() -> NodeSample | None:
-            found = with_gpus()
-            return found if found and found.gpus[1].state == "lost" else None
+            gpus = with_gpus()
+            return gpus if gpus and gpus.gpus[1].state == "lost" else None
 
         lost = wait_until(one_is_lost)
         assert lost.gpus[0].state == "ok"

@@ -79,8 +79,8 @@ def machines_of(cluster: Cluster, sweep: Sweep) -> set[str]:
 
 
 def samples_per_s(sweep: Sweep) -> float:
-    found = [event.samples_per_s for event in sweep.of(TrialReported)]
-    return statistics.median(value for value in found if value is not None)
+    speeds = [event.samples_per_s for event in sweep.of(TrialReported)]
+    return statistics.median(value for value in speeds if value is not None)
 
 
 def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(

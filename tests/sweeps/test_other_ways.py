@@ -40,7 +40,7 @@ def test_a_refused_way_is_undone_and_the_next_one_tried() -> None:
 def test_each_way_names_what_it_replaces_even_if_the_attempt_never_knew_its_plan() -> None:
     ways = begin(PartialPlan.of(recompute="blocks"))
     messages = [ways.after(ended("oom"))[0].message for _ in range(3)]
-    assert [str(each).partition("continues with ")[2] for each in messages] == [
+    assert [str(message).partition("continues with ")[2] for message in messages] == [
         "the strategy zero1 instead of ddp, which gives the same result",
         "the strategy fsdp instead of zero1, which gives the same result",
         "",

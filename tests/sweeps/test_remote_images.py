@@ -70,4 +70,4 @@ def test_each_image_is_read_from_the_bucket_once_per_cluster(
     assert len(read) == NUM_IMAGES
     assert set(read.values()) == {1}
     shards = [list((tmp_path / f"cache{number}").glob("*.shard")) for number in range(2)]
-    assert [len(each) for each in shards] == [1, 1], "both machines have all of it"
+    assert [len(shard) for shard in shards] == [1, 1], "both machines have all of it"

@@ -42,23 +42,27 @@ def test_hostile_programs_end_their_trial_and_nothing_else(store: Store) -> None
         store, "{kind}", "1", search={"kind": {"choices": KINDS}}, early_stop={"pruner": "median"}
     ).wait(timeout_s=150)
     assert run.state == "complete"
-    found = {kind: run.trial_with(kind=kind) for kind in KINDS}
-    assert {kind: (trial.state, trial.reason) for kind, trial in found.items()} == {
+    trials = {kind: run.trial_with(kind=kind) for kind in KINDS}
+    assert {kind: (trial.state, trial.reason) for kind, trial in trials.items()} == {
         "fails": ("failed", "error"),
         "nan": ("failed", "diverged"),
         "forks": ("complete", None),
         "half": ("complete", None),
         "good": ("complete", None),
     }
-    assert found["fails"].message == "the program ended with status 1: ValueError: boom"
-    assert str(found["fails"].failed_at).startswith(f"{PROGRAM}:")
-    assert found["good"].values["loss"] == 1 / 3
-    folder = store.artifacts_of(run.run_id).below(f"trials/{found['forks'].number:05d}/checkpoints")
+    assert trials["fails"].message == "the program ended with status 1: ValueError: boom"
+    assert str(trials["fails"].failed_at).startswith(f"{PROGRAM}:")
+    assert trials["good"].values["loss"] == 1 / 3
+    folder = store.artifacts_of(run.run_id).below(
+        f"trials/{trials['forks'].number:05d}/checkpoints"
+    )
     pids = [int(folder.read(f"left-{number}")) for number in range(2)]
     assert not any(map(psutil.pid_exists, pids))
-    log = store.artifacts_of(run.run_id).below(f"trials/{found['good'].number:05d}").read("log.txt")
+    log = (
+        store.artifacts_of(run.run_id).below(f"trials/{trials['good'].number:05d}").read("log.txt")
+    )
     assert log.splitlines()[-1] == b"epoch=3 loss=0.3333333333333333 - acc: 93%"
-    pids = {trial.worker_pids[0] for trial in found.values()}
+    pids = {trial.worker_pids[0] for trial in trials.values()}
     assert len(pids) == 1  # no trial has cost its worker
 
 

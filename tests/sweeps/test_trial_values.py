@@ -153,7 +153,7 @@ def test_history_and_sampler_see_the_value_that_the_mode_names(
     assert chosen is not None
     assert chosen.number == best
     seen = seen_by_optuna(study, tmp_path / "copy")
-    assert [each[0] for each in seen] == pytest.approx(values)
+    assert [call[0] for call in seen] == pytest.approx(values)
     assert len(seen[0]) == num_objectives
 
 

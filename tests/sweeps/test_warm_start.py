@@ -67,16 +67,16 @@ def test_complete_and_pruned_trials_teach_with_their_reports(store: Store) -> No
         ({"x": 0.5}, "complete", {"loss": float("nan")}),
         ({"x": 0.6}, "complete", {}),
     )
-    found = prior_trials(store, run_id, make_experiment())
-    assert [(prior.from_run_id, prior.from_trial, prior.state) for prior in found] == [
+    trials = prior_trials(store, run_id, make_experiment())
+    assert [(prior.from_run_id, prior.from_trial, prior.state) for prior in trials] == [
         (run_id, 0, "complete"),
         (run_id, 1, "pruned"),
     ]
-    assert [(prior.params, prior.values) for prior in found] == [
+    assert [(prior.params, prior.values) for prior in trials] == [
         ({"x": 0.1}, {"loss": 1.0, "speed": 1.0}),
         ({"x": 0.2}, {"loss": 2.0, "speed": 1.0}),
     ]
-    assert [prior.reports for prior in found] == [[(1, 9.0), (2, 1.0)], [(1, 9.0), (2, 2.0)]]
+    assert [prior.reports for prior in trials] == [[(1, 9.0), (2, 1.0)], [(1, 9.0), (2, 2.0)]]
 
 
 def test_trials_outside_the_space_of_the_new_run_are_left_out(store: Store) -> None:

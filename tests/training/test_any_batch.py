@@ -139,16 +139,16 @@ def test_two_workers_with_accumulation_make_the_steps_of_one(tmp_path: Path) -> 
         asked = experiment(kind, micro_batch=12).replace(training={"global_batch": 12})
         expected[kind] = train(tmp_path / kind, asked)[1]
     for strategy, kind in TOGETHER:
-        for found, wanted in zip(together[strategy, kind], expected[kind], strict=True):
-            assert found.values == pytest.approx(wanted.values, rel=1e-4), (strategy, kind)
+        for trained, wanted in zip(together[strategy, kind], expected[kind], strict=True):
+            assert trained.values == pytest.approx(wanted.values, rel=1e-4), (strategy, kind)
         assert num_measured(tmp_path / f"{strategy}-{kind}") == 1
 
 
 @pytest.mark.slow
 def test_memory_operations_and_the_first_step_are_known_before() -> None:
     asked = experiment("named")
-    [found] = try_first_steps(asked)
-    assert found.outcome == "fine"
+    [step] = try_first_steps(asked)
+    assert step.outcome == "fine"
     summary = summarise_model(asked, {}, [4, 8], plan=PartialPlan())
     assert summary.problems == ()
     assert summary.num_parameters == 6 * 8 + 8 + 8 * 2 + 2

@@ -38,7 +38,7 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
     """Train one epoch with each strategy in turn, from whole checkpoints and from those in
     parts.
     """
-    found = []
+    results = []
     usual = checkpoint.IN_PARTS_FROM_BYTES
     for way, limit in (("whole", usual), ("parts", 0)):
         checkpoint.IN_PARTS_FROM_BYTES = limit
@@ -48,9 +48,9 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
             ended, _ = train(
                 rank, num_workers, at, text_of(name, num_workers), f"{folder}/{way}", stop_at=stop
             )
-            found.append((ended.state, ended.step, ended.traceback))
+            results.append((ended.state, ended.step, ended.traceback))
     checkpoint.IN_PARTS_FROM_BYTES = usual
-    return found
+    return results
 
 
 @pytest.mark.slow
@@ -112,6 +112,6 @@ def test_parts_are_fetched_with_a_checkpoint_that_is_stored_elsewhere(tmp_path: 
 
     place: Artifacts = RemoteArtifacts(f"file://{tmp_path}/there")
     checkpoint.save_in_parts(place, {"step": 1}, one_part(), Group(), last=True, best=True)
-    found = checkpoint.read_latest(place)
-    assert found is not None
-    assert torch.equal(found["strategy"]["model"]["weight"], torch.ones(2))
+    latest = checkpoint.read_latest(place)
+    assert latest is not None
+    assert torch.equal(latest["strategy"]["model"]["weight"], torch.ones(2))

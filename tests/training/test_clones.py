@@ -191,9 +191,9 @@ def test_a_clone_equals_its_parent_stopped_and_resumed_with_the_new_values(
 
     assert (cloned.state, cloned.step) == ("complete", 4 * STEPS_PER_EPOCH)
     assert cloned.step == resumed.step
-    found, wanted = last_state(tmp_path / "clone"), last_state(resumed_folder)
+    state, wanted = last_state(tmp_path / "clone"), last_state(resumed_folder)
     for part in ("strategy", "random", "schedule", "values"):
-        assert_same(found[part], wanted[part])
+        assert_same(state[part], wanted[part])
     [planned] = [event for event in events if isinstance(event, TrialPlanned)]
     assert (planned.begins_step, planned.begins_epoch) == (
         before["step"],
@@ -290,11 +290,11 @@ def test_a_function_keeps_its_files_for_a_clone_and_the_clone_continues_from_the
         clone=Clone(of=0, begins_from="weights", step=3, branch=3, first_step=1),
     )
     ended, events = run(clone)
-    found = [
+    files = [
         (event.step, event.values["loss"]) for event in events if isinstance(event, TrialReported)
     ]
     wanted = walk([0.5] * 3 + [0.25] * 5)
-    assert found == [(step, pytest.approx(wanted[step - 1])) for step in range(4, 9)]
+    assert files == [(step, pytest.approx(wanted[step - 1])) for step in range(4, 9)]
     assert ended.state == "complete"
 
 

@@ -88,9 +88,9 @@ def test_parts_with_the_same_parameters_are_like_a_whole_training(tmp_path: Path
         if isinstance(event, TrialReported) and "val_loss" in event.values
     ] == [3, 4]
     assert second.step == whole.step
-    found, wanted = last_state(tmp_path, 2), last_state(tmp_path, 0)
-    assert_same(found["strategy"], wanted["strategy"])
-    assert_same(found["random"], wanted["random"])
+    state, wanted = last_state(tmp_path, 2), last_state(tmp_path, 0)
+    assert_same(state["strategy"], wanted["strategy"])
+    assert_same(state["random"], wanted["random"])
 
 
 def test_an_interrupted_part_continues_from_its_own_checkpoint(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def on_rank(
     parts: list[Any],
 ) -> list[TrialEnded]:
     """Train parts one after another on several workers."""
-    found = []
+    results = []
     for trial, begin, end, continues, params in parts:
         task = order(
             Path(folder),
@@ -186,8 +186,8 @@ def on_rank(
             meeting=f"{meeting}-{trial}",
             experiment_json=experiment.model_dump_json(),
         )
-        found.append(run(task)[0])
-    return found
+        results.append(run(task)[0])
+    return results
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
@@ -200,11 +200,11 @@ def test_two_workers_continue_what_one_has_begun(tmp_path: Path, strategy: str) 
         functools.partial(on_rank, parts=[(2, 1, 2, 0, changed)]), 2, str(tmp_path), two
     )
     assert [[end.state for end in ends] for ends in ended] == [["complete"]] * 2, ended
-    found, wanted = last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 1)["strategy"]
-    assert found["optimizer"]["param_groups"][0]["weight_decay"] == 0.02
+    state, wanted = last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 1)["strategy"]
+    assert state["optimizer"]["param_groups"][0]["weight_decay"] == 0.02
     for name, value in wanted["model"].items():
-        assert torch.isfinite(found["model"][name]).all()
-        assert found["model"][name].shape == value.shape
+        assert torch.isfinite(state["model"][name]).all()
+        assert state["model"][name].shape == value.shape
 
 
 # A function counts to its end, keeping how far it came.

@@ -130,7 +130,7 @@ class TestOnGpu:
     @pytest.mark.parametrize("case", RECORDED)
     def test_a_replayed_training_is_the_same(self, case: str, tmp_path: Path) -> None:
         model, training, plan = RECORDED[case]
-        found = {}
+        trained = {}
         for compile in ("none", "cuda_graphs"):
             base = experiment(compile)
             changed = experiment(
@@ -138,8 +138,8 @@ class TestOnGpu:
                 training={**base.training.model_dump(exclude_unset=True), **training},
                 plan={"compile": compile, "precision": "fp32", **plan},
             )
-            found[compile] = weights(tmp_path / compile, changed)
-        assert_alike(found["cuda_graphs"], found["none"])
+            trained[compile] = weights(tmp_path / compile, changed)
+        assert_alike(trained["cuda_graphs"], trained["none"])
         assert Baseline().excess("r") is None, "recordings give their memory back"
 
     def test_a_layer_that_is_not_used_stays_as_it_is(self, tmp_path: Path) -> None:
@@ -257,18 +257,19 @@ def choices(written: Experiment, hardware: Hardware = GPU) -> Any:
 
 
 def test_the_advisor_tries_it_on_one_gpu() -> None:
-    found = choices(experiment(plan={"precision": "fp32"}))
-    assert found.options["compile"] == ("none", "cuda_graphs")
+    offered = choices(experiment(plan={"precision": "fp32"}))
+    assert offered.options["compile"] == ("none", "cuda_graphs")
     variants = [
         variant
-        for variant in alternatives(found.usual_variant, found.options, "speed")
+        for variant in alternatives(offered.usual_variant, offered.options, "speed")
         if variant.get("compile") == "cuda_graphs"
     ]
-    plans = list(enumerate_plans(found, variants))
+    plans = list(enumerate_plans(offered, variants))
     assert {plan.workers for plan in plans} == {1}
-    recorded = found.usual_variant | PartialPlan.of(compile="cuda_graphs")
+    recorded = offered.usual_variant | PartialPlan.of(compile="cuda_graphs")
     assert all(
-        each.get("recompute") == "none" for each in combinations(recorded, found.options, "memory")
+        each.get("recompute") == "none"
+        for each in combinations(recorded, offered.options, "memory")
     )
 
 

@@ -112,9 +112,9 @@ def model(_config: Any) -> nn.Module:
 
 def last_values(events: list[Any]) -> dict[str, float]:
     return [
-        each.values
-        for each in events
-        if isinstance(each, TrialReported) and "val_loss" in each.values
+        event.values
+        for event in events
+        if isinstance(event, TrialReported) and "val_loss" in event.values
     ][-1]
 
 
@@ -126,7 +126,7 @@ def test_a_loss_that_differs_in_parts_refuses_accumulation_and_states_the_form_t
 ) -> None:
     ended, events = run(tmp_path / "whole", loss, 1)
     assert ended.state == "complete"
-    [planned] = [each for each in events if isinstance(each, TrialPlanned)]
+    [planned] = [event for event in events if isinstance(event, TrialPlanned)]
     assert planned.divides_batch is False
     ended, _ = run(tmp_path / "parts", loss, 4)
     assert ended.state == "failed"
@@ -147,13 +147,13 @@ def test_a_loss_that_differs_in_parts_refuses_accumulation_and_states_the_form_t
 def test_a_loss_that_adds_up_trains_the_same_for_every_micro_batch(
     loss: Any, targets: Tensor, tmp_path: Path
 ) -> None:
-    found = []
+    losses = []
     for accumulation in (1, 2, 8):
         ended, events = run(tmp_path / str(accumulation), loss, accumulation, targets)
         assert ended.state == "complete", ended.message
-        found.append(last_values(events))
-    for each in found[1:]:
-        assert each == pytest.approx(found[0], rel=1e-5)
+        losses.append(last_values(events))
+    for losses_of in losses[1:]:
+        assert losses_of == pytest.approx(losses[0], rel=1e-5)
 
 
 def test_the_loss_of_an_evaluation_is_that_of_all_its_samples(tmp_path: Path) -> None:
@@ -174,12 +174,14 @@ INPUTS_OF_FIRST_BATCH = torch.randn(60, 6, generator=torch.Generator().manual_se
 
 def expected(targets: np.ndarray) -> dict[str, float]:
     outputs, wanted = torch.from_numpy(SCORES[:, None]), torch.from_numpy(targets)
-    found: dict[str, Any] = {each.__name__: each(outputs, wanted) for each in FUNCTIONS}
-    found["auc"] = roc_auc_score(targets > 0.5, SCORES)
-    found["f1"] = f1_score(targets > 0.5, SCORES > 0.7)
-    found["r2"] = r2_score(targets, SCORES)
-    found["largest"] = np.abs(SCORES - targets).max()
-    return {name: float(value) for name, value in found.items()}
+    values: dict[str, Any] = {
+        function.__name__: function(outputs, wanted) for function in FUNCTIONS
+    }
+    values["auc"] = roc_auc_score(targets > 0.5, SCORES)
+    values["f1"] = f1_score(targets > 0.5, SCORES > 0.7)
+    values["r2"] = r2_score(targets, SCORES)
+    values["largest"] = np.abs(SCORES - targets).max()
+    return {name: float(value) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -188,10 +190,10 @@ def test_a_metric_is_that_of_all_outputs_for_every_batch_and_number_of_workers(
 ) -> None:
     batches = (37, 8, 1)
     function = functools.partial(measure, batches=batches)
-    found = (
+    values = (
         [function(0, 1, None)] if num_workers == 1 else run_together(measure, num_workers, batches)
     )
-    for results in found:
+    for results in values:
         for index, result in enumerate(results):
             targets = (NUMBERS, LABELS)[index // len(batches)]
             assert result == pytest.approx(expected(targets), rel=1e-6)

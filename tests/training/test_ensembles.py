@@ -57,29 +57,29 @@ def select(
 
 
 def test_models_with_opposite_errors_are_better_together_and_that_is_shown() -> None:
-    found = select(numbers(), [Noisy(0.5), Noisy(-0.5)])
+    selected = select(numbers(), [Noisy(0.5), Noisy(-0.5)])
 
-    assert found.weights == (0.5, 0.5)
-    assert found.test is not None
-    for judged in (found.validation, found.test):
+    assert selected.weights == (0.5, 0.5)
+    assert selected.test is not None
+    for judged in (selected.validation, selected.test):
         assert judged.ensemble == pytest.approx(0.0, abs=1e-6)
         assert judged.single > 0.05
         assert 0 < judged.low < judged.single < judged.high
-    assert (found.validation.num_samples, found.test.num_samples) == (30, 40)
+    assert (selected.validation.num_samples, selected.test.num_samples) == (30, 40)
 
 
 def test_copies_of_a_model_are_not_shown_to_be_better_than_it() -> None:
-    found = select(numbers(test=False), [Noisy(0.5), Noisy(0.5), Noisy(0.9)])
+    selected = select(numbers(test=False), [Noisy(0.5), Noisy(0.5), Noisy(0.9)])
 
-    assert found.validation.low <= 0 <= found.validation.high
-    assert found.test is None
+    assert selected.validation.low <= 0 <= selected.validation.high
+    assert selected.test is None
 
 
 def test_no_more_models_are_used_than_allowed() -> None:
-    found = select(numbers(), [Noisy(0.5), Noisy(-0.4), Noisy(0.7)], size=1)
+    selected = select(numbers(), [Noisy(0.5), Noisy(-0.4), Noisy(0.7)], size=1)
 
-    assert found.weights == (0.0, 1.0, 0.0)
-    assert found.validation.ensemble < found.validation.single
+    assert selected.weights == (0.0, 1.0, 0.0)
+    assert selected.validation.ensemble < selected.validation.single
 
 
 @examples(25)

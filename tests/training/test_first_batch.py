@@ -424,16 +424,16 @@ ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_another_form_of_the_same_targets_trains_the_same(name: str, tmp_path: Path) -> None:
-    found = []
+    losses = []
     for number, fields in enumerate(ACCEPTED[name]):
         folder = tmp_path / str(number)
         folder.mkdir()
         ended, _ = train(folder, experiment(**fields))
         assert ended.state == "complete", ended.message
-        found.append(
+        losses.append(
             {key: value for key, value in ended.values.items() if key[:3] in ("val", "tra")}
         )
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.uint8])
@@ -495,14 +495,14 @@ def test_targets_of_a_part_of_a_data_set_are_numbered_as_it_numbers_them() -> No
         TensorDataset(INPUTS, CLASSES), [40, 20], torch.Generator().manual_seed(1)
     )
     split: Any = MapSplit(part)
-    found = known_targets(split)
-    assert found is not None
-    assert found.tolist() == [int(split.batch([index])[1]) for index in range(40)]
+    targets = known_targets(split)
+    assert targets is not None
+    assert targets.tolist() == [int(split.batch([index])[1]) for index in range(40)]
     pairs: Any = [(row, int(number)) for row, number in zip(INPUTS, CLASSES, strict=True)]
     named: Any = [{"x": row, "labels": number} for row, number in pairs]
     for samples in (pairs, named):
-        found = known_targets(MapSplit(samples))
-        assert found is not None
-        assert found.tolist() == CLASSES.tolist()
+        targets = known_targets(MapSplit(samples))
+        assert targets is not None
+        assert targets.tolist() == CLASSES.tolist()
     read: Any = Lazy(INPUTS, CLASSES)
     assert known_targets(MapSplit(read)) is None

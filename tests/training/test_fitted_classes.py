@@ -25,13 +25,13 @@ FORMS: dict[str, Tensor] = {
 
 @pytest.mark.parametrize("model", [TREES, "sklearn.naive_bayes:GaussianNB"])
 def test_another_form_of_the_same_classes_is_fitted_the_same(model: Any, tmp_path: Path) -> None:
-    found = []
+    trained = []
     for name, targets in ({"numbers": CLASSES} | FORMS).items():
         (tmp_path / name).mkdir()
         ended, _ = train(tmp_path / name, experiment(targets, num_outputs=3, model=model))
         assert ended.state == "complete", ended.message
-        found.append(ended.values)
-    assert all(values == pytest.approx(found[0], rel=1e-5) for values in found)
+        trained.append(ended.values)
+    assert all(values == pytest.approx(trained[0], rel=1e-5) for values in trained)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_trees_answer_with_the_numbers_of_the_classes_that_training_has(
             max_iter=7, min_samples_leaf=2, early_stopping=False, random_state=0
         )
     expected = rival.fit(inputs, classes).predict_proba(inputs)
-    found = grown(INPUTS).softmax(-1).detach().numpy()
-    np.testing.assert_allclose(found[:, list(seen)], expected, atol=6e-3)
-    assert set(found.argmax(1)) <= set(seen)
+    probabilities = grown(INPUTS).softmax(-1).detach().numpy()
+    np.testing.assert_allclose(probabilities[:, list(seen)], expected, atol=6e-3)
+    assert set(probabilities.argmax(1)) <= set(seen)
 
 
 def test_a_forest_predicts_several_numbers(tmp_path: Path) -> None:

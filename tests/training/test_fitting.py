@@ -49,7 +49,10 @@ def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **cha
 
     def hear(event: Event) -> bool:
         events.append(event)
-        return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
+        return (
+            len([reported for reported in events if isinstance(reported, TrialReported)])
+            == stop_after
+        )
 
     return run_trial(order(asked, folder, **changes), hear), events
 
@@ -66,12 +69,12 @@ def test_trees_report_in_epochs_and_their_best_checkpoint_says_what_was_reported
 
     assert (ended.state, ended.message) == ("complete", None)
     assert isinstance(events[0], TrialPlanned)
-    reports = [each for each in events if isinstance(each, TrialReported)]
+    reports = [event for event in events if isinstance(event, TrialReported)]
     assert len(reports) == min(10, len(epochs))
     assert {report.epoch for report in reports} <= set(epochs)
     assert (reports[0].epoch, reports[-1].epoch) == (epochs[0], 12.0)
     best = max(report.values["val_accuracy"] for report in reports)
-    saved = [each for each in events if isinstance(each, CheckpointSaved)]
+    saved = [event for event in events if isinstance(event, CheckpointSaved)]
     assert saved[-1].best
     validation = load("breast_cancer", {}).validation
     inputs, targets = validation.batch(np.arange(len(validation)))
@@ -84,8 +87,8 @@ def test_trees_report_in_epochs_and_their_best_checkpoint_says_what_was_reported
 def test_trees_are_kept_at_the_round_that_their_value_belongs_to(tmp_path, mode):
     asked = experiment(objectives=[{"metric": "val_accuracy", "goal": "maximize", "value": mode}])
     ended, events = run(asked, tmp_path, params={"family": "forest"})
-    scores = [each.values["val_accuracy"] for each in events if isinstance(each, TrialReported)]
-    saved = [each.step for each in events if isinstance(each, CheckpointSaved)]
+    scores = [event.values["val_accuracy"] for event in events if isinstance(event, TrialReported)]
+    saved = [event.step for event in events if isinstance(event, CheckpointSaved)]
     if mode == "best":
         assert ended.values["val_accuracy"] == max(scores)
     else:
@@ -97,7 +100,7 @@ def test_trees_are_kept_at_the_round_that_their_value_belongs_to(tmp_path, mode)
 def test_the_best_checkpoint_holds_its_predictions_for_the_validation_samples(tmp_path):
     asked, params = experiment(), {"family": "forest", "forest_num_trees": 8}
     _, events = run(asked, tmp_path, params=params)
-    path = Path([each for each in events if isinstance(each, CheckpointSaved)][-1].path)
+    path = Path([event for event in events if isinstance(event, CheckpointSaved)][-1].path)
     validation = load("breast_cancer", {}).validation
     inputs, _ = validation.batch(np.arange(len(validation)))
     model = load_model(asked, params, path, input_shape=(30,), num_outputs=2)
@@ -116,7 +119,7 @@ def test_trees_that_become_worse_are_not_grown_to_the_end(tmp_path, monkeypatch)
     }
     asked = experiment(objectives=[{"metric": "val_loss", "goal": "minimize"}])
     ended, events = run(asked, tmp_path, params=params)
-    losses = [each.values["val_loss"] for each in events if isinstance(each, TrialReported)]
+    losses = [event.values["val_loss"] for event in events if isinstance(event, TrialReported)]
     assert ended.state == "complete"
     assert len(losses) < 10
     assert losses.index(min(losses)) == len(losses) - 3
@@ -139,7 +142,7 @@ def test_a_linear_model_is_kept_even_if_time_is_over_when_it_starts(tmp_path):
 def test_trees_are_stopped_between_rounds(tmp_path):
     ended, events = run(experiment(), tmp_path, params={"family": "forest"}, stop_after=2)
     assert ended.state == "stopped"
-    assert len([each for each in events if isinstance(each, TrialReported)]) == 2
+    assert len([event for event in events if isinstance(event, TrialReported)]) == 2
 
 
 def test_the_same_sweep_trains_networks_by_steps(tmp_path):
@@ -210,16 +213,18 @@ def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, f
     whole, all_events = run(asked, tmp_path / "whole", params=params)
     assert ended.state == whole.state == "complete"
     assert ended.values == pytest.approx(whole.values, rel=1e-5)
-    reports = [(each.told_again, each.step) for each in events if isinstance(each, TrialReported)]
+    reports = [
+        (event.told_again, event.step) for event in events if isinstance(event, TrialReported)
+    ]
     # The round that was reported last was not stored before the kill, so it is made again.
     assert [again for again, _ in reports[:4]] == [True, True, True, False]
     assert [step for _, step in reports] == [
-        each.step for each in all_events if isinstance(each, TrialReported)
+        event.step for event in all_events if isinstance(event, TrialReported)
     ]
     assert [path.name for path in killed.rglob("*.pt")] == [BEST]
 
 
 def test_a_short_fit_stores_nothing_before_its_end(tmp_path):
     _, events = run(experiment(), tmp_path, params={"family": "forest"})
-    assert [each.best for each in events if isinstance(each, CheckpointSaved)] == [True]
+    assert [event.best for event in events if isinstance(event, CheckpointSaved)] == [True]
     assert not list(tmp_path.rglob(LAST))

@@ -98,16 +98,16 @@ def test_gradients_are_clipped_after_the_hook(tmp_path: Path) -> None:
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     asked = experiment({"workers": 2, "strategy": "ddp"}, gradient_hook=NAME)
-    found = weights(Path(folder), asked, rank=rank, num_workers=num_workers, meeting=meeting)
-    return found, seen[-1]
+    trained = weights(Path(folder), asked, rank=rank, num_workers=num_workers, meeting=meeting)
+    return trained, seen[-1]
 
 
 def test_replicas_receive_the_exchanged_gradients(tmp_path: Path) -> None:
-    (found, first), (_, second) = run_together(train_on_two, 2, str(tmp_path / "two"))
+    (trained, first), (_, second) = run_together(train_on_two, 2, str(tmp_path / "two"))
     alone = weights(tmp_path / "one", experiment(gradient_hook=NAME))
     assert first == second == pytest.approx(seen[-1], rel=1e-4)
     for name in alone:
-        torch.testing.assert_close(found[name], alone[name])
+        torch.testing.assert_close(trained[name], alone[name])
 
 
 def test_a_hook_that_returns_gradients_is_refused() -> None:

@@ -41,7 +41,10 @@ def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **cha
 
     def hear(event: Event) -> bool:
         events.append(event)
-        return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
+        return (
+            len([reported for reported in events if isinstance(reported, TrialReported)])
+            == stop_after
+        )
 
     fields: dict[str, Any] = {
         "run_id": "r",

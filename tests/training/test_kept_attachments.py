@@ -64,8 +64,8 @@ def test_a_function_attaches_pictures_tables_and_texts(tmp_path: Path) -> None:
     take = Recorder()
     ended = run_trial(order(tmp_path, train), take)
     assert (ended.state, ended.values) == ("complete", {"score": 0.7}), ended.traceback
-    found = [(one.step, one.name, one.kind) for one in take.saved]
-    assert found == [
+    saved = [(item.step, item.name, item.kind) for item in take.saved]
+    assert saved == [
         (1, "image", "image"),
         (1, "table", "table"),
         (1, "sample", "text"),
@@ -73,7 +73,7 @@ def test_a_function_attaches_pictures_tables_and_texts(tmp_path: Path) -> None:
     ]
     reports = [event for event in take.events if isinstance(event, TrialReported)]
     assert [report.values for report in reports] == [{"score": 0.5}, {"score": 0.7}]
-    contents = {one.name: (tmp_path / one.file).read_bytes() for one in take.saved}
+    contents = {item.name: (tmp_path / item.file).read_bytes() for item in take.saved}
     assert contents["image"].startswith(b"\x89PNG")
     assert read_table(contents["table"]).rows == [["a"]]
     assert contents["sample"] == b"once upon a time"
@@ -121,8 +121,8 @@ def test_of_many_the_newest_and_some_over_the_whole_training_are_kept(tmp_path: 
     assert (left[0], left[-1]) == (0, 999)
     gaps = np.diff(left[:-1])
     assert gaps.min() == gaps.max()
-    gone = {file for one in take.saved for file in one.replaces}
-    assert {one.file for one in take.saved} - gone == {
+    gone = {file for item in take.saved for file in item.replaces}
+    assert {item.file for item in take.saved} - gone == {
         f"{kept.FOLDER}/{path.name}" for path in (tmp_path / kept.FOLDER).iterdir()
     }
 
@@ -178,13 +178,13 @@ def test_a_program_attaches_through_report(tmp_path: Path) -> None:
     trial = Trial("attaches", tmp_path, step="epoch")
     assert trial.ended.state == "complete", trial.ended.message
     saved = [event for event in trial.events if isinstance(event, AttachmentSaved)]
-    assert [(one.step, one.name, one.kind) for one in saved] == [
+    assert [(item.step, item.name, item.kind) for item in saved] == [
         (1, "image", "image"),
         (1, "sample", "text"),
         (2, "image", "image"),
         (2, "sample", "text"),
     ]
     assert (tmp_path / saved[-1].file).read_text() == "epoch 2 <b>"
-    assert [one.values for one in trial.reports] == [{"loss": 0.5}, {"loss": 0.25}]
+    assert [report.values for report in trial.reports] == [{"loss": 0.5}, {"loss": 0.25}]
     [note] = trial.notes
     assert "object is neither a number nor a picture, a table or a text" in note

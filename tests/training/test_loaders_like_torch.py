@@ -152,10 +152,12 @@ def test_parameters_and_validation_are_those_of_a_plain_loop(kind: str, tmp_path
     expected, loss = of_torch(kind)
     for name, values in weights_of(tmp_path).items():
         torch.testing.assert_close(values, expected[name], rtol=1e-5, atol=1e-6)
-    reported = [each.values for each in events if isinstance(each, TrialReported) and each.values]
+    reported = [
+        event.values for event in events if isinstance(event, TrialReported) and event.values
+    ]
     assert reported[-1]["val_loss"] == pytest.approx(loss, rel=1e-5)
-    assert not [each for each in events if isinstance(each, Noted)]
-    [planned] = [each for each in events if isinstance(each, TrialPlanned)]
+    assert not [event for event in events if isinstance(event, Noted)]
+    [planned] = [event for event in events if isinstance(event, TrialPlanned)]
     assert planned.plan.get("loaders", 0) == (1 if kind == "num_workers" else 0)
 
 
@@ -223,7 +225,7 @@ def test_a_counted_loss_goes_on_in_the_order_of_the_loader_after_a_worker_was_lo
 
 
 def test_a_counted_loss_trains_clients_the_same_for_every_micro_batch(tmp_path: Path) -> None:
-    found = []
+    trained = []
     for accumulation in (1, 4):
         experiment = asked(
             "shuffle=False",
@@ -233,9 +235,9 @@ def test_a_counted_loss_trains_clients_the_same_for_every_micro_batch(tmp_path: 
         )
         ended, _ = run(experiment, tmp_path / str(accumulation))
         assert ended.state == "complete", ended.message
-        found.append(weights_of(tmp_path / str(accumulation)))
-    for name, values in found[0].items():
-        torch.testing.assert_close(values, found[1][name], rtol=1e-5, atol=1e-6)
+        trained.append(weights_of(tmp_path / str(accumulation)))
+    for name, values in trained[0].items():
+        torch.testing.assert_close(values, trained[1][name], rtol=1e-5, atol=1e-6)
 
 
 class Prepared(Dataset[Any]):
@@ -275,9 +277,9 @@ def test_processes_are_as_many_as_the_loader_states_and_prepared_by_its_function
     data = {"name": "tests.training.test_loaders_like_torch:prepared", "task": "regression"}
     ended, events = run(asked("", data=data, plan=plan), tmp_path)
     assert ended.state == "complete", ended.message
-    [planned] = [each for each in events if isinstance(each, TrialPlanned)]
+    [planned] = [event for event in events if isinstance(event, TrialPlanned)]
     assert planned.plan.get("loaders", 0) == num_loaders
-    notes = [each.message for each in events if isinstance(each, Noted)]
+    notes = [event.message for event in events if isinstance(event, Noted)]
     assert any("num_workers=1" in note for note in notes) == (num_loaders != 1)
 
 
@@ -314,7 +316,7 @@ def noted(options: Any) -> Any:
 def test_what_is_not_followed_is_noted_once(tmp_path: Path) -> None:
     data = {"name": "tests.training.test_loaders_like_torch:noted", "task": "regression"}
     _, events = run(asked("", data=data), tmp_path)
-    notes = [each.message for each in events if isinstance(each, Noted)]
+    notes = [event.message for event in events if isinstance(event, Noted)]
     assert len(notes) == 2
     assert "set training.global_batch to 3" in notes[0]
     assert "in_order=False" in notes[1]

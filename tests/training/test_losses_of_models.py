@@ -158,7 +158,7 @@ def test_micro_batches_make_the_training_of_torch(kind: str, task: str, tmp_path
         assert content is not None
         for name, values in content["strategy"]["model"].items():
             torch.testing.assert_close(values, expected[name], rtol=1e-5, atol=1e-6)
-        values = [each.values for each in events if isinstance(each, TrialReported)]
+        values = [event.values for event in events if isinstance(event, TrialReported)]
         assert values[-1]["val_loss"] == pytest.approx(loss, rel=1e-5)
 
 

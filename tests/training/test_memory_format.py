@@ -98,8 +98,8 @@ def test_weights_and_images_lie_with_their_channels_last(
 
     def look(module: nn.Conv2d, images: torch.Tensor) -> torch.Tensor:
         lie = [
-            each.is_contiguous(memory_format=torch.channels_last)
-            for each in (module.weight, images)
+            tensor.is_contiguous(memory_format=torch.channels_last)
+            for tensor in (module.weight, images)
         ]
         seen.add((lie[0], lie[1]))
         return convolve(module, images)
@@ -222,13 +222,13 @@ def test_the_advisor_tries_it_with_convolutions_of_the_workbench(
     changes: dict[str, Any], is_tried: bool
 ) -> None:
     written = experiment(None, **changes)
-    found = choices_of(written, num_train_samples=1000, max_workers=2, hardware=Hardware())
+    choices = choices_of(written, num_train_samples=1000, max_workers=2, hardware=Hardware())
     variants = [
         variant
-        for variant in alternatives(found.usual_variant, found.options, "speed")
+        for variant in alternatives(choices.usual_variant, choices.options, "speed")
         if variant.get("memory_format") == "channels_last"
     ]
     assert bool(variants) == is_tried
-    assert {plan.workers for plan in enumerate_plans(found, variants)} == (
+    assert {plan.workers for plan in enumerate_plans(choices, variants)} == (
         {1, 2} if is_tried else set()
     )

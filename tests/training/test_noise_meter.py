@@ -235,7 +235,7 @@ def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(
     whole, broken = content(tmp_path / "whole"), content(tmp_path / "broken")
     assert broken["noise"] == whole["noise"]
     assert torch.equal(broken["strategy"]["model"]["weight"], whole["strategy"]["model"]["weight"])
-    rates = [each["strategy"]["optimizer"]["param_groups"][0]["lr"] for each in (whole, broken)]
+    rates = [state["strategy"]["optimizer"]["param_groups"][0]["lr"] for state in (whole, broken)]
     assert rates[0] == rates[1]
     signal_sqr, noise = true_moments()
     expected = gain(GLOBAL_BATCH, reference_batch=64, noise_scale=noise / signal_sqr)

@@ -116,7 +116,7 @@ def test_every_strategy_trains_in_every_precision(
 
 def test_batches_that_loaders_pin_and_copy_train_the_same_model(tmp_path: Path) -> None:
     data = {"name": "tests.training.test_loaders:noisy", "task": "classification", "num_outputs": 2}
-    found = []
+    trained = []
     for loaders in (0, 2):
         experiment = Experiment(
             model="mlp",
@@ -128,9 +128,9 @@ def test_batches_that_loaders_pin_and_copy_train_the_same_model(tmp_path: Path) 
         task = TrialTask(
             "r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path / str(loaders))
         )
-        found.append(run_trial(task, lambda event: False))
-        assert found[-1].state == "complete", found[-1].traceback
-    assert found[0].values == pytest.approx(found[1].values)
+        trained.append(run_trial(task, lambda event: False))
+        assert trained[-1].state == "complete", trained[-1].traceback
+    assert trained[0].values == pytest.approx(trained[1].values)
 
 
 def test_a_probe_measures_time_and_memory_of_the_device(tmp_path: Path) -> None:
@@ -207,15 +207,15 @@ def test_what_a_client_drops_out_follows_from_its_round_alone(tmp_path: Path) ->
         federated={"clients": 4},
         plan={"precision": "fp32"},
     )
-    found = []
+    trained = []
     for number in range(2):
         torch.rand(number + 1, device="cuda")  # what was drawn before does not matter
         task = TrialTask(
             "r", number, 0, experiment.model_dump_json(), folder=str(tmp_path / str(number))
         )
-        found.append(run_trial(task, lambda event: False))
-        assert found[-1].state == "complete", found[-1].traceback
-    assert found[0].values["val_loss"] == pytest.approx(found[1].values["val_loss"], rel=1e-5)
+        trained.append(run_trial(task, lambda event: False))
+        assert trained[-1].state == "complete", trained[-1].traceback
+    assert trained[0].values["val_loss"] == pytest.approx(trained[1].values["val_loss"], rel=1e-5)
 
 
 def test_a_process_whose_kernel_failed_serves_no_other_trial() -> None:
@@ -238,7 +238,7 @@ def test_batches_of_several_inputs_come_from_loaders_onto_the_device_as_they_are
         loaders.close()
     for number, (inputs, targets) in enumerate(read):
         assert type(inputs) is tuple
-        assert {each.device for each in (*inputs, targets)} == {device}
+        assert {tensor.device for tensor in (*inputs, targets)} == {device}
         assert inputs[0][:, 0].tolist() == list(range(4 * number, 4 * number + 4))
 
 
@@ -268,7 +268,7 @@ def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(
     ).complete()
     assert plan is not None
     group = Group(0, 1, device)
-    found: list[torch.Tensor] = []
+    sent: list[torch.Tensor] = []
     try:
         for is_busy in (False, True):
             parameter = nn.Parameter(torch.zeros(shape, device=device))
@@ -282,10 +282,10 @@ def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(
                     sizes = [*[parameter.numel()] * 4, *[shape[0] * 4] * 8, parameter.numel() // 50]
                     taken = [torch.full((size,), torch.nan, device=device) for size in sizes]
                     del taken
-                found.append(mean.wait().cpu())
+                sent.append(mean.wait().cpu())
     finally:
         group.close()
-    for quiet, busy in zip(found[:num_steps], found[num_steps:], strict=True):
+    for quiet, busy in zip(sent[:num_steps], sent[num_steps:], strict=True):
         torch.testing.assert_close(busy, quiet)
 
 
@@ -328,7 +328,7 @@ def test_every_micro_batch_makes_the_training_of_the_whole_batch(
 ) -> None:
     here = "tests.training.test_on_gpu"
     own = {"name": f"{here}:leaving_out", "task": "classification", "num_outputs": 10}
-    found = []
+    trained = []
     for accumulation in (1, 4):
         experiment = Experiment(
             model={"name": "mlp", "hidden_width": 32},
@@ -344,14 +344,14 @@ def test_every_micro_batch_makes_the_training_of_the_whole_batch(
             },
         )
         folder = str(tmp_path / str(accumulation))
-        found.append(
+        trained.append(
             run_trial(
                 TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder),
                 lambda event: False,
             )
         )
-        assert found[-1].state == "complete", found[-1].traceback
-    assert found[0].values == pytest.approx(found[1].values, rel=1e-4)
+        assert trained[-1].state == "complete", trained[-1].traceback
+    assert trained[0].values == pytest.approx(trained[1].values, rel=1e-4)
     assert Baseline().excess("r") is None, "no kernel of a check has failed"
 
 

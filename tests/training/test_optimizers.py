@@ -392,7 +392,7 @@ def test_parameters_that_are_frozen_for_a_while_train_afterwards_also_after_a_re
         {name: (after[name] - before[name]).abs().max().item() for name in after}
         for before, after in itertools.pairwise(whole)
     ]
-    assert [one["body.weight"] > 0 for one in moved] == [False, True, True]
+    assert [change["body.weight"] > 0 for change in moved] == [False, True, True]
     assert all(one["head.weight"] > 0 for one in moved)
 
 
@@ -435,10 +435,10 @@ def test_every_strategy_trains_groups_alike_and_continues_them(tmp_path: Path) -
         train(str(tmp_path / "alone"), asked.replace(training={"epochs": epochs}))
         alone = checkpoint.read(tmp_path / "alone" / "checkpoints" / "last.pt")["strategy"]
         for strategy in OF_SEVERAL:
-            found = results[strategy + suffix]
+            result = results[strategy + suffix]
             for name, values in alone["model"].items():
-                torch.testing.assert_close(found["model"][name], values, rtol=1e-4, atol=1e-5)
-            factors = [group.get("lr_factor") for group in found["optimizer"]["param_groups"]]
+                torch.testing.assert_close(result["model"][name], values, rtol=1e-4, atol=1e-5)
+            factors = [group.get("lr_factor") for group in result["optimizer"]["param_groups"]]
             assert factors == [1.0, 0.5]
 
 

@@ -84,8 +84,8 @@ class Summed(Weighted):
 
 class Contrastive(Weighted):
     def step(self, batch: Any) -> Any:
-        found = functional.normalize(self.net(batch[0]))
-        return functional.cross_entropy(found @ found.T, torch.arange(len(found)))
+        features = functional.normalize(self.net(batch[0]))
+        return functional.cross_entropy(features @ features.T, torch.arange(len(features)))
 
 
 class Zero(Weighted):
@@ -182,7 +182,7 @@ def test_a_loss_that_differs_refuses_accumulation_and_states_the_form_that_is_ex
 ) -> None:
     ended, events = run(experiment(kind), tmp_path / "whole")
     assert ended.state == "complete", ended.message
-    assert [each.divides_batch for each in events if isinstance(each, TrialPlanned)] == [False]
+    assert [event.divides_batch for event in events if isinstance(event, TrialPlanned)] == [False]
     ended, _ = run(experiment(kind, 4), tmp_path / "parts")
     assert ended.state == "failed"
     for words in ("plan.accumulation", "Let step return its total and its count"):
@@ -193,7 +193,7 @@ def test_a_loss_that_differs_refuses_accumulation_and_states_the_form_that_is_ex
 def test_a_loss_that_adds_up_may_be_accumulated(kind: type, tmp_path: Path) -> None:
     ended, events = run(experiment(kind, 2), tmp_path)
     assert ended.state == "complete", ended.message
-    assert [each.divides_batch for each in events if isinstance(each, TrialPlanned)] == [True]
+    assert [event.divides_batch for event in events if isinstance(event, TrialPlanned)] == [True]
 
 
 def of_rank(rank: int, num_workers: int, meeting: str, folder: str) -> tuple[str, str | None]:
@@ -230,17 +230,17 @@ def test_metrics_of_evaluate_are_those_of_all_samples(accumulation: int, tmp_pat
     ended, events = run(experiment(Scored, accumulation, metric="val_auc"), tmp_path)
     assert ended.state == "complete", ended.message
     values = [
-        each.values
-        for each in events
-        if isinstance(each, TrialReported) and "val_auc" in each.values
+        event.values
+        for event in events
+        if isinstance(event, TrialReported) and "val_auc" in event.values
     ]
     scored = Scored({})
     scored.net.load_state_dict({name[4:]: item for name, item in weights_of(tmp_path).items()})
     with torch.no_grad():
-        found = scored.evaluate((INPUTS[NUM_TRAIN:], CLASSES[NUM_TRAIN:]))
-    assert values[-1]["val_auc"] == pytest.approx(float(found["auc"]), rel=1e-6)
-    assert values[-1]["val_accuracy"] == pytest.approx(float(found["accuracy"]), rel=1e-6)
-    total, count = found["recall"]
+        evaluated = scored.evaluate((INPUTS[NUM_TRAIN:], CLASSES[NUM_TRAIN:]))
+    assert values[-1]["val_auc"] == pytest.approx(float(evaluated["auc"]), rel=1e-6)
+    assert values[-1]["val_accuracy"] == pytest.approx(float(evaluated["accuracy"]), rel=1e-6)
+    total, count = evaluated["recall"]
     assert values[-1]["val_recall"] == pytest.approx(float(total / count), rel=1e-6)
 
 

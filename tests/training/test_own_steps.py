@@ -92,10 +92,10 @@ def by_hand(num_steps: int) -> dict[str, torch.Tensor]:
 
 
 def test_two_optimizers_take_turns_as_in_a_loop_written_by_hand(alone: tuple[Path, Any]) -> None:
-    found, expected = weights(alone[0]), by_hand(EPOCHS * 4)
-    assert found.keys() == expected.keys()
+    trained, expected = weights(alone[0]), by_hand(EPOCHS * 4)
+    assert trained.keys() == expected.keys()
     for name, values in expected.items():
-        torch.testing.assert_close(found[name], values, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(trained[name], values, rtol=1e-4, atol=1e-5)
 
 
 def test_what_evaluate_returns_is_reported_and_the_noise_is_measured(
@@ -130,8 +130,8 @@ def test_two_workers_with_accumulation_make_the_steps_of_one(
     alone: tuple[Path, list[TrialReported]], tmp_path: Path
 ) -> None:
     reports = run_together(train_together, 2, str(tmp_path))[0]
-    for found, wanted in zip(reports, alone[1], strict=True):
-        assert found.values == pytest.approx(wanted.values, rel=1e-3)
+    for report, wanted in zip(reports, alone[1], strict=True):
+        assert report.values == pytest.approx(wanted.values, rel=1e-3)
     noise = [
         checkpoint.read(folder / "checkpoints" / "last.pt")["noise"]["smoother"]["noise"]
         for folder in (tmp_path, alone[0])
@@ -163,8 +163,8 @@ def test_one_optimizer_without_evaluate_reports_its_loss(tmp_path: Path) -> None
 def test_the_first_step_and_the_memory_are_known_before() -> None:
     asked = experiment(search={"width": {"choices": [8]}})
     check(asked, on_this_machine=False)
-    [found] = try_first_steps(asked)
-    assert found.outcome == "fine"
+    [step] = try_first_steps(asked)
+    assert step.outcome == "fine"
     summary = summarise_model(asked, {"width": 8}, [4, 8], plan=PartialPlan())
     assert summary.problems == ()
     assert summary.num_parameters == 6 + 24 + 9

@@ -76,10 +76,10 @@ def test_a_pole_is_balanced_for_longer_than_by_chance(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_was_stopped_continues_from_its_file(tmp_path: Path) -> None:
-    assert [each["step"] for each in learn(CORRIDOR, tmp_path, stop_at=3)] == [1, 2, 3]
+    assert [report["step"] for report in learn(CORRIDOR, tmp_path, stop_at=3)] == [1, 2, 3]
     before = torch.load(tmp_path / POLICY, weights_only=True)
     assert before["rounds"] == 3
-    assert [each["step"] for each in learn(CORRIDOR, tmp_path)] == [4, 5, 6, 7, 8]
+    assert [report["step"] for report in learn(CORRIDOR, tmp_path)] == [4, 5, 6, 7, 8]
 
 
 @given(st.integers(0, 10**6), st.floats(0.5, 1.0), st.integers(2, 12))
@@ -92,11 +92,11 @@ def test_with_a_trace_of_one_an_advantage_is_the_discounted_return_less_what_was
         torch.randn(steps + 1, 2, generator=random),
     )
     continues = (torch.rand(steps, 2, generator=random) > 0.3).float()
-    found = generalised_advantages(rewards, values, continues, discount=discount, trace=1.0)
+    advantages = generalised_advantages(rewards, values, continues, discount=discount, trace=1.0)
     returns = values[-1].clone()
     for step in reversed(range(steps)):
         returns = rewards[step] + discount * continues[step] * returns
-        torch.testing.assert_close(found[step], returns - values[step], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(advantages[step], returns - values[step], rtol=1e-4, atol=1e-4)
     surprises = generalised_advantages(rewards, values, continues, discount=discount, trace=0.0)
     torch.testing.assert_close(surprises, rewards + discount * continues * values[1:] - values[:-1])
 

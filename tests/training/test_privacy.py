@@ -46,7 +46,7 @@ def by_hand(
     model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, max_norm: float
 ) -> list[Any]:
     """Clip the gradient of one sample after the other, and add them up."""
-    sums = [torch.zeros_like(each) for each in model.parameters()]
+    sums = [torch.zeros_like(parameter) for parameter in model.parameters()]
     for one, target in zip(inputs, targets, strict=True):
         loss = nn.functional.cross_entropy(model(one[None]), target[None])
         gradients = torch.autograd.grad(loss, list(model.parameters()))
@@ -96,7 +96,7 @@ def test_batches_take_each_sample_with_the_same_probability() -> None:
 
 def renyi_epsilon(sigma: float, rate: float, num_steps: int, delta: float) -> float:
     """Mironov et al. 2019, section 3.3, at whole orders; conversion of Canonne et al. 2020."""
-    found = []
+    epsilons = []
     for order in range(2, 64):
         moment = sum(
             math.comb(order, k)
@@ -106,8 +106,8 @@ def renyi_epsilon(sigma: float, rate: float, num_steps: int, delta: float) -> fl
             for k in range(order + 1)
         )
         spent = num_steps * math.log(moment) / (order - 1)
-        found.append(spent + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
-    return min(found)
+        epsilons.append(spent + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+    return min(epsilons)
 
 
 def test_the_accountant_agrees_with_published_values_and_with_its_own_inverse() -> None:
@@ -139,17 +139,17 @@ def test_a_trial_spends_what_is_allowed_and_continues_to_count_after_an_interrup
     tmp_path: Path,
 ) -> None:
     def train(stops_at_epoch: float) -> tuple[str, dict[float, float]]:
-        found: dict[float, float] = {}
+        spent: dict[float, float] = {}
 
         def report(event: Any) -> bool:
             if isinstance(event, TrialReported) and "epsilon" in event.values:
-                found[event.epoch] = event.values["epsilon"]
-            return event.type == "checkpoint_saved" and max(found) >= stops_at_epoch
+                spent[event.epoch] = event.values["epsilon"]
+            return event.type == "checkpoint_saved" and max(spent) >= stops_at_epoch
 
         written = experiment().model_dump_json()
         task = TrialTask("r", 0, 0, written, seed=1, folder=str(tmp_path), resume=True)
         ended = run_trial(task, report)
-        return ended.state, found
+        return ended.state, spent
 
     state, before = train(stops_at_epoch=1)
     assert (state, list(before)) == ("stopped", [1.0])

@@ -78,7 +78,7 @@ class Trial:
 def test_printed_metrics_are_reported_by_step(tmp_path: Path) -> None:
     trial = Trial("good {lr}", tmp_path, search={"lr": 0.5}, step="epoch")
     assert trial.ended.state == "complete", trial.ended.message
-    assert [(one.step, one.values) for one in trial.reports] == [
+    assert [(report.step, report.values) for report in trial.reports] == [
         (step, {"loss": 0.5 / step, "acc": 90.0 + step}) for step in (1, 2, 3)
     ]
     assert trial.ended.values == trial.reports[-1].values
@@ -155,10 +155,10 @@ def test_how_programs_end(tmp_path: Path) -> None:
     assert (fails.ended.state, fails.ended.reason) == ("failed", "error")
     assert fails.ended.message == "the program ended with status 1: ValueError: boom"
     assert "line" in (fails.ended.traceback or "")
-    assert [one.values for one in fails.reports] == [{"loss": 0.5}]
+    assert [report.values for report in fails.reports] == [{"loss": 0.5}]
     half = Trial("half", tmp_path / "half")
     assert half.ended.state == "complete"
-    assert [one.values["loss"] for one in half.reports] == [0.5]
+    assert [report.values["loss"] for report in half.reports] == [0.5]
     absent = Trial("", tmp_path / "absent", command="/nowhere/to/be/found").ended
     assert absent.message == "/nowhere/to/be/found could not be started: No such file or directory"
 
@@ -278,7 +278,7 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     ).ended
     assert "lag.csv, where metrics are read (its folder has log.csv); " in (misnamed.message or "")
     read = Trial("", tmp_path / "read", command=command, metrics={"pattern": r"loss (?P<loss>\S+)"})
-    assert [one.values["loss"] for one in read.reports] == [1.4]
+    assert [report.values["loss"] for report in read.reports] == [1.4]
 
 
 def test_output_is_kept_up_to_a_size(
@@ -304,7 +304,7 @@ def test_no_value_of_an_objective_is_lost_however_fast_it_is_written(tmp_path: P
 def test_a_program_may_report_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(PROGRAM.parents[2]))
     trial = Trial("reports", tmp_path, metrics={"from": "stdout"}, step="epoch")
-    assert [(one.step, one.values) for one in trial.reports] == [(2, {"loss": 0.5})]
+    assert [(report.step, report.values) for report in trial.reports] == [(2, {"loss": 0.5})]
 
 
 def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -
     assert first.ended.message == "the program was killed by SIGKILL: step=2 loss=0.5"
     again = Trial("resumes {resume:flag}", tmp_path, step="step", attempt=1)
     assert "with the files in its folder" in again.notes[0]
-    assert [one.step for one in again.reports if not one.told_again] == [3, 4]
+    assert [report.step for report in again.reports if not report.told_again] == [3, 4]
     assert Trial("good 1", tmp_path / "other", attempt=1).notes == [
         "the program starts from the beginning, because its folder is empty"
     ]
@@ -322,12 +322,12 @@ def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -
 def test_a_killed_program_continues_from_the_file_that_it_saved(tmp_path: Path, name: str) -> None:
     command = f"saves --resume {{resume_from:{name}}}"
     first = Trial(command, tmp_path, step="step")
-    assert [one.step for one in first.reports] == [1, 2, 3]
+    assert [report.step for report in first.reports] == [1, 2, 3]
     assert (
         first.ended.message == "the program was killed by SIGKILL: step=3 loss=0.3333333333333333"
     )
     again = Trial(command, tmp_path, step="step", attempt=1)
-    assert [one.step for one in again.reports if not one.told_again] == [4]
+    assert [report.step for report in again.reports if not report.told_again] == [4]
     saved = name.replace("*", "11")
     assert again.notes == [f"the program continues from {saved}"]
 
@@ -345,7 +345,7 @@ def test_a_trial_continues_from_the_file_of_another(tmp_path: Path) -> None:
     command = "saves --resume {resume_from:model.pt}"
     Trial(command, tmp_path / "one", step="step")
     other = Trial(command, tmp_path / "other", step="step", continued=str(tmp_path / "one"))
-    assert [one.step for one in other.reports] == [4]
+    assert [report.step for report in other.reports] == [4]
 
 
 @pytest.mark.parametrize("names", [["ckpt_9.pt", "ckpt_10.pt"], ["a-1/x", "a-2/x"]])

@@ -158,13 +158,13 @@ def test_a_torn_checkpoint_is_never_loaded(tmp_path: Path) -> None:
 def test_a_training_goes_on_from_the_other_checkpoint_where_one_is_torn(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, {"step": 1}, last=False, best=True)
     last = checkpoint.save(tmp_path, {"step": 2}, last=True, best=False)
-    found = checkpoint.read_latest(tmp_path)
-    assert found is not None
-    assert found["step"] == 2
+    latest = checkpoint.read_latest(tmp_path)
+    assert latest is not None
+    assert latest["step"] == 2
     Path(last).write_bytes(Path(last).read_bytes()[:100])
-    found = checkpoint.read_latest(tmp_path)
-    assert found is not None
-    assert found["step"] == 1
+    latest = checkpoint.read_latest(tmp_path)
+    assert latest is not None
+    assert latest["step"] == 1
 
 
 def test_a_trial_that_begins_anew_because_its_checkpoint_is_damaged_notes_that(

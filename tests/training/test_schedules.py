@@ -94,10 +94,10 @@ def rates(schedule: Schedule, *, start: int = 0, stop: int = EPOCHS) -> list[flo
 def plain(build: Callable[[Any], Any], advance: str) -> list[float]:
     """Return the rate of each step of a plain torch loop."""
     optimizer = SGD([torch.zeros(1)], lr=LR)
-    scheduler, found = build(optimizer), []
+    scheduler, rates = build(optimizer), []
     for loss in LOSSES:
         for _ in range(STEPS):
-            found.append(optimizer.param_groups[0]["lr"])
+            rates.append(optimizer.param_groups[0]["lr"])
             optimizer.step()
             if advance == "step":
                 scheduler.step()
@@ -105,7 +105,7 @@ def plain(build: Callable[[Any], Any], advance: str) -> list[float]:
             scheduler.step()
         elif advance == "evaluation":
             scheduler.step(loss)
-    return found
+    return rates
 
 
 TORCH = "torch.optim.lr_scheduler"

@@ -23,11 +23,11 @@ BATCHES = st.lists(
 @given(BATCHES)
 def test_each_micro_batch_has_its_samples(batches: list[list[int]]) -> None:
     many = batches * 64
-    picking = SAMPLES.load(np.array(each) for each in many)
-    for each in many:
+    picking = SAMPLES.load(np.array(indices) for indices in many)
+    for indices in many:
         inputs, targets = picking.next()
-        assert targets.tolist() == each
-        assert inputs.tolist() == [[2 * index, 2 * index + 1] for index in each]
+        assert targets.tolist() == indices
+        assert inputs.tolist() == [[2 * index, 2 * index + 1] for index in indices]
 
 
 def test_indices_are_taken_ahead_so_that_few_copies_are_made() -> None:

@@ -453,9 +453,9 @@ def test_what_is_returned_beside_a_reported_objective_costs_no_training(
         stop = report(score=0.3)
         return stop if returned is False else returned
 
-    found = Notes(train, tmp_path)
-    assert (found.ended.state, found.ended.values) == ("complete", {"score": 0.3})
-    [note] = found.notes
+    notes = Notes(train, tmp_path)
+    assert (notes.ended.state, notes.ended.values) == ("complete", {"score": 0.3})
+    [note] = notes.notes
     assert "not a number, so the last reported score counts" in note
 
 
@@ -469,14 +469,14 @@ def test_a_whole_zero_after_reports_is_an_exit_status(
         report(score=0.3)
         return returned
 
-    found = Notes(train, tmp_path)
-    assert (found.ended.state, found.ended.values) == ("complete", {"score": score})
-    assert len(found.notes) == (score == 0.3)
+    notes = Notes(train, tmp_path)
+    assert (notes.ended.state, notes.ended.values) == ("complete", {"score": score})
+    assert len(notes.notes) == (score == 0.3)
 
 
 def test_a_whole_zero_that_nothing_was_reported_before_is_the_result(tmp_path: Path) -> None:
-    found = Notes(lambda config, report: 0, tmp_path)
-    assert (found.ended.values, found.notes) == ({"score": 0.0}, [])
+    notes = Notes(lambda config, report: 0, tmp_path)
+    assert (notes.ended.values, notes.notes) == ({"score": 0.0}, [])
 
 
 @pytest.mark.parametrize("returned", [np.ma.masked, 1j, {"score": None}, {"score": False}])
@@ -487,9 +487,9 @@ def test_what_is_returned_in_the_place_of_the_objective_does_not_let_an_earlier_
         report(score=0.9)
         return returned
 
-    found = Notes(train, tmp_path)
-    assert (found.ended.state, found.ended.reason) == ("failed", "error")
-    assert "report.score" in (found.ended.message or "")
+    notes = Notes(train, tmp_path)
+    assert (notes.ended.state, notes.ended.reason) == ("failed", "error")
+    assert "report.score" in (notes.ended.message or "")
 
 
 @pytest.mark.parametrize(
@@ -517,12 +517,12 @@ def test_values_beside_the_objective_are_kept_where_they_are_numbers_and_noted_o
             "empty": np.array([]),
         }
 
-    found = Notes(train, tmp_path)
-    assert found.ended.state == "complete", found.ended.message
-    values = dict(found.ended.values)
+    notes = Notes(train, tmp_path)
+    assert notes.ended.state == "complete", notes.ended.message
+    values = dict(notes.ended.values)
     assert np.isnan(values.pop("val_loss"))
     assert values == {"score": 3.0, "acc": 0.5, "is_best": 1.0, "rest.f1": 0.5}
-    assert [note.partition(" is not kept: ")[0] for note in found.notes] == [
+    assert [note.partition(" is not kept: ")[0] for note in notes.notes] == [
         "'acc'",
         "'model'",
         "'rest.history'",
@@ -532,12 +532,12 @@ def test_values_beside_the_objective_are_kept_where_they_are_numbers_and_noted_o
 
 
 def test_notes_on_values_of_very_many_names_end(tmp_path: Path) -> None:
-    found = Notes(
+    notes = Notes(
         lambda config, report: {"score": 1.0, **dict.fromkeys(map(str, range(100)))}, tmp_path
     )
-    assert found.ended.state == "complete"
-    assert len(found.notes) == 21
-    assert "and others" in found.notes[-1]
+    assert notes.ended.state == "complete"
+    assert len(notes.notes) == 21
+    assert "and others" in notes.notes[-1]
 
 
 def test_only_what_the_experiment_names_can_end_a_trial(tmp_path: Path) -> None:
@@ -568,10 +568,10 @@ def test_a_returned_step_that_is_not_valid_costs_no_training(step: Any, tmp_path
         report(step=10, score=0.5)
         return {"score": 0.75, "step": step}
 
-    found = Notes(train, tmp_path)
-    assert (found.ended.state, found.ended.values, found.ended.step) == (
+    notes = Notes(train, tmp_path)
+    assert (notes.ended.state, notes.ended.values, notes.ended.step) == (
         "complete",
         {"score": 0.75},
         10,
     )
-    assert f"returned the step {step!r}" in found.notes[0]
+    assert f"returned the step {step!r}" in notes.notes[0]

@@ -107,16 +107,16 @@ def test_the_weights_are_the_same_to_the_bit(training: dict[str, Any], tmp_path:
         events
     )
     for name in ("last.pt", "best.pt"):
-        found, wanted = (
+        turn, wanted = (
             checkpoint.read(tmp_path / folder / "checkpoints" / name)
             for folder in ("turns", "whole")
         )
         for part in ("strategy", "random", "schedule", "step", "values"):
-            assert_same(found[part], wanted[part])
-    for (ended, found), end in zip(turns[:-1], ends, strict=False):
-        saved = [event for event in found if isinstance(event, CheckpointSaved)]
+            assert_same(turn[part], wanted[part])
+    for (ended, turn), end in zip(turns[:-1], ends, strict=False):
+        saved = [event for event in turn if isinstance(event, CheckpointSaved)]
         assert saved[-1].step == ended.step
-        assert evaluated_epochs(found)[-1] == end
+        assert evaluated_epochs(turn)[-1] == end
 
 
 def test_a_turn_that_was_over_is_not_repeated(tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_a_turn_that_starts_in_another_process_has_the_same_weights(tmp_path: Pa
     assert type(remembered["strategy"]["model"]) is type(read["strategy"]["model"])
     run(experiment, tmp_path / "there", Turn(2, 2, None, 1, 1), attempt=1)
     for name in ("last.pt", "best.pt"):
-        found, wanted = (
+        state, wanted = (
             checkpoint.read(tmp_path / folder / "checkpoints" / name)
             for folder in ("there", "here")
         )
-        assert_same(found["strategy"], wanted["strategy"])
+        assert_same(state["strategy"], wanted["strategy"])
 
 
 def test_a_checkpoint_that_was_replaced_is_read_again(tmp_path: Path) -> None:

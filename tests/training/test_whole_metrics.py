@@ -73,18 +73,18 @@ def measure(rank: int, num_workers: int, meeting: str | None) -> dict[str, float
         {"mean_absolute_error": "mean_absolute_error", "median": Median, "in_order": InOrder},
         "regression",
     )
-    found = evaluate(
+    evaluated = evaluate(
         Identity(), source, metrics, batch=5, worker=Worker(rank, num_workers, group=group)
     )
     group.close()
-    return found
+    return evaluated
 
 
 def test_the_value_is_that_of_all_samples_on_any_number_of_workers() -> None:
     expected = {"mean_absolute_error": 0.0, "median": float(np.median(ERRORS)), "in_order": 1.0}
     assert measure(0, 1, None) == pytest.approx(expected)
-    for found in run_together(measure, 3):
-        assert found == pytest.approx(expected)
+    for measured in run_together(measure, 3):
+        assert measured == pytest.approx(expected)
 
 
 def test_a_class_with_options_is_an_objective(tmp_path: Path) -> None:

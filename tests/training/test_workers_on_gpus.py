@@ -200,7 +200,7 @@ def test_one_worker_continues_what_two_began(strategy: str, tmp_path: Path) -> N
 
 def probe_ddp(rank: int, num_workers: int, meeting: str, folder: str) -> list[PlanMeasured]:
     torch.cuda.set_device(rank % NUM_GPUS)
-    found: list[Event] = []
+    events: list[Event] = []
     task = TrialTask(
         "run",
         0,
@@ -212,16 +212,21 @@ def probe_ddp(rank: int, num_workers: int, meeting: str, folder: str) -> list[Pl
         meeting=meeting,
         measurement=PlanProbe((PartialPlan.of(strategy="ddp", micro_batch=32),)),
     )
-    ended = run_trial(task, lambda event: found.append(event) is not None)
+    ended = run_trial(task, lambda event: events.append(event) is not None)
     assert ended.state == "complete", ended.message
-    return [each for each in found if isinstance(each, PlanMeasured)]
+    return [each for each in events if isinstance(each, PlanMeasured)]
 
 
 def test_one_probe_predicts_the_steps_of_every_exchange(tmp_path: Path) -> None:
     measured = run_together(probe_ddp, 2, str(tmp_path))[0]
     assert measured[0].all_reduce_s
     assert all(seconds > 0.0 for seconds in measured[0].all_reduce_s.values())
-    found = {each.exchange: each for each in forecast_exchanges(measured)}
-    assert found.keys() == set(EXCHANGES.names()) - {"hierarchical"}
-    for each in found.values():
-        assert 0.0 < each.step_time_s.low <= each.step_time_s.value <= each.step_time_s.high
+    forecasts = {each.exchange: each for each in forecast_exchanges(measured)}
+    assert forecasts.keys() == set(EXCHANGES.names()) - {"hierarchical"}
+    for forecast in forecasts.values():
+        assert (
+            0.0
+            < forecast.step_time_s.low
+            <= forecast.step_time_s.value
+            <= forecast.step_time_s.high
+        )

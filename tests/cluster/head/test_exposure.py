@@ -52,15 +52,15 @@ def make_run(place: Path, artifacts: str | None = None) -> str:
 
 def test_whatever_a_run_keeps_is_for_its_owner_only(open_folder: Path) -> None:
     run_id = make_run(open_folder / "mine")
-    found = [open_folder / "mine", *(open_folder / "mine").rglob("*")]
-    assert open_folder / "mine" / "artifacts" / run_id / "trials" / "00000" / "best.pt" in found
-    assert readable_by_others(found) == []
+    paths = [open_folder / "mine", *(open_folder / "mine").rglob("*")]
+    assert open_folder / "mine" / "artifacts" / run_id / "trials" / "00000" / "best.pt" in paths
+    assert readable_by_others(paths) == []
 
 
 def test_in_a_folder_that_is_open_the_store_and_its_files_are_not(open_folder: Path) -> None:
     make_run(open_folder)
-    found = readable_by_others(open_folder.rglob("*"))
-    assert [(path.name, path.stat().st_size) for path in found] == [("store.sqlite.lock", 0)]
+    readable = readable_by_others(open_folder.rglob("*"))
+    assert [(path.name, path.stat().st_size) for path in readable] == [("store.sqlite.lock", 0)]
 
 
 def test_the_doctor_makes_no_folder_that_it_then_warns_of(
@@ -71,7 +71,7 @@ def test_the_doctor_makes_no_folder_that_it_then_warns_of(
     monkeypatch.setenv("WORKBENCH_HOME", str(open_folder / "home"))
     Store.open().close()
     run_command(["doctor", "--json"])
-    texts = [each["message"] for each in json.loads(capsys.readouterr().out)["findings"]]
+    texts = [finding["message"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert any(text.startswith(str(open_folder / "kept" / "artifacts")) for text in texts)
     assert not [text for text in texts if f"can read {open_folder}" in text]
     assert (open_folder / "kept" / "artifacts").stat().st_mode & 0o777 == 0o700
@@ -125,11 +125,11 @@ def test_what_a_process_listens_on_is_found_with_that_of_its_children() -> None:
     try:
         assert process.stdout is not None
         ports = {int(process.stdout.readline()) for _ in range(2)}
-        found = listeners(process.pid)
+        listening = listeners(process.pid)
     finally:
         process.communicate()
-    assert {listener.port for listener in found} == ports
-    assert not any(listener.is_local for listener in found)
+    assert {listener.port for listener in listening} == ports
+    assert not any(listener.is_local for listener in listening)
     assert listeners(process.pid) == []
 
 
@@ -174,9 +174,9 @@ def test_the_head_listens_on_loopback_only_and_its_files_are_private(
 ) -> None:
     known = local_head.status()
     assert known is not None
-    found = listeners(known.pid)
-    assert {"gcs_server", "raylet"} <= {listener.process for listener in found}
-    assert [listener for listener in found if not listener.is_local] == []
+    listening = listeners(known.pid)
+    assert {"gcs_server", "raylet"} <= {listener.process for listener in listening}
+    assert [listener for listener in listening if not listener.is_local] == []
     assert stat.S_IMODE(Path(known.temp_dir).stat().st_mode) == 0o700
     assert stat.S_IMODE(local_head.token_path().stat().st_mode) == 0o600
     assert stat.S_IMODE(local_head.token_path().parent.stat().st_mode) == 0o700

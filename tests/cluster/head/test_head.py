@@ -62,13 +62,13 @@ def run_python(code: str, home: Path, **variables: str) -> str:
 
 
 def processes_of(temp_dir: str, keeper_pid: int) -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             mentions = any(temp_dir in argument for argument in process.cmdline())
             if process.pid == keeper_pid or mentions:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 @pytest.fixture

@@ -74,8 +74,8 @@ def test_what_ray_rarely_uses_is_imported_when_it_does_or_somebody_else(packages
         "print(tpu.requests.codes.ok); import requests, requests.sessions\n"
         "print(tpu.requests.Session is requests.sessions.Session)"
     )
-    found = lines_of(packages, "-u", str(packages / "default_worker.py"))
-    assert found == ["own sitecustomize", "False", "200", "True"]
+    lines = lines_of(packages, "-u", str(packages / "default_worker.py"))
+    assert lines == ["own sitecustomize", "False", "200", "True"]
 
 
 def test_an_agent_without_a_dashboard_imports_no_parts_of_one(packages: Path) -> None:

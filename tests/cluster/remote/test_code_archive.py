@@ -51,8 +51,10 @@ def test_what_is_packed_is_unpacked(
 
 def test_another_byte_or_another_name_is_another_identity(tmp_path: Path) -> None:
     files = [{"a.py": "x = 1"}, {"a.py": "x = 2"}, {"b.py": "x = 1"}, {"a.py": "x", "b.py": " = 1"}]
-    found = {pack(write(tmp_path / str(index), item)).identity for index, item in enumerate(files)}
-    assert len(found) == len(files)
+    identities = {
+        pack(write(tmp_path / str(index), item)).identity for index, item in enumerate(files)
+    }
+    assert len(identities) == len(files)
 
 
 def test_what_belongs_to_the_machine_stays_at_home(tmp_path: Path) -> None:

@@ -34,8 +34,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def names(project: Path, *values: object, max_bytes: int = 500) -> tuple[list[str], list[str]]:
-    found = find_named_files(values, {"loop.py": project / "loop.py"}, project, max_bytes=max_bytes)
-    return sorted(found.files), found.too_large
+    named_files = find_named_files(
+        values, {"loop.py": project / "loop.py"}, project, max_bytes=max_bytes
+    )
+    return sorted(named_files.files), named_files.too_large
 
 
 def test_scripts_are_found_with_what_they_import_and_read(project: Path) -> None:

@@ -96,9 +96,9 @@ def test_what_is_named_imported_and_beside_it_is_kept_and_secrets_are_not(folder
     ],
 )
 def test_the_script_of_a_command_is_kept(folder: Path, command: str, script: str) -> None:
-    found = find(experiment_of(command=command), Origin(str(folder)))
-    assert script in names(found.sources, folder)
-    assert "out.log" not in names(found.others, folder)
+    kept = find(experiment_of(command=command), Origin(str(folder)))
+    assert script in names(kept.sources, folder)
+    assert "out.log" not in names(kept.others, folder)
 
 
 def test_the_same_files_make_the_same_archive_and_an_edit_another(
@@ -169,8 +169,8 @@ def test_every_file_of_a_large_project_is_parsed_once(
     monkeypatch.setattr(
         code_dependencies.ast, "parse", lambda code: parsed.append(code) or parse(code)
     )
-    found = find(experiment_of(train="my_train:train"), Origin(str(folder)))
-    assert len(names(found.sources, folder)) == 2 * num_files + 5
+    kept = find(experiment_of(train="my_train:train"), Origin(str(folder)))
+    assert len(names(kept.sources, folder)) == 2 * num_files + 5
     assert len(parsed) <= 2 * num_files + 5
 
 
@@ -213,15 +213,15 @@ def test_code_and_configuration_that_are_reached_in_other_ways_are_found(tmp_pat
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    found = find(experiment_of(train="my_train:train"), Origin(str(tmp_path)))
-    assert names(found.sources, tmp_path) == {
+    kept = find(experiment_of(train="my_train:train"), Origin(str(tmp_path)))
+    assert names(kept.sources, tmp_path) == {
         "my_train.py",
         "plugins/first.py",
         "part.py",
         "fit.py",
     }
-    assert names(found.others, tmp_path) == {"sub/conf/net.yaml"}
-    assert names(found.unserved, tmp_path) == {"part.py"}  # its text is executed, so it is compared
+    assert names(kept.others, tmp_path) == {"sub/conf/net.yaml"}
+    assert names(kept.unserved, tmp_path) == {"part.py"}  # its text is executed, so it is compared
 
     made = find(experiment_of(command="make -s fit X={x}"), Origin(str(tmp_path)))
     assert "fit.py" in names(made.sources - made.beside, tmp_path)

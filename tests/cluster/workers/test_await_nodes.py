@@ -23,8 +23,8 @@ def wanted() -> list[dict[str, float]]:
     from ray.autoscaler._private.constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
     from ray.experimental.internal_kv import _internal_kv_get
 
-    found = _internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
-    return json.loads(found) if found else []
+    requested = _internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+    return json.loads(requested) if requested else []
 
 
 def test_machines_that_are_there_need_no_wait_and_are_kept_until_they_are_let_go(

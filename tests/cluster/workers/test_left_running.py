@@ -99,9 +99,9 @@ for trial in range(2):
 
 def test_wandb_can_be_used_in_every_trial(tmp_path: Path) -> None:
     wandb = pytest.importorskip("wandb")
-    found = str(Path(wandb.__file__).parents[1])
+    folder = str(Path(wandb.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", WANDB, found, str(tmp_path)],
+        [sys.executable, "-c", WANDB, folder, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,

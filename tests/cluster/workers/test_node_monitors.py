@@ -55,9 +55,9 @@ def test_nodes_are_followed_whatever_becomes_of_them(
             assert seen["here"].state == "ok"
             return seen[there] if there in seen and is_it(seen[there]) else None
 
-        found = wait_until(find)
-        assert found is not None
-        return found
+        node = wait_until(find)
+        assert node is not None
+        return node
 
     first = wait_for(lambda sample: sample.state == "ok")
     assert [(worker.pid, worker.trial) for worker in first.workers] == [(os.getpid(), 3)]

@@ -71,8 +71,8 @@ def test_measurements_come_from_the_pool(num_workers: int, tmp_path: Path) -> No
 
 
 def test_the_fastest_micro_batch_is_found_with_the_pool(tmp_path: Path) -> None:
-    found = find_fastest(Pool(tmp_path, 1), smallest=4, largest=64)
-    assert found.best is not None
-    speeds = [event.samples_per_s or 0.0 for event in found.measured]
-    assert found.best.samples_per_s == max(speeds)
-    assert [event.plan["micro_batch"] for event in found.measured[:2]] == [4, 8]
+    fastest = find_fastest(Pool(tmp_path, 1), smallest=4, largest=64)
+    assert fastest.best is not None
+    speeds = [event.samples_per_s or 0.0 for event in fastest.measured]
+    assert fastest.best.samples_per_s == max(speeds)
+    assert [event.plan["micro_batch"] for event in fastest.measured[:2]] == [4, 8]

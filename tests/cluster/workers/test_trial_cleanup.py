@@ -130,8 +130,8 @@ def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_f
 
     rounds = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rounds) == 2
-    for found, dtype, given, prints in rounds:
-        assert found == {name: [True, [], []] for name in CHANGES}
+    for item, dtype, given, prints in rounds:
+        assert item == {name: [True, [], []] for name in CHANGES}
         assert (dtype, given, prints) == ("torch.float32", "1", True)
 
 

@@ -59,8 +59,8 @@ def test_progress_bars_are_lines() -> None:
 
 def test_long_lines_and_long_logs_are_read_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Log("end").prints("x" * LINE_CHARS + "end\n") == []
-    (found,) = Log("x").prints("x" * 5000 + "\n")
-    assert len(found[1]) == trial_log.SHOWN_CHARS
+    (lines,) = Log("x").prints("x" * 5000 + "\n")
+    assert len(lines[1]) == trial_log.SHOWN_CHARS
     monkeypatch.setattr(trial_log, "MAX_BYTES", 100)
     log = Log("begin", "end")
     assert log.prints("begin\n" + "x\n" * 100 + "end\n") == [("end", "end")]
@@ -113,11 +113,11 @@ def test_a_trial_log_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     try:
         watch = LogWatch(("hello",), log.size, log.read)
         os.write(1, b"hello from the trial\n")
-        found = watch.scan()
+        lines = watch.scan()
         log.show()
     finally:
         log.end()
-    assert found == [("hello", "hello from the trial")]
+    assert lines == [("hello", "hello from the trial")]
 
 
 def test_the_signal_of_a_crash_is_read_from_the_log_and_earlier_crashes_are_not(

@@ -76,5 +76,5 @@ def test_a_gpu_on_which_a_kernel_has_failed_is_of_no_use_to_another_trial(
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    found = Baseline().excess("r")
-    assert found == "can no longer use its GPU: CUDA error: device-side assert triggered"
+    excess = Baseline().excess("r")
+    assert excess == "can no longer use its GPU: CUDA error: device-side assert triggered"

@@ -97,7 +97,7 @@ def look_for_changes(config, report):
     """Report what an earlier trial left behind, and leave the same behind."""
     import changes_at_import  # its own changes last as long as it is loaded
 
-    found = {
+    changes = {
         "variable": "LEFT_BEHIND" in os.environ,
         "folder": Path.cwd() == Path("/"),
         "path": "/left/behind" in sys.path,
@@ -112,7 +112,7 @@ def look_for_changes(config, report):
     report(
         step=1,
         loss=changes_at_import.COUNT,
-        **{name: float(value) for name, value in found.items()},
+        **{name: float(value) for name, value in changes.items()},
     )
 
 

@@ -31,7 +31,11 @@ def configurations(num_samples: int, *, without: str = "") -> list[dict[str, Any
 @pytest.mark.parametrize("num_samples", [1_000, 10_000])
 def test_no_compression_and_both_quantisers_come_before_fewer_channels(num_samples: int) -> None:
     first = configurations(num_samples)
-    assert [each["quantiser"] for each in first[:3]] == ["none", "dynamic", "static"]
+    assert [configuration["quantiser"] for configuration in first[:3]] == [
+        "none",
+        "dynamic",
+        "static",
+    ]
     assert all(each["pruning"] == each["epochs"] == 0 for each in first[:3])
     assert all(each["pruning"] and each["epochs"] for each in first[3:])
 
@@ -44,7 +48,7 @@ def test_ten_times_the_samples_are_seen_less_often_but_for_what_is_pruned_most()
         if after["epochs"] <= before["epochs"] / 4 and before["epochs"]
     ]
     assert fewer == [0.5, 0.5, 0.625, 0.625, 0.375]
-    [most] = [each for each in many if each["pruning"] == 0.75]
+    [most] = [configuration for configuration in many if configuration["pruning"] == 0.75]
     assert most["epochs"] == 10
 
 

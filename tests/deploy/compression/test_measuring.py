@@ -40,20 +40,20 @@ def test_the_interval_of_a_ratio_holds_it_whatever_outliers_there_are(
         1 + 0.02 * random.random((200, 2))
     )
     times[random.random((200, 2)) < 0.05] *= 50
-    found = summarise(times)
-    assert found.low <= found.ratio <= found.high
-    assert found.ratio == pytest.approx(ratio, rel=0.03)
+    summary = summarise(times)
+    assert summary.low <= summary.ratio <= summary.high
+    assert summary.ratio == pytest.approx(ratio, rel=0.03)
 
 
 def test_two_models_are_called_in_turn_and_equally_often() -> None:
     called: list[str] = []
     pause = threading.Event()
-    found = compare(
+    comparison = compare(
         lambda: (called.append("a"), pause.wait(0.002)),
         lambda: (called.append("b"), pause.wait(0.001)),
         measured_s=0.1,
     )
-    measured = called[-2 * found.num_pairs :]
+    measured = called[-2 * comparison.num_pairs :]
     pairs = {"".join(measured[at : at + 2]) for at in range(0, len(measured), 2)}
     assert pairs == {"ab", "ba"}
 
@@ -103,12 +103,12 @@ def test_a_quantised_model_is_smaller_and_answers_alike_for_any_batch(
         quantise(path, small, "static", calibration=calibration, samples=inputs)
     assert small.stat().st_size < 0.5 * path.stat().st_size
     for size in (1, 7):
-        wanted, found = (
+        wanted, outputs = (
             open_session(each).run(None, {"inputs": inputs[:size]})[0] for each in (path, small)
         )
-        assert found.shape == wanted.shape
-        assert np.abs(found - wanted).max() < 0.15 * np.abs(wanted).max()
-        assert not np.array_equal(found, wanted)
+        assert outputs.shape == wanted.shape
+        assert np.abs(outputs - wanted).max() < 0.15 * np.abs(wanted).max()
+        assert not np.array_equal(outputs, wanted)
 
 
 def test_no_quantiser_copies_the_file(exported: tuple[Path, np.ndarray], tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_teacher_answers_once_for_samples_that_stay_the_same() -> None:
     teacher = Teacher(Counting(), split)
     for order in ([0, 1, 2], [5, 4, 3], [3, 1], [5, 0]):
         indices = np.array(order)
-        found = teacher.outputs(indices, torch.from_numpy(inputs[indices]))
-        assert found[:, 0].tolist() == [2.0 * number for number in order]
+        outputs = teacher.outputs(indices, torch.from_numpy(inputs[indices]))
+        assert outputs[:, 0].tolist() == [2.0 * number for number in order]
     assert asked == [3, 3]
 
 

@@ -88,7 +88,7 @@ def test_a_pruned_model_equals_the_whole_one_with_those_channels_at_zero(name: s
     with torch.no_grad():
         torch.testing.assert_close(smaller(inputs), silenced(inputs), rtol=1e-4, atol=1e-4)
         assert not torch.allclose(smaller(inputs), model(inputs), atol=1e-5)
-    sizes = [sum(value.numel() for value in each.parameters()) for each in (smaller, model)]
+    sizes = [sum(value.numel() for value in network.parameters()) for network in (smaller, model)]
     assert sizes[0] < 0.8 * sizes[1]
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in before.items())
     smaller.train()(inputs).sum().backward()  # it can be trained
@@ -127,7 +127,7 @@ def test_any_chain_of_linear_layers(widths: list[int], ratio: float) -> None:
 def test_channels_that_are_added_to_others_stay() -> None:
     model, _ = build("resnet")
     smaller: Any = prune(model, 0.5, IMAGES)
-    assert {each.producer.rpartition(".")[2] for each in find_channels(model)} == {"conv1"}
+    assert {channel.producer.rpartition(".")[2] for channel in find_channels(model)} == {"conv1"}
     assert model.conv.out_channels == smaller.conv.out_channels
 
 

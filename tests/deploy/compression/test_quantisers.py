@@ -110,7 +110,9 @@ def test_products_in_pairs_that_saturate_at_16_bits_are_exact(tmp_path: Path) ->
     write_onnx(model, torch.zeros(2, 64), tmp_path / "model.onnx")
     quantise(tmp_path / "model.onnx", tmp_path / "small.onnx", "dynamic")
     [weights] = [
-        each for each in signed_weights(tmp_path / "small.onnx").values() if each.ndim == 2
+        signed_weight
+        for signed_weight in signed_weights(tmp_path / "small.onnx").values()
+        if signed_weight.ndim == 2
     ]
     assert np.abs(weights).max() == MAX_WEIGHT
     values = np.random.default_rng(0).integers(200, 256, (50, 64))

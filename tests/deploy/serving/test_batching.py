@@ -85,8 +85,8 @@ def test_what_arrives_while_the_model_computes_is_the_next_batch() -> None:
         model.may_continue.set()
         return await asyncio.gather(*tasks)
 
-    found = in_queue(use, model)
-    assert [values_of(each) for each in found] == [[2 * number] for number in range(7)]
+    answers = in_queue(use, model)
+    assert [values_of(answer) for answer in answers] == [[2 * number] for number in range(7)]
     assert model.batches == [[0], [1, 2, 3, 4], [5, 6]]
 
 
@@ -99,8 +99,8 @@ def test_a_single_request_waits_for_no_other() -> None:
 @pytest.mark.parametrize("times", [SLOW, BatchTimes(0.0, 1e-6)])
 def test_a_large_request_is_computed_in_parts_and_answered_in_order(times: BatchTimes) -> None:
     model = Model()
-    found = in_queue(lambda queue: queue.answer(rows_of(*range(10))), model, times)
-    assert values_of(found) == [2 * number for number in range(10)]
+    answers = in_queue(lambda queue: queue.answer(rows_of(*range(10))), model, times)
+    assert values_of(answers) == [2 * number for number in range(10)]
     assert max(map(len, model.batches)) == 4
 
 
@@ -115,7 +115,7 @@ def test_rows_that_do_not_fit_are_refused_with_the_time_until_they_do() -> None:
         tasks.append(asyncio.create_task(queue.answer(rows_of(1))))
         await asyncio.sleep(0)
         model.may_continue.set()
-        assert [len(each) for each in await asyncio.gather(*tasks)] == [1, 3, 3, 1]
+        assert [len(answer) for answer in await asyncio.gather(*tasks)] == [1, 3, 3, 1]
         return refused.value.retry_after_s
 
     slow = BatchTimes(0.0, 1.0)
@@ -148,7 +148,7 @@ def test_one_bad_request_does_not_spoil_the_others_of_its_batch() -> None:
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     good, first, bad, second = in_queue(use, model)
-    assert [values_of(each) for each in (good, first, second)] == [[0], [2], [4]]
+    assert [values_of(answer) for answer in (good, first, second)] == [[0], [2], [4]]
     assert isinstance(bad, ValueError)
 
 
@@ -175,7 +175,7 @@ def test_another_model_takes_over_with_the_next_batch() -> None:
         model.may_continue.set()
         return await asyncio.gather(*tasks)
 
-    assert [values_of(each) for each in in_queue(use, model)] == [[2], [4]]
+    assert [values_of(answer) for answer in in_queue(use, model)] == [[2], [4]]
     assert (model.batches, newer.batches) == ([[1]], [[2]])
 
 

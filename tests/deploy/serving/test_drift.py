@@ -77,13 +77,13 @@ def test_drift_is_that_of_the_last_rows(bundle: Path) -> None:
 
     usual = [row_of(age, animal) for age in (1, 3, 5, 7) for animal in ("cat", "dog")]
     add(200, *usual)
-    assert {each.name: each.index < 0.01 for each in monitor.columns()} == {
+    assert {column.name: column.index < 0.01 for column in monitor.columns()} == {
         "age": True,
         "animal": True,
     }
     assert monitor.describe()["next_steps"] == []
     add(200, row_of(100, "bird"))
-    assert [each.name for each in monitor.columns() if each.has_drifted] == ["animal", "age"]
+    assert [column.name for column in monitor.columns() if column.has_drifted] == ["animal", "age"]
     answers = monitor.answers()
     assert answers is not None
     assert not answers.has_drifted
@@ -138,6 +138,6 @@ def test_answers_for_places_and_boxes_drift_by_their_classes(
     for answer in (usual, other, other):
         for _ in range(300):
             monitor.add(row, answer)
-    found = monitor.answers()
-    assert found is not None
-    assert found.has_drifted is drifts
+    drifted = monitor.answers()
+    assert drifted is not None
+    assert drifted.has_drifted is drifts

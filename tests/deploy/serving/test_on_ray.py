@@ -29,9 +29,9 @@ def _needs_serve() -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 def asked(server: Server, method: str, path: str, **options: Any) -> tuple[int, Any]:
     answer = server.client.request(method, path, **options)
     kind = answer.headers["content-type"]
-    found = answer.json() if kind == "application/json" else answer.text
-    if isinstance(found, dict):  # what is measured differs
-        for each in [found, *found.get("models", [])]:
-            each.pop("one_row_s", None)
-            each.pop("batch_rows", None)
-    return answer.status_code, found
+    body = answer.json() if kind == "application/json" else answer.text
+    if isinstance(body, dict):  # what is measured differs
+        for part in [body, *body.get("models", [])]:
+            part.pop("one_row_s", None)
+            part.pop("batch_rows", None)
+    return answer.status_code, body
 
 
 def test_routes_and_answers_are_those_of_the_plain_server(
@@ -84,9 +84,9 @@ def test_routes_and_answers_are_those_of_the_plain_server(
     on_ray.client.headers["Host"] = plain.client.headers["Host"] = "127.0.0.1"
     statuses = set()
     for method, path, options in requests:
-        found, wanted = (asked(server, method, path, **options) for server in servers)
-        assert found == wanted, path
-        statuses.add(found[0])
+        got, wanted = (asked(server, method, path, **options) for server in servers)
+        assert got == wanted, path
+        statuses.add(got[0])
     assert statuses == {200, 400, 401, 404, 405, 409, 413, 422}
 
     failed: list[Any] = []

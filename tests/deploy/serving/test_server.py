@@ -90,9 +90,9 @@ def test_rows_of_every_kind_are_answered(server: Server) -> None:
 def test_the_description_is_true(server: Server) -> None:
     document = server.client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
-    found = server.predict("animals", ROW).json()
+    description = server.predict("animals", ROW).json()
     schema = {"$ref": "#/components/schemas/animals.Answer", "components": document["components"]}
-    Draft202012Validator(schema).validate(found["answers"][0])
+    Draft202012Validator(schema).validate(description["answers"][0])
     for path, methods in document["paths"].items():
         for method in methods:
             assert server.client.request(method, path).status_code not in (404, 405), path
@@ -121,7 +121,7 @@ def test_a_wrong_request_is_refused_in_words(
     if status == 415:
         assert "Content-Type: application/json" in answer.json()["next_step"]
     if status == 422:
-        places = {(each["row"], each["column"]) for each in answer.json()["problems"]}
+        places = {(problem["row"], problem["column"]) for problem in answer.json()["problems"]}
         assert places == {(0, name) for name in ROW}
 
 
@@ -440,5 +440,7 @@ def test_what_an_export_wrote_is_answered_as_its_model_does(
     answer = server.predict("bundle", *({"inputs": one.tolist()} for one in pixels))
 
     assert answer.status_code == 200, answer.text
-    found = [list(one["probabilities"].values()) for one in answer.json()["answers"]]
-    assert np.array(found) == pytest.approx(expected, abs=1e-5)
+    probabilities = [
+        list(answered["probabilities"].values()) for answered in answer.json()["answers"]
+    ]
+    assert np.array(probabilities) == pytest.approx(expected, abs=1e-5)

@@ -53,8 +53,10 @@ def test_the_command_is_one_of_the_command_line(example: Example) -> None:
     assert (parsed.get("file") or parsed["run_id"]) == (run_id or arguments["path"])
     for name in ("settings", "params"):
         assert (parsed.get(name) or {}) == arguments.get(name, {})
-    values = [list(one) if isinstance(one, tuple) else one for one in parsed.values()]
-    values += [str(one) for one in values if isinstance(one, Path)]
+    values = [
+        list(argument) if isinstance(argument, tuple) else argument for argument in parsed.values()
+    ]
+    values += [str(argument) for argument in values if isinstance(argument, Path)]
     for option, value in arguments.items():
         if option not in ("path", "settings", "params"):
             assert value in values
@@ -62,7 +64,7 @@ def test_the_command_is_one_of_the_command_line(example: Example) -> None:
 
 @pytest.mark.parametrize(
     "example",
-    [each for each in EXAMPLES if each.kind != "start"],
+    [shown for shown in EXAMPLES if shown.kind != "start"],
     ids=lambda example: example.command,
 )
 def test_the_python_calls_what_there_is(example: Example) -> None:

@@ -46,11 +46,11 @@ def test_what_is_alike_for_a_kind_is_found_beside_the_law() -> None:
         1.0 + 0.2 * x + np.array([0.3, 0.0, -0.3])[kind.astype(int)] + random.normal(0.0, 0.01, 36)
     )
     seen = ~((kind == 0.0) & (x > 5.0))
-    found, deviations = fit(x[seen], kind[seen], logs[seen]).predict(
+    fitted, deviations = fit(x[seen], kind[seen], logs[seen]).predict(
         {"x": x[~seen], "kind": kind[~seen]}
     )
-    assert np.abs(found - logs[~seen]) == pytest.approx(0.0, abs=0.06)
-    assert np.all(np.abs(found - logs[~seen]) < 3.0 * deviations)
+    assert np.abs(fitted - logs[~seen]) == pytest.approx(0.0, abs=0.06)
+    assert np.all(np.abs(fitted - logs[~seen]) < 3.0 * deviations)
 
 
 def test_a_row_that_is_far_off_hardly_moves_the_others() -> None:
@@ -100,7 +100,7 @@ def test_the_order_of_the_rows_does_not_matter(seed: int, settles: bool) -> None
     logs = 0.3 * x + random.normal(0.0, 0.1, 8)
     shuffled = random.permutation(8)
     wanted = {"x": np.array([2.5, 9.0]), "kind": np.array([1.0, 2.0])}
-    one = fit(x, kind, logs, settles=settles).predict(wanted)
+    predicted = fit(x, kind, logs, settles=settles).predict(wanted)
     other = fit(x[shuffled], kind[shuffled], logs[shuffled], settles=settles).predict(wanted)
-    assert one[0] == pytest.approx(other[0], abs=1e-9)
-    assert one[1] == pytest.approx(other[1], abs=1e-9)
+    assert predicted[0] == pytest.approx(other[0], abs=1e-9)
+    assert predicted[1] == pytest.approx(other[1], abs=1e-9)

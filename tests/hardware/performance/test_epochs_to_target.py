@@ -38,10 +38,10 @@ def test_epochs_are_relative_to_those_of_the_runs(factor: float) -> None:
 
 def test_a_run_is_most_certain_of_its_own_batch_and_more_runs_of_all() -> None:
     prior = EpochsPrior(BATCHES)
-    one = prior.given([FullRun(256, 40.0)])
+    certain = prior.given([FullRun(256, 40.0)])
     two = prior.given([FullRun(256, 40.0), FullRun(2048, 90.0)])
-    assert one.deviation.argmin() == BATCHES.index(256)
-    assert (two.deviation[4:] < one.deviation[4:]).all()
+    assert certain.deviation.argmin() == BATCHES.index(256)
+    assert (two.deviation[4:] < certain.deviation[4:]).all()
 
 
 def test_few_whole_epochs_say_less_than_many() -> None:

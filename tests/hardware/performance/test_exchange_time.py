@@ -25,13 +25,13 @@ def test_a_sweep_without_errors_shows_latency_and_bandwidth(
 ) -> None:
     true = Link(latency_s, 1.0 / bytes_per_s)
     sweep = {size: true.seconds("reduce", size, num_replicas) for size in SIZES}
-    found = Link.fit(sweep, num_replicas)
+    fitted = Link.fit(sweep, num_replicas)
     for way in ("reduce", "gather", "serve"):
         expected_s = true.seconds(way, num_bytes, num_replicas, num_rounds=num_rounds)
-        assert found.seconds(way, num_bytes, num_replicas, num_rounds=num_rounds) == pytest.approx(
+        assert fitted.seconds(way, num_bytes, num_replicas, num_rounds=num_rounds) == pytest.approx(
             expected_s, rel=1e-3
         )
-    assert found.width == pytest.approx(math.exp(1.645 * 0.05))
+    assert fitted.width == pytest.approx(math.exp(1.645 * 0.05))
 
 
 @given(st.lists(st.floats(1e-6, 10.0), min_size=2, max_size=4), st.integers(2, 16))
@@ -39,11 +39,11 @@ def test_no_sweep_makes_a_time_negative_and_intervals_hold_it(
     times: list[float], num_replicas: int
 ) -> None:
     sweep = dict(zip(SIZES, times, strict=False))
-    found = Link.fit(sweep, num_replicas)
-    assert found.latency_s >= 0.0
-    assert found.s_per_byte >= 0.0
-    assert found.latency_s + found.s_per_byte > 0.0
-    assert found.width >= 1.0
+    fitted = Link.fit(sweep, num_replicas)
+    assert fitted.latency_s >= 0.0
+    assert fitted.s_per_byte >= 0.0
+    assert fitted.latency_s + fitted.s_per_byte > 0.0
+    assert fitted.width >= 1.0
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,8 @@ def test_what_is_computed_again_is_not_what_the_model_needs() -> None:
     ],
 )
 def test_peaks_are_those_of_data_sheets(name: str, precision: str, teraflops: float | None) -> None:
-    found = gpu_peak_flops_per_s(name, precision)
-    assert found == (None if teraflops is None else pytest.approx(teraflops * 1e12))
+    peak = gpu_peak_flops_per_s(name, precision)
+    assert peak == (None if teraflops is None else pytest.approx(teraflops * 1e12))
 
 
 def test_the_peak_of_a_cpu_is_measured_once() -> None:

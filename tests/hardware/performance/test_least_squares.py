@@ -29,23 +29,23 @@ def test_it_finds_what_scipy_finds() -> None:
 
 def test_the_least_of_several_minima_wins() -> None:
     # (x^2 - 1)^2 with a slope: the minimum near -1 is lower than that near +1.
-    found = minimise(
+    minimum = minimise(
         lambda at: FIRST * 4.0 * (at[0] ** 2 - 1.0) + SECOND * (at[0] + 2.0),
         np.zeros(1),
         np.full(1, 100.0),
         [np.array([1.5]), np.array([-1.5])],
     )
-    assert -1.1 < found[0] < -0.9
+    assert -1.1 < minimum[0] < -0.9
 
 
 def test_belief_decides_what_data_do_not_say() -> None:
-    found = minimise(
+    minimum = minimise(
         lambda at: np.full(1, 1e3) * (at[0] + at[1] - 3.0),
         np.array([1.0, 0.0]),
         np.array([1.0, 1.0]),
         [np.zeros(2)],
     )
-    np.testing.assert_allclose(found, [2.0, 1.0], atol=1e-3)
+    np.testing.assert_allclose(minimum, [2.0, 1.0], atol=1e-3)
 
 
 def test_derivatives() -> None:

@@ -49,25 +49,25 @@ def test_expected_norms_of_two_batches_give_signal_and_noise_back(
     signal: float, noise: float, small: float, times: float
 ) -> None:
     large = small * times
-    found = GradientMoments.of_two_batches(
+    moments = GradientMoments.of_two_batches(
         signal + noise / small, signal + noise / large, small_batch=small, large_batch=large
     )
     error = 1e-9 * (signal + noise + 1e-200) * times / (times - 1)
-    assert found.signal_sqr == pytest.approx(signal, abs=error)
-    assert found.noise == pytest.approx(noise, abs=error * small * times)
+    assert moments.signal_sqr == pytest.approx(signal, abs=error)
+    assert moments.noise == pytest.approx(noise, abs=error * small * times)
 
 
 def test_parts_of_a_step_give_what_adaptdl_computes_from_them() -> None:
     # adaptdl: sqr = (n avg - mean) / (n - 1), var = (mean - avg) / (n - 1) x scale, at the initial
     # batch.
     mean_part, averaged, parts, part_batch, initial_batch = 10.0, 4.0, 4, 8, 16
-    found = GradientMoments.of_parts(mean_part, averaged, num_parts=parts, part_batch=part_batch)
+    moments = GradientMoments.of_parts(mean_part, averaged, num_parts=parts, part_batch=part_batch)
     scale = parts * part_batch / initial_batch
-    assert found.signal_sqr == pytest.approx((parts * averaged - mean_part) / (parts - 1)) == 2.0
-    assert found.noise / initial_batch == pytest.approx(
+    assert moments.signal_sqr == pytest.approx((parts * averaged - mean_part) / (parts - 1)) == 2.0
+    assert moments.noise / initial_batch == pytest.approx(
         (mean_part - averaged) / (parts - 1) * scale
     )
-    assert found.noise_scale() == pytest.approx(32.0)
+    assert moments.noise_scale() == pytest.approx(32.0)
 
 
 def test_one_part_or_two_equal_batches_say_nothing() -> None:
@@ -96,13 +96,13 @@ def test_single_steps_of_the_toy_are_useless_and_their_smoothed_parts_are_not() 
 
 def test_longer_windows_of_the_toy_scatter_less() -> None:
     def spread(window: int) -> float:
-        found: list[float] = []
+        windows: list[float] = []
         for seed in range(12):
             smoother = NoiseSmoother(window)
             for step in toy_moments(window, seed):
                 smoother.add(step)
-            found.append(smoother.noise_scale() or math.inf)
-        low, high = np.quantile(found, [0.25, 0.75])
+            windows.append(smoother.noise_scale() or math.inf)
+        low, high = np.quantile(windows, [0.25, 0.75])
         return float(high / low)
 
     assert spread(1600) < spread(100) < 3.0
@@ -153,9 +153,9 @@ def test_samples_are_worth_what_pollux_publishes(batch: int, worth: float) -> No
 def test_a_step_is_worth_between_one_and_all_of_its_samples(
     batch: float, reference: float, scale: float
 ) -> None:
-    found = gain(batch, reference_batch=reference, noise_scale=scale)
+    worth = gain(batch, reference_batch=reference, noise_scale=scale)
     low, high = sorted((1.0, batch / reference))
-    assert low * (1 - 1e-9) <= found <= high * (1 + 1e-9)
+    assert low * (1 - 1e-9) <= worth <= high * (1 + 1e-9)
 
 
 @given(critical=st.floats(1, 1e6), least_steps=st.floats(1, 1e6))

@@ -36,8 +36,10 @@ MEASURED = [MeasuredStep(plan, true_step_s(plan)) for plan in ONE_WAY]
 
 
 def errors_of(measured: list[MeasuredStep], plans: list[ParallelPlan]) -> np.ndarray:
-    found = np.array([each.step_time_s for each in predict_steps(measured, plans)])
-    return found / np.array([true_step_s(plan) for plan in plans]) - 1.0
+    predicted = np.array(
+        [predict_step.step_time_s for predict_step in predict_steps(measured, plans)]
+    )
+    return predicted / np.array([true_step_s(plan) for plan in plans]) - 1.0
 
 
 def test_plans_divided_in_several_ways_follow_from_those_divided_in_one() -> None:
@@ -46,13 +48,13 @@ def test_plans_divided_in_several_ways_follow_from_those_divided_in_one() -> Non
 
 
 def test_nine_of_ten_lie_within_the_interval_and_nothing_is_extrapolated() -> None:
-    found = predict_steps(MEASURED, TWO_WAYS)
+    steps = predict_steps(MEASURED, TWO_WAYS)
     inside = [
-        each.low_s <= true_step_s(plan) <= each.high_s
-        for each, plan in zip(found, TWO_WAYS, strict=True)
+        step.low_s <= true_step_s(plan) <= step.high_s
+        for step, plan in zip(steps, TWO_WAYS, strict=True)
     ]
     assert np.mean(inside) >= 0.8
-    assert not any(each.extrapolated for each in found)
+    assert not any(each.extrapolated for each in steps)
 
 
 def test_another_model_is_predicted_less_surely_than_a_measured_one() -> None:
@@ -71,14 +73,12 @@ def test_steps_of_other_models_on_one_node_leave_predictions_across_nodes_as_the
     alone = predict_steps(across, wanted)
     assert predict_steps([*MEASURED, *across], wanted) == alone
     # Those of the same model say something of it.
-    own = [
-        MeasuredStep(replace(each.plan, shape=other), 2.0 * each.step_time_s) for each in MEASURED
-    ]
+    own = [MeasuredStep(replace(row.plan, shape=other), 2.0 * row.step_time_s) for row in MEASURED]
     assert predict_steps([*own, *across], wanted) != alone
 
 
 def test_what_no_measured_plan_divides_is_extrapolated() -> None:
-    replicas_only = [each for each in MEASURED if each.plan.replicas > 1]
+    replicas_only = [row for row in MEASURED if row.plan.replicas > 1]
     known, divided, far = predict_steps(
         replicas_only,
         [
@@ -87,28 +87,30 @@ def test_what_no_measured_plan_divides_is_extrapolated() -> None:
             ParallelPlan(4, 1, 1, 64, 2, shape=SMALL),
         ],
     )
-    assert [each.extrapolated for each in (known, divided, far)] == [False, True, True]
+    assert [step.extrapolated for step in (known, divided, far)] == [False, True, True]
     assert divided.high_s / divided.low_s > known.high_s / known.low_s
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 5])
 def test_few_rows_give_finite_intervals_around_the_estimate(num_rows: int) -> None:
-    for found in predict_steps(MEASURED[:num_rows], TWO_WAYS):
-        assert 0.0 < found.low_s < found.step_time_s < found.high_s < math.inf
+    for predict_step in predict_steps(MEASURED[:num_rows], TWO_WAYS):
+        assert 0.0 < predict_step.low_s < predict_step.step_time_s < predict_step.high_s < math.inf
 
 
 def test_identical_rows_are_predicted_as_measured() -> None:
-    found = predict_steps([MEASURED[3]] * 6, [MEASURED[3].plan])[0]
-    assert found.step_time_s == pytest.approx(MEASURED[3].step_time_s, rel=0.02)
+    step = predict_steps([MEASURED[3]] * 6, [MEASURED[3].plan])[0]
+    assert step.step_time_s == pytest.approx(MEASURED[3].step_time_s, rel=0.02)
 
 
 def test_a_model_of_unknown_size_is_predicted_too() -> None:
     unknown = [
-        MeasuredStep(replace(each.plan, shape=ModelShape()), each.step_time_s) for each in MEASURED
+        MeasuredStep(replace(row.plan, shape=ModelShape()), row.step_time_s) for row in MEASURED
     ]
     plans = [replace(plan, shape=ModelShape()) for plan in TWO_WAYS]
-    found = np.array([each.step_time_s for each in predict_steps(unknown, plans)])
-    assert np.mean(np.abs(found / [true_step_s(plan) for plan in TWO_WAYS] - 1.0)) < 0.08
+    predicted = np.array(
+        [predict_step.step_time_s for predict_step in predict_steps(unknown, plans)]
+    )
+    assert np.mean(np.abs(predicted / [true_step_s(plan) for plan in TWO_WAYS] - 1.0)) < 0.08
 
 
 def test_nothing_measured_is_an_error() -> None:
@@ -119,15 +121,15 @@ def test_nothing_measured_is_an_error() -> None:
 
 @pytest.mark.parametrize("unit", [1e-3, 60.0])
 def test_times_in_another_unit_give_predictions_in_it(unit: float) -> None:
-    scaled = [MeasuredStep(each.plan, each.step_time_s * unit) for each in MEASURED]
-    found, other = predict_steps(MEASURED, TWO_WAYS), predict_steps(scaled, TWO_WAYS)
-    for here, there in zip(found, other, strict=True):
+    scaled = [MeasuredStep(row.plan, row.step_time_s * unit) for row in MEASURED]
+    steps, other = predict_steps(MEASURED, TWO_WAYS), predict_steps(scaled, TWO_WAYS)
+    for here, there in zip(steps, other, strict=True):
         assert there[:3] == pytest.approx([value * unit for value in here[:3]], rel=2e-3)
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
-    found, other = predict_steps(MEASURED, TWO_WAYS), predict_steps(MEASURED[::-1], TWO_WAYS)
-    assert np.array(found, float) == pytest.approx(np.array(other, float), rel=1e-9)
+    steps, other = predict_steps(MEASURED, TWO_WAYS), predict_steps(MEASURED[::-1], TWO_WAYS)
+    assert np.array(steps, float) == pytest.approx(np.array(other, float), rel=1e-9)
 
 
 def test_tensor_parts_of_a_node_share_its_links_to_others() -> None:
@@ -219,7 +221,11 @@ def test_no_step_is_predicted_faster_with_more_micro_batches_or_larger_ones(
     plans = [*plans, *(plan for plan, _ in measured)]
     further = [replace(plan, accumulation=plan.accumulation + 1) for plan in plans]
     larger = [replace(plan, micro_batch=2 * plan.micro_batch) for plan in plans]
-    found = np.reshape(
-        [each.step_time_s for each in predict_steps(steps, [*plans, *further, *larger])], (3, -1)
+    times = np.reshape(
+        [
+            predict_step.step_time_s
+            for predict_step in predict_steps(steps, [*plans, *further, *larger])
+        ],
+        (3, -1),
     )
-    assert np.all(found[1:] > found[0])
+    assert np.all(times[1:] > times[0])

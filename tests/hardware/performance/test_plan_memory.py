@@ -41,33 +41,32 @@ MEASURED = [MeasuredPeak(plan, true_peak_gb(plan)) for plan in PLANS]
 def test_a_model_that_was_never_run_is_predicted() -> None:
     plans = [replace(plan, shape=LARGE) for plan in PLANS]
     truth = np.array([true_peak_gb(plan) for plan in plans])
-    found = np.array([each[:3] for each in predict_memory(MEASURED, plans)])
-    assert np.mean(np.abs(found[:, 0] / truth - 1.0)) < 0.1
-    assert np.mean((found[:, 1] <= truth) & (truth <= found[:, 2])) >= 0.8
+    predicted = np.array([row[:3] for row in predict_memory(MEASURED, plans)])
+    assert np.mean(np.abs(predicted[:, 0] / truth - 1.0)) < 0.1
+    assert np.mean((predicted[:, 1] <= truth) & (truth <= predicted[:, 2])) >= 0.8
 
 
 def test_a_plan_that_was_not_measured_is_predicted() -> None:
     for index in range(0, len(MEASURED), 9):
         others = MEASURED[:index] + MEASURED[index + 1 :]
-        found = predict_memory(others, [MEASURED[index].plan])[0]
-        assert found.memory_gb == pytest.approx(MEASURED[index].memory_gb, rel=0.2)
+        predicted = predict_memory(others, [MEASURED[index].plan])[0]
+        assert predicted.memory_gb == pytest.approx(MEASURED[index].memory_gb, rel=0.2)
 
 
 @pytest.mark.parametrize("num_rows", [1, 3])
 def test_few_rows_give_finite_intervals_around_the_estimate(num_rows: int) -> None:
-    for found in predict_memory(MEASURED[:num_rows], PLANS):
-        assert 0.0 < found.low_gb < found.memory_gb < found.high_gb < math.inf
-        assert found.memory_gb < 500.0
+    for predicted in predict_memory(MEASURED[:num_rows], PLANS):
+        assert 0.0 < predicted.low_gb < predicted.memory_gb < predicted.high_gb < math.inf
+        assert predicted.memory_gb < 500.0
 
 
 def test_a_model_of_unknown_size_takes_its_bytes_from_the_measurements() -> None:
     measured = [
-        MeasuredPeak(replace(each.plan, shape=ModelShape()), 7.0 * each.memory_gb)
-        for each in MEASURED
+        MeasuredPeak(replace(row.plan, shape=ModelShape()), 7.0 * row.memory_gb) for row in MEASURED
     ]
-    found = predict_memory(measured[::2], [each.plan for each in measured[1::2]])
-    truth = np.array([each.memory_gb for each in measured[1::2]])
-    assert np.mean(np.abs(np.array([each.memory_gb for each in found]) / truth - 1.0)) < 0.15
+    memory = predict_memory(measured[::2], [row.plan for row in measured[1::2]])
+    truth = np.array([row.memory_gb for row in measured[1::2]])
+    assert np.mean(np.abs(np.array([row.memory_gb for row in memory]) / truth - 1.0)) < 0.15
 
 
 def test_a_much_larger_model_is_extrapolated_and_less_sure() -> None:
@@ -81,9 +80,9 @@ def test_a_much_larger_model_is_extrapolated_and_less_sure() -> None:
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
-    found = np.array(predict_memory(MEASURED, PLANS[:4]), float)
+    predicted = np.array(predict_memory(MEASURED, PLANS[:4]), float)
     assert np.array(predict_memory(MEASURED[::-1], PLANS[:4]), float) == pytest.approx(
-        found, rel=1e-9
+        predicted, rel=1e-9
     )
 
 

@@ -18,18 +18,18 @@ needs_measurements = pytest.mark.skipif(
 @pytest.mark.parametrize("name", GOALS)
 def test_unseen_plans_and_models_are_predicted_within_the_goal(name: str) -> None:
     assert FOLDER is not None
-    found = score(*splits_of(FOLDER)[name])
-    assert found.error <= GOALS[name]
-    assert found.error < found.nearest_error
-    assert COVERAGE[0] <= found.coverage <= COVERAGE[1]
-    assert found.choice is None or found.choice <= GOAL_OF_CHOICE
+    scored = score(*splits_of(FOLDER)[name])
+    assert scored.error <= GOALS[name]
+    assert scored.error < scored.nearest_error
+    assert COVERAGE[0] <= scored.coverage <= COVERAGE[1]
+    assert scored.choice is None or scored.choice <= GOAL_OF_CHOICE
 
 
 @pytest.mark.slow
 @needs_measurements
 def test_a_few_plans_across_nodes_are_enough_beside_other_models_on_one_node() -> None:
     assert FOLDER is not None
-    found = score(*splits_of(FOLDER)["many nodes, 6 plans and one node seen"])
-    assert found.error <= 0.12
-    assert found.error < found.nearest_error
-    assert COVERAGE[0] <= found.coverage <= COVERAGE[1]
+    scored = score(*splits_of(FOLDER)["many nodes, 6 plans and one node seen"])
+    assert scored.error <= 0.12
+    assert scored.error < scored.nearest_error
+    assert COVERAGE[0] <= scored.coverage <= COVERAGE[1]

@@ -46,17 +46,17 @@ def test_steps_grow_with_the_batch_and_one_gpu_talks_to_nobody(
 
 @given(laws, parameters)
 def test_computing_is_affine_in_the_batch(law: StepLaw, at: np.ndarray) -> None:
-    one = law.compute_s(at, Plans.of([Topology.of(2, 6)] * 3, [10.0, 20.0, 30.0]))
-    assert one[1] - one[0] == pytest.approx(one[2] - one[1], rel=1e-6)
+    computed = law.compute_s(at, Plans.of([Topology.of(2, 6)] * 3, [10.0, 20.0, 30.0]))
+    assert computed[1] - computed[0] == pytest.approx(computed[2] - computed[1], rel=1e-6)
 
 
 def test_the_laws_of_communication_differ_where_they_should() -> None:
     means, _ = believe(PLANS, 0.2)
     of_four = Plans.of([Topology.of(nodes, nodes * 4) for nodes in (2, 4, 8)], [32.0] * 3)
-    found = {name: StepLaw(name, 32.0).communication_s(means, of_four) for name in LAWS}
-    assert found["log2 of the group"][1] < found["log2 of the group"][2]
-    assert found["log2 of the group"][2] < found["linear in the group"][2]
-    assert len({tuple(values) for values in found.values()}) == len(LAWS)
+    times = {name: StepLaw(name, 32.0).communication_s(means, of_four) for name in LAWS}
+    assert times["log2 of the group"][1] < times["log2 of the group"][2]
+    assert times["log2 of the group"][2] < times["linear in the group"][2]
+    assert len({tuple(values) for values in times.values()}) == len(LAWS)
 
 
 @pytest.mark.parametrize(

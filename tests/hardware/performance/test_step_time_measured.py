@@ -32,10 +32,10 @@ def test_unseen_steps_are_predicted_within_the_limit_and_better_than_by_the_near
     for place in sorted(FOLDER.iterdir()):
         seen, unseen = SPLITS[split](read_placements(place), np.random.default_rng(11))
         truth = np.array([row.step_time_s for row in unseen])
-        found = predict_with_ours(seen, unseen)
-        ours.append(error_of(found[:, 0], truth))
+        with_ours = predict_with_ours(seen, unseen)
+        ours.append(error_of(with_ours[:, 0], truth))
         nearest.append(error_of(predict_by_nearest(seen, unseen), truth))
-        covered.append(np.mean((found[:, 1] <= truth) & (truth <= found[:, 2])))
+        covered.append(np.mean((with_ours[:, 1] <= truth) & (truth <= with_ours[:, 2])))
     assert np.mean(ours) <= LIMITS[split]
     assert np.mean(ours) < np.mean(nearest)
     assert np.mean(covered) >= 0.75

@@ -36,7 +36,7 @@ def server_cluster(topology: Topology, micro_batch: float) -> float:
 def spread(
     nodes: Sequence[int] = (1, 2, 3, 4), per_node: Sequence[int] = (1, 2, 4)
 ) -> list[Topology]:
-    return [Topology.of(num, num * each) for num in nodes for each in per_node]
+    return [Topology.of(num, num * count) for num in nodes for count in per_node]
 
 
 def measure(
@@ -60,14 +60,12 @@ def measure(
 
 def errors(found: Sequence[Prediction], points: Sequence[Point], truth: Truth) -> np.ndarray:
     times = np.array([truth(point.topology, point.micro_batch) for point in points])
-    return np.abs(np.array([each.step_time_s for each in found]) - times) / times
+    return np.abs(np.array([row.step_time_s for row in found]) - times) / times
 
 
 def coverage(found: Sequence[Prediction], times: Sequence[float]) -> float:
     return float(
-        np.mean(
-            [each.low_s <= time <= each.high_s for each, time in zip(found, times, strict=True)]
-        )
+        np.mean([row.low_s <= time <= row.high_s for row, time in zip(found, times, strict=True)])
     )
 
 
@@ -78,8 +76,8 @@ def test_rows_in_between_are_predicted_on_clusters_of_different_laws(truth: Trut
     seen = [rows[index] for index in order[:24]]
     unseen = [rows[index] for index in order[24:]]
     points = [Point(row.topology, row.micro_batch) for row in unseen]
-    found = fit(seen).predict(points)
-    assert np.mean(errors(found, points, truth)) < 0.08
+    predicted = fit(seen).predict(points)
+    assert np.mean(errors(predicted, points, truth)) < 0.08
 
 
 def test_twelve_rows_on_four_placements_say_much_about_a_cluster() -> None:
@@ -95,16 +93,16 @@ def test_the_law_of_communication_is_the_one_that_held_out_placements_follow() -
 
 
 def test_nine_of_ten_rows_lie_in_their_intervals() -> None:
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     times: list[float] = []
     for draw in range(8):
         rows = measure(ring_cluster, spread(), noise=0.05, seed=draw)
         order = np.random.default_rng(draw).permutation(len(rows))
         unseen = [rows[index] for index in order[30:]]
         model = fit([rows[index] for index in order[:30]])
-        found += model.predict([Point(row.topology, row.micro_batch) for row in unseen])
+        predictions += model.predict([Point(row.topology, row.micro_batch) for row in unseen])
         times += [row.step_time_s for row in unseen]
-    assert 0.82 <= coverage(found, times) <= 0.97
+    assert 0.82 <= coverage(predictions, times) <= 0.97
 
 
 @pytest.mark.parametrize(
@@ -126,13 +124,15 @@ def test_nine_of_ten_rows_lie_in_their_intervals() -> None:
 def test_beyond_a_boundary_that_was_not_measured_it_says_so_and_is_unsure(
     measured: list[tuple[int, int]], asked: tuple[int, int], beyond: bool
 ) -> None:
-    rows = measure(ring_cluster, [Topology.of(*each) for each in measured])
+    rows = measure(ring_cluster, [Topology.of(*placement) for placement in measured])
     model = fit(rows)
-    found, known = model.predict([Point(Topology.of(*asked), 32.0), Point(rows[0].topology, 32.0)])
-    assert found.extrapolated is beyond
+    predicted, known = model.predict(
+        [Point(Topology.of(*asked), 32.0), Point(rows[0].topology, 32.0)]
+    )
+    assert predicted.extrapolated is beyond
     assert not known.extrapolated
     if beyond:
-        assert np.log(found.high_s / found.low_s) > 2 * np.log(known.high_s / known.low_s)
+        assert np.log(predicted.high_s / predicted.low_s) > 2 * np.log(known.high_s / known.low_s)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_more_micro_steps_never_make_a_step_faster(
         points = [
             Point(topology, batch, times) for batch in (8.0, 100.0) for times in (1, 2, 3, 16)
         ]
-        found = np.reshape([each.step_time_s for each in model.predict(points)], (2, 4))
+        found = np.reshape([step.step_time_s for step in model.predict(points)], (2, 4))
         assert np.all(np.diff(found, axis=1) > 0.0)
 
 
@@ -247,13 +247,17 @@ rows_of_tables = st.lists(
 @given(rows_of_tables)
 def test_any_table_has_an_answer(rows: list[Measurement]) -> None:
     points = [
-        Point(Topology.of(*each), batch)
-        for each in ((1, 1), (1, 4), (3, 7))
+        Point(Topology.of(*placement), batch)
+        for placement in ((1, 1), (1, 4), (3, 7))
         for batch in (1.0, 1e4)
     ]
-    found = np.array(fit(rows).predict(points))
-    assert np.all(np.isfinite(found))
-    assert np.all((found[:, 1] > 0) & (found[:, 1] <= found[:, 0]) & (found[:, 0] <= found[:, 2]))
+    predicted = np.array(fit(rows).predict(points))
+    assert np.all(np.isfinite(predicted))
+    assert np.all(
+        (predicted[:, 1] > 0)
+        & (predicted[:, 1] <= predicted[:, 0])
+        & (predicted[:, 0] <= predicted[:, 2])
+    )
 
 
 @pytest.mark.parametrize("factor", [1e-3, 60.0])

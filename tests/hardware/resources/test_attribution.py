@@ -56,7 +56,11 @@ def test_a_trial_used_what_its_gpus_used_while_it_held_them() -> None:
         tenure(4, 11.0),
     ]
     used = attribute("n", look(100.0, 40.0), tenures, {1: TrialEnergy(7.0, None)})
-    assert {trial: one.gpu_j for trial, one in used.items()} == {1: 7.0 + 25.0, 2: 50.0, 3: 40.0}
+    assert {trial: usage.gpu_j for trial, usage in used.items()} == {
+        1: 7.0 + 25.0,
+        2: 50.0,
+        3: 40.0,
+    }
     assert attribute("other", look(100.0, 40.0), tenures, {}) == {}
 
 
@@ -73,8 +77,8 @@ def test_processors_are_divided_by_who_kept_them_busy() -> None:
         tenure(3, 0.0, gpus=()),
     ]
     used = attribute("n", look(workers=(worker(9, 60.0), worker(103, 12.0))), tenures, {})
-    assert {trial: one.cpu_j for trial, one in used.items()} == {1: 30.0, 2: 30.0, 3: 12.0}
-    assert {one.gpu_j for one in used.values()} == {0.0}
+    assert {trial: usage.cpu_j for trial, usage in used.items()} == {1: 30.0, 2: 30.0, 3: 12.0}
+    assert {usage.gpu_j for usage in used.values()} == {0.0}
 
 
 def test_what_nobody_metered_is_unknown_and_not_nothing() -> None:

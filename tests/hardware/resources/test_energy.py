@@ -28,9 +28,9 @@ def test_packages_are_read_and_their_parts_are_not_counted_twice(tmp_path: Path)
     show(tmp_path, "intel-rapl:0", 5_000_000)
     show(tmp_path, "intel-rapl:0:0", 3_000_000)
     show(tmp_path, "intel-rapl:1", 7_000_000)
-    found = processor_counters(tmp_path, "node")
-    assert set(found) == {"node/intel-rapl:0", "node/intel-rapl:1"}
-    assert found["node/intel-rapl:0"].energy_j == pytest.approx(5.0)
+    counters = processor_counters(tmp_path, "node")
+    assert set(counters) == {"node/intel-rapl:0", "node/intel-rapl:1"}
+    assert counters["node/intel-rapl:0"].energy_j == pytest.approx(5.0)
 
 
 def test_counters_that_may_not_be_read_are_left_out(tmp_path: Path) -> None:

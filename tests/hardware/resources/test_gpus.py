@@ -87,14 +87,14 @@ def test_what_is_missing_has_a_name_and_is_no_exception(machine: Machine) -> Non
         (NO_PERMISSION, "failed"),
     ):
         machine.play(H100, init=code)
-        found = machine.ask("find()")
-        assert (found.gpus, found.state, machine.ask("meter.read()")) == ((), state, ())
-        assert found.reason
+        asked = machine.ask("find()")
+        assert (asked.gpus, asked.state, machine.ask("meter.read()")) == ((), state, ())
+        assert asked.reason
         assert machine.ask("gpu_counter('GPU-00000000-fake')") == {}
     machine.play()
     assert machine.ask("find()") == FoundGpus((), "no gpu", "the NVIDIA driver finds no GPU")
-    found = machine.ask("inventory()")
-    assert (found.gpus_state, found.no_gpus_because) == ("no gpu", "the NVIDIA driver finds no GPU")
+    asked = machine.ask("inventory()")
+    assert (asked.gpus_state, asked.no_gpus_because) == ("no gpu", "the NVIDIA driver finds no GPU")
 
 
 def test_a_card_that_tells_everything_is_told_in_full(machine: Machine) -> None:
@@ -157,9 +157,9 @@ def test_a_card_that_falls_off_the_bus_is_lost_and_may_come_back(machine: Machin
     assert (here.state, here.temperature_c) == ("ok", 64)
     assert lost == GpuUsage(state="lost")
     assert machine.ask("meter.read()")[1] == GpuUsage(state="lost")
-    found = machine.ask("list_gpus()")
-    assert ([gpu.index for gpu in found.gpus], found.state) == ([0], "ok")
-    assert found.reason == "NVML cannot describe GPU 1: GPU is lost"
+    asked = machine.ask("list_gpus()")
+    assert ([gpu.index for gpu in asked.gpus], asked.state) == ([0], "ok")
+    assert asked.reason == "NVML cannot describe GPU 1: GPU is lost"
     machine.play(H100)  # gone altogether
     assert machine.ask("meter.read()")[1] == GpuUsage(state="lost")
     machine.play(H100, {**H100, "error": NEEDS_RESET})

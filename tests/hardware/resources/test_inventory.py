@@ -22,10 +22,10 @@ from workbench.hardware.resources.inventory import (
 
 
 def test_this_machine_is_described() -> None:
-    found = inventory()
-    assert 1 <= found.num_cpus <= (os.cpu_count() or 1)
-    assert 0 < found.memory_bytes <= psutil.virtual_memory().total
-    assert bool(found.gpus) != bool(found.no_gpus_because)
+    described = inventory()
+    assert 1 <= described.num_cpus <= (os.cpu_count() or 1)
+    assert 0 < described.memory_bytes <= psutil.virtual_memory().total
+    assert bool(described.gpus) != bool(described.no_gpus_because)
 
 
 def test_affinity_bounds_the_cpus() -> None:
@@ -103,15 +103,15 @@ def test_a_cluster_is_the_sum_of_the_nodes_that_live() -> None:
     def node(name: str, alive: bool, **resources: float) -> dict[str, Any]:
         return {"NodeID": name, "NodeManagerHostname": name, "Alive": alive, "Resources": resources}
 
-    found = read_nodes(
+    nodes = read_nodes(
         [
             node("a", True, CPU=8.0, GPU=2.0, memory=1e9, **{"accelerator_type:A100": 1.0}),
             node("b", True, CPU=4.0, memory=2e9),
             node("c", False, CPU=64.0, GPU=8.0),
         ]
     )
-    assert (found.num_cpus, found.num_gpus) == (12.0, 2.0)
-    assert [item.gpu_type for item in found.nodes] == ["A100", None]
+    assert (nodes.num_cpus, nodes.num_gpus) == (12.0, 2.0)
+    assert [item.gpu_type for item in nodes.nodes] == ["A100", None]
 
 
 @pytest.mark.slow

@@ -88,14 +88,14 @@ class Machine:
     def guard_of(self, process: subprocess.Popen[str]) -> psutil.Process:
         """Return the process that waits for the end of another."""
         words = "power_limits import guard"
-        [found] = [
+        [guard] = [
             candidate
             for candidate in psutil.process_iter(["cmdline", "environ"])
             if words in " ".join(candidate.info["cmdline"] or [])
             and (candidate.info["environ"] or {}).get("XDG_STATE_HOME") == str(self._home)
         ]
-        assert found.pid != process.pid
-        return found
+        assert guard.pid != process.pid
+        return guard
 
 
 @pytest.fixture

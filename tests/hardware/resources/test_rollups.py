@@ -93,7 +93,9 @@ def test_what_is_rare_and_matters_is_kept() -> None:
         MACHINE, 3.0, gpus=(GpuUsage(ecc_uncorrected=2, xids=(79,), slowed_by=("heat",)),)
     )
     gone = NodeSample(MACHINE, 5.0, "silent", gpus=(GpuUsage(state="lost", xids=(31,)),))
-    merged = merge([Rollup(each) for each in (fine, hurt, gone, replace(fine, time_unix_s=7.0))])
+    merged = merge(
+        [Rollup(sample) for sample in (fine, hurt, gone, replace(fine, time_unix_s=7.0))]
+    )
     assert merged.mean.state == "silent"
     assert merged.mean.gpus == (
         GpuUsage(state="lost", ecc_uncorrected=2, xids=(79, 31), slowed_by=("heat",)),

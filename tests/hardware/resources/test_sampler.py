@@ -33,8 +33,8 @@ def worker() -> Iterator[subprocess.Popen[str]]:
 def end(process: subprocess.Popen[str]) -> None:
     """End a process and what it started."""
     if process.poll() is None:
-        for each in psutil.Process(process.pid).children(recursive=True):
-            each.kill()
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
     process.kill()
     process.wait()
     assert process.stdout is not None

@@ -76,75 +76,75 @@ def started_run() -> wb.AutoML:
         with contextlib.suppress(RunNotFoundError, StoreError):  # there is no store at first
             return wb.AutoML.attach()
 
-    found = wait_until(attach, every_s=0.2)
-    assert found is not None
-    return found
+    run = wait_until(attach, every_s=0.2)
+    assert run is not None
+    return run
 
 
 @pytest.mark.slow
 def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None:
     table = customers()
-    found = wb.automl(table, "stays", time="5m")
+    run = wb.automl(table, "stays", time="5m")
 
-    assert not found.finished
+    assert not run.finished
     with pytest.raises(RunError, match="there is no result yet"):
-        found.leaderboard()
-    assert RUN_MIME_TYPE in found._repr_mimebundle_()
-    end_after(found, 11)  # with five folds: configurations of several families
+        run.leaderboard()
+    assert RUN_MIME_TYPE in run._repr_mimebundle_()
+    end_after(run, 11)  # with five folds: configurations of several families
 
-    board = found.leaderboard()
+    board = run.leaderboard()
     tested = board.dropna(subset=["test_accuracy"])
     # A choice by test scores would make them worthless: only what is used and the guess have some.
     assert len(tested) == 2
     assert tested.iloc[-1]["model"] == "most frequent class"
-    held = [bool(each.models) for each in found._chosen.candidates]
-    assert held == [weight > 0 for weight in found._chosen.weights], (
+    held = [bool(candidate.models) for candidate in run._chosen.candidates]
+    assert held == [weight > 0 for weight in run._chosen.weights], (
         "models that are not used are let go"
     )
-    tried = {str(trial.params["family"]) for trial in found.run.history.trials.values()}
+    tried = {str(trial.params["family"]) for trial in run.run.history.trials.values()}
     assert len(tried) > 1
     assert tried <= set(FAMILIES["table"])
-    assert not found.run.history.in_state("failed")
-    assert found.score()["accuracy"] == tested.iloc[0]["test_accuracy"]
-    assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
-    said = found.predict(table.drop(columns="stays"))
+    assert not run.run.history.in_state("failed")
+    assert run.score()["accuracy"] == tested.iloc[0]["test_accuracy"]
+    assert run.score()["accuracy"] > run.baseline["accuracy"] + 0.15
+    said = run.predict(table.drop(columns="stays"))
     assert set(said) <= {"yes", "no"}
     assert (said == table["stays"]).mean() > 0.8
-    assert found.classes == ["no", "yes"]
-    np.testing.assert_allclose(found.predict_proba(table[:7]).sum(axis=1), 1.0)
+    assert run.classes == ["no", "yes"]
+    np.testing.assert_allclose(run.predict_proba(table[:7]).sum(axis=1), 1.0)
     new = customers(330)[300:]
-    assert found.score(new)["accuracy"] == (found.predict(new) == new["stays"]).mean()
-    assert "text/html" in found._repr_mimebundle_()
-    result: Any = found.run.history.result
+    assert run.score(new)["accuracy"] == (run.predict(new) == new["stays"]).mean()
+    assert "text/html" in run._repr_mimebundle_()
+    result: Any = run.run.history.result
     assert result is not None, "the driver has stored the result"
-    assert result["test"]["accuracy"] == pytest.approx(found.score()["accuracy"])
-    assert RUN_MIME_TYPE in found._repr_mimebundle_(), "so the live view shows it"
+    assert result["test"]["accuracy"] == pytest.approx(run.score()["accuracy"])
+    assert RUN_MIME_TYPE in run._repr_mimebundle_(), "so the live view shows it"
     with pytest.raises(DataError, match=r"^samples: there is no column 'city'; needed: "):
-        found.predict(table[["age", "since"]])
+        run.predict(table[["age", "since"]])
     np.testing.assert_array_equal(
-        found.predict_proba(table[:4].assign(age=[1.0, 2.0, np.inf, np.nan])),
-        found.predict_proba(table[:4].assign(age=[1.0, 2.0, np.nan, np.nan])),
+        run.predict_proba(table[:4].assign(age=[1.0, 2.0, np.inf, np.nan])),
+        run.predict_proba(table[:4].assign(age=[1.0, 2.0, np.nan, np.nan])),
     )
     with pytest.raises(
         DataError,
         match=r"^samples: .*'since' held dates in the training data: row 0 .*as day/month/year",
     ):
-        found.predict(table[:1].assign(since="soon"))
-    assert len(found.predict(table[:4].assign(age=np.nan))) == 4
-    assert [note.partition(":")[0] for note in found.notes][:3] == [
+        run.predict(table[:1].assign(since="soon"))
+    assert len(run.predict(table[:4].assign(age=np.nan))) == 4
+    assert [note.partition(":")[0] for note in run.notes][:3] == [
         "the rows are sorted by `since`",
         "columns that differ in nearly every row are not used",
         "read as dates",
     ]
 
     for nothing in (table.drop(columns="stays")[:0], [], np.empty((0, 2))):
-        assert found.predict(nothing).shape == (0,)
-        assert found.predict(nothing).dtype == said.dtype
-        assert found.predict_proba(nothing).shape == (0, 2)
-    assert found.run.history.in_force.budget.time == 300
-    assert 0 < found.run.history.waited_s < 300, "the start counts"
+        assert run.predict(nothing).shape == (0,)
+        assert run.predict(nothing).dtype == said.dtype
+        assert run.predict_proba(nothing).shape == (0, 2)
+    assert run.run.history.in_force.budget.time == 300
+    assert 0 < run.run.history.waited_s < 300, "the start counts"
 
-    again = wb.AutoML.attach(found.run.run_id)
+    again = wb.AutoML.attach(run.run.run_id)
     pd.testing.assert_frame_equal(again.leaderboard(), board)
     np.testing.assert_array_equal(again.predict(table.drop(columns=["stays", "customer_id"])), said)
 
@@ -184,18 +184,18 @@ def test_a_long_run_measures_plans_first_and_all_of_it_counts(
 @pytest.mark.slow
 def test_images_are_learnt_by_networks_and_labels_keep_their_type() -> None:
     digits: Any = load_digits()
-    found = wb.automl((digits.images[:300], digits.target[:300]), time="5m")
-    end_after(found, 2)
+    run = wb.automl((digits.images[:300], digits.target[:300]), time="5m")
+    end_after(run, 2)
 
-    assert found.score()["accuracy"] > 0.7
-    assert {str(trial.params["family"]) for trial in found.run.history.trials.values()} <= {
+    assert run.score()["accuracy"] > 0.7
+    assert {str(trial.params["family"]) for trial in run.run.history.trials.values()} <= {
         "convnet",
         "resnet",
     }
-    said = found.predict(digits.images[700:710])
+    said = run.predict(digits.images[700:710])
     assert said.dtype.kind == "i"
     with pytest.raises(DataError, match="table were given"):
-        found.predict(digits.data[:3])
+        run.predict(digits.data[:3])
 
 
 @pytest.mark.slow
@@ -207,14 +207,14 @@ def test_a_run_on_texts_can_be_ended_early_and_keeps_what_it_found() -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(["weather", "food"], 200)
     texts = [" ".join(rng.choice(words[label], 4)) + " today" for label in labels]
-    found = wb.automl((texts, labels), time="5m")
+    run = wb.automl((texts, labels), time="5m")
 
-    found.wait(timeout_s=0.5)
-    assert not found.finished
-    end_after(found, 2)
-    assert found.run.state == "stopped"
-    assert found.score()["accuracy"] > 0.9
-    assert list(found.predict(["wind and rain", "cheese soup"])) == ["weather", "food"]
+    run.wait(timeout_s=0.5)
+    assert not run.finished
+    end_after(run, 2)
+    assert run.run.state == "stopped"
+    assert run.score()["accuracy"] > 0.9
+    assert list(run.predict(["wind and rain", "cheese soup"])) == ["weather", "food"]
 
 
 @pytest.mark.slow
@@ -233,13 +233,13 @@ def test_who_ends_the_command_leaves_the_run_alive(folder: Path, ended_by: signa
     process.send_signal(ended_by)
     _, err = process.communicate(timeout=120)
 
-    found = wb.AutoML.attach()
+    run = wb.AutoML.attach()
     assert process.returncode == 130
-    assert f"The run continues. To follow it: workbench follow {found.run.run_id}" in err
-    assert f"Its result, once it has ended: workbench show {found.run.run_id}" in err
+    assert f"The run continues. To follow it: workbench follow {run.run.run_id}" in err
+    assert f"Its result, once it has ended: workbench show {run.run.run_id}" in err
     assert "Traceback" not in err
-    assert found.run.driven
-    assert found.stop().wait(timeout_s=120).has_result
+    assert run.run.driven
+    assert run.stop().wait(timeout_s=120).has_result
 
 
 @pytest.mark.slow

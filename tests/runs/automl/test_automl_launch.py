@@ -67,18 +67,18 @@ def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
 def test_a_run_that_was_too_short_for_any_trial_answers_with_a_linear_model(
     tmp_path: Path,
 ) -> None:
-    found = without_trials(table(), tmp_path)
-    run_id = found.run.run_id
-    assert found.has_result
-    assert found.score().keys() == found.baseline.keys()
-    assert found.predict([]).dtype.kind == "U"
-    assert found.leaderboard()["model"].tolist() == ["linear", "most frequent class"]
-    (used,) = found.to_json()["used"]
+    run = without_trials(table(), tmp_path)
+    run_id = run.run.run_id
+    assert run.has_result
+    assert run.score().keys() == run.baseline.keys()
+    assert run.predict([]).dtype.kind == "U"
+    assert run.leaderboard()["model"].tolist() == ["linear", "most frequent class"]
+    (used,) = run.to_json()["used"]
     assert (used["trial"], used["family"], used["weight"]) == (None, "linear", 1.0)
-    told = "\n".join(found.summary())
+    told = "\n".join(run.summary())
     assert "no trial was ready in time, so a linear model was fitted at once" in told
     assert f'wb.attach("{run_id}").extend(time="1m")' in told
-    assert_equal_elsewhere(found, table().drop(columns="y"), tmp_path)
+    assert_equal_elsewhere(run, table().drop(columns="y"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_boosted_trees_are_fitted_at_once_where_they_are_better(
     rows = pd.DataFrame({"a": first, "b": second, "y": y})
     if labels:
         rows["y"] = pd.qcut(y, len(labels), labels=labels).astype(str)
-    found = without_trials(rows, tmp_path, **options)
-    assert [used["family"] for used in found.to_json()["used"]] == [family]
-    assert f"so a {family} model was fitted at once" in "\n".join(found.summary())
-    (metric, score), *_ = found.score().items()
-    assert (score - found.baseline[metric] > 0.25) == (family != "linear")
+    run = without_trials(rows, tmp_path, **options)
+    assert [used["family"] for used in run.to_json()["used"]] == [family]
+    assert f"so a {family} model was fitted at once" in "\n".join(run.summary())
+    (metric, score), *_ = run.score().items()
+    assert (score - run.baseline[metric] > 0.25) == (family != "linear")
     if family != "linear":
-        assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
+        assert_equal_elsewhere(run, rows.drop(columns="y"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_a_machine_that_is_too_busy_for_trials_in_time_is_told(
 ) -> None:
     pytest.importorskip("lightgbm")
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(table(), "y", time="1m", store=store, **options)
+        run = launch.create(table(), "y", time="1m", store=store, **options)
         began_s = monotonic() - waited_s
-        reason = launch.reason_for_no_trials(found, share, began_s=began_s)
+        reason = launch.reason_for_no_trials(run, share, began_s=began_s)
         assert (reason is not None) == is_refused
         for elsewhere in ({"launcher": "inline"}, {"address": "10.0.0.1:6379"}):
             where: dict[str, Any] = {"began_s": began_s, **elsewhere}
-            assert launch.reason_for_no_trials(found, share, **where) is None
+            assert launch.reason_for_no_trials(run, share, **where) is None
 
 
 def test_a_run_without_time_for_trials_ends_here_and_can_be_extended(tmp_path: Path) -> None:
@@ -149,24 +149,24 @@ def test_a_run_without_time_for_trials_ends_here_and_can_be_extended(tmp_path: P
     rows = pd.DataFrame(rng.normal(size=(600, 2)), columns=["a", "b"])
     rows["y"] = rows["a"] * rows["b"]
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(rows, "y", time="1m", store=store)
-        launch.start(found, began_s=monotonic() - 20, at_once="the machine is busy")
-        history = found.run.history
+        run = launch.create(rows, "y", time="1m", store=store)
+        launch.start(run, began_s=monotonic() - 20, at_once="the machine is busy")
+        history = run.run.history
         assert (history.state, history.message) == ("complete", "the machine is busy")
         assert history.waited_s == pytest.approx(20, abs=5)
         assert not history.trials
-        document = found.to_json()
+        document = run.to_json()
         assert (document["model"], list(document["refit"])) == ("lightgbm", ["at_once"])
-        assert "fitted again to all rows" in "\n".join(found.summary())
+        assert "fitted again to all rows" in "\n".join(run.summary())
         # The model of all rows knows the test rows. The score is that of the one before.
-        residuals = rows["y"] - found.predict(rows.drop(columns="y"))
-        assert residuals.std() < found.score()["rmse"]
-        assert_equal_elsewhere(found, rows.drop(columns="y"), tmp_path)
+        residuals = rows["y"] - run.predict(rows.drop(columns="y"))
+        assert residuals.std() < run.score()["rmse"]
+        assert_equal_elsewhere(run, rows.drop(columns="y"), tmp_path)
         assert history.ended_unix_s is not None
         used_s = history.limited_s(history.ended_unix_s)
         more = launch.create(rows, "y", time=used_s + 100, store=store)
         assert more.continued is not None
-        assert more.run.run_id == found.run.run_id
+        assert more.run.run_id == run.run.run_id
 
 
 @pytest.mark.slow
@@ -214,20 +214,20 @@ def test_a_run_that_is_interrupted_without_trials_is_stopped(
 
     monkeypatch.setattr("workbench.runs.automl.conclusion.result_of", interrupt)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(table(), "y", time="1m", store=store)
+        run = launch.create(table(), "y", time="1m", store=store)
         with pytest.raises(KeyboardInterrupt):
-            launch.start(found, began_s=monotonic(), at_once="the machine is busy")
-        history = found.run.history
+            launch.start(run, began_s=monotonic(), at_once="the machine is busy")
+        history = run.run.history
         assert (history.state, history.reason) == ("stopped", "person")
-        assert not store.is_driven(found.run.run_id)
+        assert not store.is_driven(run.run.run_id)
 
 
 def without_trials(rows: pd.DataFrame, tmp_path: Path, **options: Any) -> wb.AutoML:
     """Return an ended run that had no time for a trial."""
     store = wb.Store.open(str(tmp_path / "store.sqlite"))
-    found = launch.create(rows, "y", time="10s", store=store, **options)
-    append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
-    return found
+    run = launch.create(rows, "y", time="10s", store=store, **options)
+    append(store, run.run.run_id, [*begin(), *finish(10, "complete", "time")])
+    return run
 
 
 def assert_equal_elsewhere(found: wb.AutoML, rows: pd.DataFrame, tmp_path: Path) -> None:
@@ -248,9 +248,11 @@ def test_a_second_run_on_the_same_rows_learns_from_the_first(tmp_path: Path) -> 
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
 
         def earlier_of(rows: pd.DataFrame, **options: Any) -> list[Any]:
-            found = launch.create(rows, "y", time="10s", store=store, **options)
-            commands = store.commands(found.run.run_id)
-            return [each.arguments["run_id"] for each in commands if each.kind == "warm_start"]
+            run = launch.create(rows, "y", time="10s", store=store, **options)
+            commands = store.commands(run.run.run_id)
+            return [
+                command.arguments["run_id"] for command in commands if command.kind == "warm_start"
+            ]
 
         first = launch.create(table(), "y", time="10s", store=store)
         assert earlier_of(table()) == [], "it has no trial"
@@ -342,30 +344,28 @@ def test_the_baseline_is_the_most_frequent_class_whatever_mistakes_cost(
 ) -> None:
     how: dict[str, Any] = {"group_column": "none", "time_column": "none", **options}
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(rows, "y", time="10s", store=store, **how)
-        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
-        assert found.baseline["accuracy"] == pytest.approx(accuracy)
-        last = found.leaderboard().iloc[-1]
+        run = launch.create(rows, "y", time="10s", store=store, **how)
+        append(store, run.run.run_id, [*begin(), *finish(10, "complete", "time")])
+        assert run.baseline["accuracy"] == pytest.approx(accuracy)
+        last = run.leaderboard().iloc[-1]
         assert last["model"] == "most frequent class"
         assert last["test_accuracy"] == pytest.approx(accuracy)
 
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(table(), "y", time="10s", store=store)
+        run = launch.create(table(), "y", time="10s", store=store)
         proposed = TrialProposed(trial=0, params={"family": "mlp"}, configuration=0, seed=1)
         failed = TrialEnded(
             trial=0, attempt=0, state="failed", reason="error", message="ValueError: wide"
         )
-        append(
-            store, found.run.run_id, [*begin(), proposed, failed, *finish(10, "complete", "time")]
-        )
+        append(store, run.run.run_id, [*begin(), proposed, failed, *finish(10, "complete", "time")])
 
-        assert not found.has_result
+        assert not run.has_result
         with pytest.raises(
             RunError, match=r"no model .* was trained \(the last failed: ValueError: wide\)"
         ):
-            found.predict(table())
+            run.predict(table())
 
 
 @pytest.mark.parametrize(
@@ -387,15 +387,15 @@ def test_trials_report_and_are_compared_by_what_is_optimised(
 ) -> None:
     data = pd.DataFrame({"x": [3, 1, 4, 1, 5] * 8, "paid": y, "y": y})
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(data, "y", time="10s", metric=metric, drop=["paid"], store=store)
-        experiment = found.run.experiment
-        assert [(each.metric, each.goal) for each in experiment.objectives] == [objective]
-        assert [each.name for each in experiment.own_metrics] == (reported or [])
-        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
-        document = found.to_json()
+        run = launch.create(data, "y", time="10s", metric=metric, drop=["paid"], store=store)
+        experiment = run.run.experiment
+        assert [(aim.metric, aim.goal) for aim in experiment.objectives] == [objective]
+        assert [own_metric.name for own_metric in experiment.own_metrics] == (reported or [])
+        append(store, run.run.run_id, [*begin(), *finish(10, "complete", "time")])
+        document = run.to_json()
         assert document["metric"] == metric
         assert next(iter(document["test"])) == (metric or "accuracy")
-        notes = [note for note in found.notes if "installed" not in note]
+        notes = [note for note in run.notes if "installed" not in note]
         assert notes == [], "the column that holds the answer is left out"
         assert (f"optimised for {metric}" in "\n".join(document["summary"])) == (metric is not None)
 
@@ -426,8 +426,8 @@ def test_a_metric_decides_whether_whole_numbers_are_classes(
     random = np.random.default_rng(0)
     data = pd.DataFrame({"x": random.normal(size=200), "visits": random.integers(0, 5, 200)})
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(data, "visits", time="10s", metric=metric, store=store)
-        assert found._held_out.interpreter.task == task
+        run = launch.create(data, "visits", time="10s", metric=metric, store=store)
+        assert run._held_out.interpreter.task == task
 
 
 def test_a_column_with_a_comma_in_its_name_is_a_target_in_every_form_of_a_table(

@@ -42,7 +42,7 @@ def events() -> list[Event]:
 
     Complete, pruned in the second fold, failed, and one under way.
     """
-    found: list[Event] = [
+    recorded: list[Event] = [
         DriverStarted(pid=1, host="here", num_cpus=2),
         RunStateChanged(state="running"),
         CommandHandled(command=1, kind="enqueue", done=True, message="it is next"),
@@ -53,7 +53,7 @@ def events() -> list[Event]:
     for configuration, states in enumerate(endings):
         for repeat, state in enumerate(states):
             params: dict[str, Any] = {"family": FAMILIES[configuration], "forest_num_trees": 5}
-            found.append(
+            recorded.append(
                 TrialProposed(
                     trial=number,
                     params=params,
@@ -69,7 +69,7 @@ def events() -> list[Event]:
                     "train_loss": 0.1,
                 }
                 reason: Any = "error" if state == "failed" else None
-                found.append(
+                recorded.append(
                     TrialEnded(
                         trial=number,
                         attempt=0,
@@ -81,7 +81,7 @@ def events() -> list[Event]:
                     )
                 )
             number += 1
-    return found
+    return recorded
 
 
 def test_trials_that_differ_in_their_fold_are_one_candidate() -> None:
@@ -111,9 +111,9 @@ def test_a_candidate_whose_family_is_not_searched_has_the_model_of_the_experimen
         search={"lr": {"low": 0.1, "high": 1.0}},
     )
     for experiment, family in ((fixed, "mlp"), (EXPERIMENT, "model")):
-        (found,) = candidates_of(History.of(experiment, [proposed]))
-        assert found.family == family
-        assert "lr=0.1" in found.line(is_best=False)
+        (candidate,) = candidates_of(History.of(experiment, [proposed]))
+        assert candidate.family == family
+        assert "lr=0.1" in candidate.line(is_best=False)
 
 
 @pytest.mark.parametrize("as_json", [False, True])

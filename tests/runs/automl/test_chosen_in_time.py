@@ -25,7 +25,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
     ended.
     """
     store = wb.Store.open(str(tmp_path_factory.mktemp("store") / "store.sqlite"))
-    found = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
+    run = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
     configurations = [
         {
             "family": "boosted_trees",
@@ -37,8 +37,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
         }
         for number in range(NUM_CANDIDATES)
     ]
-    run_id = found.run.run_id
-    append(store, run_id, [*begin(), *trained_here(found, *configurations)])
+    run_id = run.run.run_id
+    append(store, run_id, [*begin(), *trained_here(run, *configurations)])
     return store, run_id
 
 
@@ -69,9 +69,9 @@ def test_what_was_stored_is_not_chosen_again_and_a_prediction_is_that_of_the_sto
 ) -> None:
     store, run_id = trained
     append(store, run_id, [RunStateChanged(state="running")])
-    found = wb.AutoML.attach(run_id, store=store)
+    run = wb.AutoML.attach(run_id, store=store)
     ending = RunStateChanged(state="complete", reason="time")
-    (stored,) = result_of(store, run_id, found.run.experiment, ending)
+    (stored,) = result_of(store, run_id, run.run.experiment, ending)
     assert stored.type == "model_chosen"
     hurried = stored.model_copy(update={"result": {**stored.result, "num_compared": 1}})
     append(store, run_id, [hurried, ending])

@@ -58,18 +58,18 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = launch.create(TABLE, "y", time="10s", store=store)
-    run_id = found.run.run_id
+    run = launch.create(TABLE, "y", time="10s", store=store)
+    run_id = run.run.run_id
     append(store, run_id, begin())
     # As if its samples were none that a linear model can be fitted to.
     monkeypatch.setattr(model_selection, "instant_model", lambda *_: None)
     ending = RunStateChanged(state="complete", reason="time")
 
-    (event,) = result_of(store, run_id, found.run.experiment, ending)
-    assert found.run.history.state == "running", "choosing stores nothing"
+    (event,) = result_of(store, run_id, run.run.experiment, ending)
+    assert run.run.history.state == "running", "choosing stores nothing"
     append(store, run_id, [from_json(to_json(event)), ending])
 
-    history = found.run.history
+    history = run.run.history
     assert history.result is not None
     assert history.result["model"] == "most frequent class"
     shown = chosen_model(history)
@@ -77,30 +77,30 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     assert (shown.model, shown.metric, shown.value) == ("most frequent class", "accuracy", 0.75)
     assert shown.columns[:2] == ("model", "weight")
     assert shown.figures == ("confusion",)
-    assert found.analysis.confusion().loc["yes"].tolist() == [2, 0], "the guess is always no"
-    drawn = found.run.figure("confusion").to_dict()["data"][0]["text"]
+    assert run.analysis.confusion().loc["yes"].tolist() == [2, 0], "the guess is always no"
+    drawn = run.run.figure("confusion").to_dict()["data"][0]["text"]
     assert list(drawn) == [["6 (100%)", "0"], ["2 (100%)", "0"]]
-    page = found.report(tmp_path / "report.html").read_text()
+    page = run.report(tmp_path / "report.html").read_text()
     assert "Chosen model" in page
     assert page.index(">Leaderboard</h2>") < page.index("most frequent class</td>")
-    forms = found._repr_mimebundle_()
+    forms = run._repr_mimebundle_()
     assert RUN_MIME_TYPE in forms
-    assert "no model was ready in time" in found.run._repr_mimebundle_()["text/plain"]
-    assert "no model was ready in time, so the simplest guess is used" in repr(found)
+    assert "no model was ready in time" in run.run._repr_mimebundle_()["text/plain"]
+    assert "no model was ready in time, so the simplest guess is used" in repr(run)
     run_command(["show", run_id])
     told = capsys.readouterr().out
     assert "simplest guess, the most frequent class: accuracy 0.75" in told
     assert "0 candidates tried" in told
     append(store, run_id, [RunStateChanged(state="running")])
-    assert found.run.history.result is None, "an extended run chooses again"
+    assert run.run.history.result is None, "an extended run chooses again"
 
 
 def test_a_run_of_which_every_model_failed_ends_with_a_warning(store: wb.Store) -> None:
-    found = launch.create(TABLE, "y", time="10s", store=store)
-    append(store, found.run.run_id, [*begin(), *fold(0, 0, 0, "failed")])
+    run = launch.create(TABLE, "y", time="10s", store=store)
+    append(store, run.run.run_id, [*begin(), *fold(0, 0, 0, "failed")])
     ending = RunStateChanged(state="complete", reason="time")
 
-    (event,) = result_of(store, found.run.run_id, found.run.experiment, ending)
+    (event,) = result_of(store, run.run.run_id, run.run.experiment, ending)
     assert isinstance(event, Noted)
     assert event.message.startswith("no model could be chosen: no model of run")
 
@@ -120,7 +120,7 @@ def test_other_runs_have_their_best_trial_as_result(store: wb.Store) -> None:
 def test_show_counts_candidates_where_folds_are_trials(
     store: wb.Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = launch.create(TABLE, "y", time="10s", store=store)
+    run = launch.create(TABLE, "y", time="10s", store=store)
     cut = [*fold(2, 1, 0, "stopped")]
     saved = CheckpointSaved(trial=2, attempt=0, step=1, path="trials/2/best", best=True)
     events = [
@@ -132,16 +132,16 @@ def test_show_counts_candidates_where_folds_are_trials(
         cut[1],
         *finish(9, "complete", "time"),
     ]
-    append(store, found.run.run_id, events)
+    append(store, run.run.run_id, events)
 
-    run_command(["show", found.run.run_id])
+    run_command(["show", run.run.run_id])
     told = capsys.readouterr().out
     assert "1 candidate tried (not to the end), 1 more stopped before it had a model" in told
     assert "3 complete" not in told
     assert "candidate" in told
     assert "2 of 5" in told
-    forms = found.run._repr_mimebundle_()
-    for form in (forms["text/plain"], forms["text/html"], progress_line(found.run.history)):
+    forms = run.run._repr_mimebundle_()
+    for form in (forms["text/plain"], forms["text/html"], progress_line(run.run.history)):
         assert "2 candidates" in form
         assert "stopped" not in form
 
@@ -150,9 +150,9 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     store: wb.Store,
 ) -> None:
     numbers = pd.DataFrame({"x": range(40), "y": [value * 1000.0 for value in range(40)]})
-    found = launch.create(numbers, "y", time="10s", store=store)
-    append(store, found.run.run_id, [*begin(), *fold(0, 1, 0), *fold(1, 0, 0), *fold(2, 0, 1)])
-    history = found.run.history
+    run = launch.create(numbers, "y", time="10s", store=store)
+    append(store, run.run.run_id, [*begin(), *fold(0, 1, 0), *fold(1, 0, 0), *fold(2, 0, 1)])
+    history = run.run.history
     for trial in history.trials.values():
         trial.values |= {
             "val_mean_absolute_error": 5_500.0,
@@ -169,8 +169,8 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     assert f"mean absolute error in the unit of the target {best.values['mae']:.4f}" in best.line(
         is_best=True
     )
-    one = values_of_trial(history, history.trials[1])
-    assert one["val_mae"] == pytest.approx(best.values["mae"])
-    assert set(scores) == one.keys()
-    append(store, found.run.run_id, [ModelChosen(result={"model": "mlp"})])
-    assert candidates(found.run.history) is not None, "they stay beside the result"
+    values = values_of_trial(history, history.trials[1])
+    assert values["val_mae"] == pytest.approx(best.values["mae"])
+    assert set(scores) == values.keys()
+    append(store, run.run.run_id, [ModelChosen(result={"model": "mlp"})])
+    assert candidates(run.run.history) is not None, "they stay beside the result"

@@ -166,8 +166,8 @@ def test_a_graph_calibrates_along_the_same_curves(num_classes):
     answer = along_curves(graph, given, decisions.curves)
     model = graph.model(answer, "answers", np.dtype("float32"), (num_classes,))
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    found = session.run(None, {"given": new.astype(np.float32)})[0]
-    np.testing.assert_allclose(found, decisions.calibrated(new), atol=1e-5)
+    calibrated = session.run(None, {"given": new.astype(np.float32)})[0]
+    np.testing.assert_allclose(calibrated, decisions.calibrated(new), atol=1e-5)
 
 
 def graded(num_rows: int, seed: int, shares: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -188,16 +188,16 @@ def test_ordered_classes_are_chosen_for_the_quadratic_kappa(shares):
     def kappa(chosen: np.ndarray) -> float:
         return cohen_kappa_score(new_classes, chosen, weights="quadratic")
 
-    found = kappa(decisions.weighed(new).argmax(axis=1))
+    agreement = kappa(decisions.weighed(new).argmax(axis=1))
     nearest = kappa(np.round(new @ np.arange(len(shares))).astype(int))
-    assert found > max(kappa(new.argmax(axis=1)), nearest) - 0.005
+    assert agreement > max(kappa(new.argmax(axis=1)), nearest) - 0.005
     # No threshold on the mean class, in steps, is much better.
     stretched = [
         kappa(np.clip(np.round(factor * (new @ np.arange(len(shares))) + shift), 0, 4).astype(int))
         for factor in np.linspace(0.8, 2.0, 13)
         for shift in np.linspace(-1.5, 0.5, 9)
     ]
-    assert found > max(stretched) - 0.01
+    assert agreement > max(stretched) - 0.01
 
 
 def test_ordered_classes_are_chosen_for_their_distance():

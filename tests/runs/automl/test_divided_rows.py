@@ -83,17 +83,17 @@ def parts_of(problem: Problem, seed: int, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def shared(table: pd.DataFrame, one: set[int], other: set[int]) -> list[Any]:
     """Return what is in rows of both sides: groups, and inputs up to rounding errors."""
-    found: list[Any] = []
+    both: list[Any] = []
     if "owner" in table:
         known = table["owner"].map(
             lambda value: value if isinstance(value, str) else f"{value:.6g}"
         )
         sides = [set(known[list(side)]) - {"nan"} for side in (one, other)]
-        found += sorted(sides[0] & sides[1])
+        both += sorted(sides[0] & sides[1])
     inputs = table.drop(columns=["y", "owner"], errors="ignore")
     texts = inputs.map(lambda value: f"{value:.6g}" if isinstance(value, float) else str(value))
     lines = texts.agg("|".join, axis=1)
-    return found + sorted(set(lines[list(one)]) & set(lines[list(other)]))
+    return both + sorted(set(lines[list(one)]) & set(lines[list(other)]))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

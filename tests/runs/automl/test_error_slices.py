@@ -23,11 +23,11 @@ def test_a_value_with_more_mistakes_is_found():
     rows = table()
     random = np.random.default_rng(1)
     rate = np.where(rows["city"] == "Oslo", 0.5, 0.1)
-    found = error_slices(rows, (random.random(len(rows)) < rate).astype(float))
-    assert (found[0]["column"], found[0]["value"], found[0]["certain"]) == ("city", "Oslo", True)
-    assert found[0]["num_samples"] == (rows["city"] == "Oslo").sum()
-    assert not any(each["certain"] for each in found if each["column"] == "age")
-    assert describe_slice(found[0], is_classification=True).startswith(
+    slices = error_slices(rows, (random.random(len(rows)) < rate).astype(float))
+    assert (slices[0]["column"], slices[0]["value"], slices[0]["certain"]) == ("city", "Oslo", True)
+    assert slices[0]["num_samples"] == (rows["city"] == "Oslo").sum()
+    assert not any(each["certain"] for each in slices if each["column"] == "age")
+    assert describe_slice(slices[0], is_classification=True).startswith(
         "worst where city is Oslo: accuracy 0."
     )
 
@@ -35,11 +35,11 @@ def test_a_value_with_more_mistakes_is_found():
 def test_a_quarter_of_the_numbers_with_larger_errors_is_found():
     rows = table()
     errors = np.abs(np.random.default_rng(2).normal(0, 1 + 3 * (rows["age"] > 65)))
-    found = error_slices(rows, errors)
-    assert found[0]["column"] == "age"
-    assert found[0]["value"].endswith(" to 79.95") or found[0]["value"].startswith("6")
-    assert found[0]["certain"]
-    text = describe_slice(found[0], is_classification=False, unit="CHF")
+    slices = error_slices(rows, errors)
+    assert slices[0]["column"] == "age"
+    assert slices[0]["value"].endswith(" to 79.95") or slices[0]["value"].startswith("6")
+    assert slices[0]["certain"]
+    text = describe_slice(slices[0], is_classification=False, unit="CHF")
     assert "mean absolute error" in text
     assert "CHF on" in text
 
@@ -59,7 +59,7 @@ def test_slices_are_part_of_the_analysis():
     targets = (np.random.default_rng(0).random(len(rows)) < 0.5).astype(int)
     wrong = (rows["city"] == "Oslo").to_numpy()
     predicted = np.eye(2)[np.where(wrong, 1 - targets, targets)]
-    found = analyse(
+    analysis = analyse(
         lambda samples: predicted[: len(samples)],
         rows,
         targets,
@@ -67,10 +67,10 @@ def test_slices_are_part_of_the_analysis():
         labels=("no", "yes"),
         predicted=predicted,
     )
-    slices = TestAnalysis(found).slices()
+    slices = TestAnalysis(analysis).slices()
     assert slices.iloc[0][["column", "value", "accuracy"]].tolist() == ["city", "Oslo", 0.0]
     assert slices.iloc[0]["accuracy_overall"] == 1 - wrong.mean()
-    assert any(line.startswith("worst where city is Oslo") for line in describe_analysis(found))
+    assert any(line.startswith("worst where city is Oslo") for line in describe_analysis(analysis))
     assert TestAnalysis({"errors": {}}).slices().empty
 
 

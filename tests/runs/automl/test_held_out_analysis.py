@@ -58,57 +58,61 @@ def drawn(found: dict[str, Any], name: str) -> Any:
 
 def test_errors_of_numbers_are_in_the_unit_of_the_target() -> None:
     off = np.where(np.arange(200) < 150, 2.0, -20.0)
-    found = analyse(
+    analysis = analyse(
         number_of, TABLE, number_of(TABLE)[:, 0] - off, "regression", target_name="price"
     )
-    errors = TestAnalysis(found).errors()
+    errors = TestAnalysis(analysis).errors()
     assert (len(errors), errors["error"].round(6).value_counts().to_dict()) == (
         200,
         {2.0: 150, -20.0: 50},
     )
-    assert describe_analysis(found)[0] == "errors of price: half are below 2, nine in ten below 20"
-    figure = drawn(found, "prediction_errors")
+    assert (
+        describe_analysis(analysis)[0] == "errors of price: half are below 2, nine in ten below 20"
+    )
+    figure = drawn(analysis, "prediction_errors")
     assert figure.layout.xaxis.title.text == "True price"
     assert list(figure.data[1].customdata) == pytest.approx(errors["error"].tolist())
 
 
 def test_errors_of_a_target_that_is_written_with_a_unit_have_that_unit() -> None:
     wanted = number_of(TABLE)[:, 0] - 2.0
-    found = analyse(number_of, TABLE, wanted, "regression", target_name="rent", target_unit="CHF")
+    analysis = analyse(
+        number_of, TABLE, wanted, "regression", target_name="rent", target_unit="CHF"
+    )
     assert (
-        describe_analysis(found)[0]
+        describe_analysis(analysis)[0]
         == "errors of rent: half are below 2 CHF, nine in ten below 2 CHF"
     )
-    figure = drawn(found, "prediction_errors")
+    figure = drawn(analysis, "prediction_errors")
     assert figure.layout.xaxis.title.text == "True rent (CHF)"
     assert "below 2 CHF, nine in ten below 2 CHF" in figure.to_json()
-    assert drawn(found, "column_importance").layout.xaxis.title.text.endswith("without it (CHF)")
+    assert drawn(analysis, "column_importance").layout.xaxis.title.text.endswith("without it (CHF)")
 
 
 def test_a_column_matters_as_much_as_the_model_is_worse_without_it() -> None:
-    found = analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression")
-    table = TestAnalysis(found).importance().set_index("column")
+    analysis = analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression")
+    table = TestAnalysis(analysis).importance().set_index("column")
     assert list(table.index) == ["used", "kind", "idle"]
     assert table.loc["idle"].tolist() == [0.0, 0.0, 0.0]
     # Shuffling a fair coin changes it in half of the samples, by 3.
     assert table.loc["kind", "low"] < 1.5 < table.loc["kind", "high"]
-    assert describe_analysis(found)[1] == "relies most on: used, kind"
-    figure = drawn(found, "column_importance")
+    assert describe_analysis(analysis)[1] == "relies most on: used, kind"
+    figure = drawn(analysis, "column_importance")
     assert list(figure.data[0].y) == ["idle", "kind", "used"]
 
 
 def test_classes_are_counted_as_they_are_confused() -> None:
     targets = np.concatenate([np.zeros(150, int), np.ones(50, int)])
-    found = analyse(classes_of, TABLE, targets, "classification", labels=("no", "yes"))
-    counts = TestAnalysis(found).confusion()
+    analysis = analyse(classes_of, TABLE, targets, "classification", labels=("no", "yes"))
+    counts = TestAnalysis(analysis).confusion()
     assert counts.loc["no"].sum() == 150
     assert counts.loc["yes", "yes"] == np.count_nonzero(TABLE["used"].to_numpy()[150:] > 0)
     wrong = counts.loc["no", "yes"]
     assert (
-        describe_analysis(found)[0]
+        describe_analysis(analysis)[0]
         == f"most frequent mistake: yes instead of no, {wrong} of 150 times"
     )
-    heatmap = drawn(found, "confusion").data[0]
+    heatmap = drawn(analysis, "confusion").data[0]
     row = counts.loc["no"]
     assert list(heatmap.text[0]) == [f"{count} ({count / row.sum():.0%})" for count in row]
     right, wrong = row["no"] / row.sum(), row["yes"] / row.sum()
@@ -118,21 +122,21 @@ def test_classes_are_counted_as_they_are_confused() -> None:
 
 def test_rare_classes_stand_together() -> None:
     targets = np.concatenate([np.arange(30), np.repeat(np.arange(5, 30), 3)])
-    found = analyse(
+    analysis = analyse(
         lambda one: np.eye(30)[one], targets, targets, "classification", labels=range(30)
     )
-    labels = found["confusion"]["labels"]
+    labels = analysis["confusion"]["labels"]
     assert (len(labels), labels[-1]) == (MAX_CLASSES + 1, "(others)")
-    assert np.trace(np.array(found["confusion"]["counts"])) == len(targets)
-    assert "importance" not in found, "images and texts have no columns"
+    assert np.trace(np.array(analysis["confusion"]["counts"])) == len(targets)
+    assert "importance" not in analysis, "images and texts have no columns"
 
 
 def test_columns_are_shuffled_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out_analysis, "MAX_SECONDS", -1.0)
-    found = analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression")
+    analysis = analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression")
     assert (
-        [row["column"] for row in found["importance"]["columns"]],
-        found["importance"]["num_left_out"],
+        [row["column"] for row in analysis["importance"]["columns"]],
+        analysis["importance"]["num_left_out"],
     ) == (
         ["used"],
         2,
@@ -157,13 +161,13 @@ def test_a_model_that_predicts_slowly_is_asked_as_seldom_as_possible() -> None:
         return number_of(table)
 
     targets = number_of(TABLE)[:, 0]
-    found = analyse(
+    analysis = analyse(
         predict, TABLE, targets, "regression", predicted=number_of(TABLE), longest_s=-1.0
     )
     assert len(tables) == 1, (
         "one column is shuffled once; what was predicted before is not predicted again"
     )
-    assert len(found["importance"]["columns"]) == 1
+    assert len(analysis["importance"]["columns"]) == 1
 
 
 @pytest.mark.parametrize("longest_s", [3.0, 9.0, 40.0])

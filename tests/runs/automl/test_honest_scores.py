@@ -88,7 +88,7 @@ def test_scores_are_neither_too_good_nor_too_bad(kind):
             low, high = intervals[name]
             held.setdefault(name, []).append(low <= truth[name] <= high)
             above.setdefault(name, []).append(score > truth[name])
-    for name, each in held.items():
+    for name, share in held.items():
         # Between 80 and 97 %, and half of the scores above the truth: two standard errors around.
-        assert 0.71 <= np.mean(each) <= 1.0, name
+        assert 0.71 <= np.mean(share) <= 1.0, name
         assert 0.37 <= np.mean(above[name]) <= 0.63, name

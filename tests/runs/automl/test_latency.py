@@ -66,8 +66,8 @@ def test_a_limit_costs_as_few_models_as_possible(
             return [0.5, 0.3, 0.2]
         return [1.0 / len(among) if number in among else 0.0 for number in range(3)]
 
-    found: Any = within(limit_s, [0.5, 0.3, 0.2], make=make, select=select, rows=None)
-    assert (found.weights, found.num_folds) == (weights, num_folds)
+    chosen: Any = within(limit_s, [0.5, 0.3, 0.2], make=make, select=select, rows=None)
+    assert (chosen.weights, chosen.num_folds) == (weights, num_folds)
 
 
 def test_the_time_of_a_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,15 +91,15 @@ def test_the_result_says_whether_its_limit_is_kept(
             store=store,
         )
         assert limit_of(created.run.experiment) is not None
-        found = end(created, TREES, LINEAR)
-        document: Any = found.to_json()
+        run = end(created, TREES, LINEAR)
+        document: Any = run.to_json()
         assert (document["latency"]["row_s"] <= document["latency"]["limit_s"]) is is_kept
         words = "within the limit of 1 min" if is_kept else "no model is within the limit of 1 µs"
         assert words in "\n".join(document["summary"])
         if not is_kept:
             (used,) = document["used"]
             assert used["num_folds"] == 1
-        assert len(found.predict(TABLE.drop(columns="y"))) == len(TABLE)
+        assert len(run.predict(TABLE.drop(columns="y"))) == len(TABLE)
 
 
 def test_a_model_is_within_a_limit_with_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,21 +137,21 @@ def test_if_one_model_must_do_it_may_learn_what_an_ensemble_answers(
             limit={"latency": "1.5s"},
             store=store,
         )
-        found = end(created, TREES, LINEAR)
-        document: Any = found.to_json()
+        run = end(created, TREES, LINEAR)
+        document: Any = run.to_json()
         (used,) = document["used"]
         assert (used["is_taught"], used["num_folds"]) == (True, 1)
         assert document["model"] == "boosted_trees (distilled)"
         assert list(document["refit"]) == ["taught"]
-        board = found.leaderboard()
+        board = run.leaderboard()
         assert board["model"][0] == document["model"]
         assert board["row_s"].notna().tolist() == [True, False, False, False]
         losses = board["val_log_loss" if target == "class" else "val_rmse"]
         assert losses[0] < min(losses[1:])
 
-        predicted = found.predict_proba if target == "class" else found.predict
+        predicted = run.predict_proba if target == "class" else run.predict
         expected = predicted(rows)
-        found.export(tmp_path / "small")
+        run.export(tmp_path / "small")
         answers = wb.load_bundle(tmp_path / "small").predict(rows)
         exported = answers.probabilities if target == "class" else answers.values
         assert exported == pytest.approx(expected, rel=1e-5, abs=1e-6)

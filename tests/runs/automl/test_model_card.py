@@ -121,8 +121,8 @@ def test_numbers_and_dates_that_are_written_as_text_have_a_curve() -> None:
 def test_each_column_without_a_curve_has_a_reason() -> None:
     rows = TABLE.assign(text=[f"text {row}" for row in range(400)], **dict.fromkeys("abcd", 1.5))
     columns = ["age", "text", "always", "size", "kind", "a", "b"]
-    found, why = partial_dependence(number_of, rows, columns, until_s=math.inf)
-    assert [part["column"] for part in found] == ["age", "size", "kind"]
+    curves, why = partial_dependence(number_of, rows, columns, until_s=math.inf)
+    assert [part["column"] for part in curves] == ["age", "size", "kind"]
     assert why == {
         "text": "it has too many different texts, none of which is typical",
         "always": "it has fewer than two different values in the test rows",
@@ -131,20 +131,20 @@ def test_each_column_without_a_curve_has_a_reason() -> None:
         "c": "its importance was not measured",
         "d": "its importance was not measured",
     }
-    found, why = partial_dependence(number_of, TABLE, ["age"], until_s=time.monotonic() - 1.0)
-    assert found == []
+    curves, why = partial_dependence(number_of, TABLE, ["age"], until_s=time.monotonic() - 1.0)
+    assert curves == []
     assert why["age"] == "there was no time left to compute it"
 
 
 def test_the_analysis_shows_it_as_a_table() -> None:
-    found = TestAnalysis(analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression"))
-    assert found.columns == ["age", "kind", "size"]
-    assert list(found.partial_dependence("kind").columns) == ["kind", "prediction"]
+    test_analysis = TestAnalysis(analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression"))
+    assert test_analysis.columns == ["age", "kind", "size"]
+    assert list(test_analysis.partial_dependence("kind").columns) == ["kind", "prediction"]
     with pytest.raises(ArgumentError, match="'height' has no partial dependence"):
-        found.partial_dependence("height")
+        test_analysis.partial_dependence("height")
     why = "'always' has no partial dependence: it has fewer than two different values"
     with pytest.raises(ArgumentError, match=why):
-        found.partial_dependence("always")
+        test_analysis.partial_dependence("always")
 
 
 def result() -> dict[str, Any]:

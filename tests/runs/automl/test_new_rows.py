@@ -68,41 +68,41 @@ def ended(data: pd.DataFrame, target: str, decisions: Decisions | None = None) -
 
 
 def test_an_interval_of_each_row_holds_most_numbers_of_the_test():
-    found = ended(houses(), "price")
-    rows = found._held_out.samples
-    table = found.predict(rows, interval=0.9)
+    run = ended(houses(), "price")
+    rows = run._held_out.samples
+    table = run.predict(rows, interval=0.9)
     assert list(table.columns) == ["prediction", "low", "high"]
-    np.testing.assert_array_equal(table["prediction"], found.predict(rows))
-    truth = found._held_out.targets
+    np.testing.assert_array_equal(table["prediction"], run.predict(rows))
+    truth = run._held_out.targets
     held = ((table["low"] <= truth) & (truth <= table["high"])).mean()
     assert 0.8 <= held <= 1.0
-    narrow = found.predict(rows, interval=0.5)
+    narrow = run.predict(rows, interval=0.5)
     assert ((narrow["high"] - narrow["low"]) < (table["high"] - table["low"])).all()
-    tested = found._tested_interval()
+    tested = run._tested_interval()
     assert tested is not None
     assert tested["held"] == pytest.approx(held)
     with pytest.raises(ArgumentError, match=r"interval: 90 is no share of rows"):
-        found.predict(rows, interval=90)
+        run.predict(rows, interval=90)
 
 
 def test_rows_far_outside_of_what_was_learned_are_warned_of():
-    found = ended(houses(), "price")
+    run = ended(houses(), "price")
     rows = pd.DataFrame({"area": [50.0, 9e6], "rooms": [2.0, 3.0]})
     with pytest.warns(UserWarning, match="1 row of 2 is far outside of what was learned: row 1"):
-        found.predict(rows)
-    unusual = found.unusual(rows)
+        run.predict(rows)
+    unusual = run.unusual(rows)
     assert unusual[["row", "column"]].to_numpy().tolist() == [[1, "area"]]
-    assert not len(found.unusual(rows[:1]))
+    assert not len(run.unusual(rows[:1]))
 
 
 def test_categories_and_gaps_that_training_never_saw_are_warned_of():
     towns = np.resize(["Bern", "Rome", "Rome"], 240)
-    found = ended(houses().assign(town=towns), "price")
+    run = ended(houses().assign(town=towns), "price")
     rows = pd.DataFrame(
         {"area": [50.0, 60.0, None], "rooms": 2.0, "town": ["ROME", "Oslo", "Bern"]}
     )
     with pytest.warns(UserWarning, match="column '") as warned:
-        predicted = found.predict(rows)
+        predicted = run.predict(rows)
     assert [str(warning.message) for warning in warned] == [
         "column 'area' is missing in row 2 (from 0), and was never missing in training: the mean of"
         " the training data is used",
@@ -112,7 +112,7 @@ def test_categories_and_gaps_that_training_never_saw_are_warned_of():
     assert warned[0].filename == __file__
     plain = rows.assign(town=["Rome", "Oslo", "Bern"])
     with pytest.warns(UserWarning, match="column '"):
-        np.testing.assert_array_equal(found.predict(plain), predicted)
+        np.testing.assert_array_equal(run.predict(plain), predicted)
 
 
 def test_the_predicted_class_follows_the_factors():
@@ -137,8 +137,8 @@ def test_the_predicted_class_follows_the_factors():
 def test_numbers_written_as_text_are_far_outside_as_well():
     table = houses()
     area = [f"{value:.1f}".replace(".", ",") + " m2" for value in table["area"]]
-    found = ended(table.assign(area=area), "price")
+    run = ended(table.assign(area=area), "price")
     rows = pd.DataFrame({"area": ["50,5 m2", "9000000,0 m2"], "rooms": [2.0, 3.0]})
-    assert found.unusual(rows)[["row", "column", "value"]].to_numpy().tolist() == [[1, "area", 9e6]]
-    low, high = found._held_out.ranges["area"]
+    assert run.unusual(rows)[["row", "column", "value"]].to_numpy().tolist() == [[1, "area", 9e6]]
+    low, high = run._held_out.ranges["area"]
     assert 20.0 <= low < high <= 200.0

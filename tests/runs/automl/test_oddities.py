@@ -164,9 +164,9 @@ MISSING = ["NA", "-", "?", " ", "n/a", "--", "\u2014", "none", "NULL", ".", "k.A
 @pytest.mark.parametrize("marker", [*MISSING, "#N/A", "#DIV/0!", "#VALUE!"])
 def test_markers_among_numbers_are_missing(tmp_path: Path, marker: str) -> None:
     cells = [marker if place % 10 == 0 else value for place, value in enumerate(X)]
-    found = numbers(read(tmp_path, "a.csv", table(x=cells)), "x")
+    values = numbers(read(tmp_path, "a.csv", table(x=cells)), "x")
     expected = np.where(np.arange(NUM) % 10 == 0, np.nan, X)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(values, expected)
 
 
 def test_codes_with_leading_zeros_are_text(tmp_path: Path) -> None:
@@ -328,8 +328,8 @@ def test_columns_of_arrow_and_its_tables_are_read() -> None:
 def test_frames_of_polars_are_read() -> None:
     polars = pytest.importorskip("polars")
     given = polars.DataFrame({"x": X, "y": LABELS.tolist()})
-    for one in (given, given.lazy()):
-        np.testing.assert_allclose(numbers(read_problem(one, "y"), "x"), X)
+    for frame in (given, given.lazy()):
+        np.testing.assert_allclose(numbers(read_problem(frame, "y"), "x"), X)
 
 
 def test_rows_and_columns_of_python_are_read() -> None:
@@ -355,7 +355,7 @@ def test_an_index_is_used_or_a_note_says_that_it_is_not() -> None:
 def test_intervals_and_categories_keep_their_values() -> None:
     cut = pd.cut(X, 4)
     problem = read_problem(frame(k=cut, c=pd.Categorical(TOWNS)), "y")
-    assert problem.samples["k"].astype(str).tolist() == [str(one) for one in cut]
+    assert problem.samples["k"].astype(str).tolist() == [str(interval) for interval in cut]
     assert problem.samples["c"].tolist() == TOWNS.tolist()
 
 

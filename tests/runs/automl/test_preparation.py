@@ -101,13 +101,13 @@ def test_nothing_that_is_learnt_or_chosen_by_depends_on_test_samples(name):
     other, other_held_out = prepare(poisoned, 5, SEEDS)
 
     made = [
-        experiment_for(problem.kind, each, held_out="0" * 64, time_s=60.0, seed=5, name="n").hash()
-        for each in (learning, other)
+        experiment_for(problem.kind, part, held_out="0" * 64, time_s=60.0, seed=5, name="n").hash()
+        for part in (learning, other)
     ]
     assert made[0] == made[1]
     inputs = [
-        each.interpreter.readers[0].encoder.encode(each.samples)
-        for each in (held_out, other_held_out)
+        part.interpreter.readers[0].encoder.encode(part.samples)
+        for part in (held_out, other_held_out)
     ]
     assert not np.array_equal(*inputs)
     assert np.array_equal(held_out.guess, other_held_out.guess)
@@ -164,10 +164,10 @@ def test_each_training_of_a_configuration_gets_a_fold_of_its_own():
     learning, _ = prepare(QUESTIONS["table"](), 0, SEEDS)
     assert len(learning.folds) == 5
     for seed, encoded in zip(SEEDS, learning.folds, strict=True):
-        found = load(learning, {"held_out": "0"}, training_seed=seed)
-        assert found.validation.batch(np.arange(1))[0].shape[1:] == encoded.input_shape
+        loaded = load(learning, {"held_out": "0"}, training_seed=seed)
+        assert loaded.validation.batch(np.arange(1))[0].shape[1:] == encoded.input_shape
         np.testing.assert_array_equal(
-            found.train.batch(np.arange(len(found.train)))[0], encoded.train_inputs
+            loaded.train.batch(np.arange(len(loaded.train)))[0], encoded.train_inputs
         )
 
 
@@ -237,10 +237,10 @@ def test_trials_of_a_regression_report_their_errors_in_the_unit_of_the_target() 
         wrong_by = reader.in_units(scaled.astype(np.float64), scaled) - reader.target_mean
         metrics = load_metrics(None, "regression", target_scale=datasets.target_scale)
         guess, targets = torch.zeros(len(scaled), 1), torch.tensor(scaled)[:, None]
-        found = {name: metric.measure(guess, targets) for name, metric in metrics.items()}
+        scores = {name: metric.measure(guess, targets) for name, metric in metrics.items()}
         errors = {
             name: metrics[name].finish(float(total) / int(num))
-            for name, (total, num) in found.items()
+            for name, (total, num) in scores.items()
         }
         assert errors["mean_absolute_error"] == pytest.approx(np.abs(wrong_by).mean(), rel=1e-4)
         assert errors["root_mean_squared_error"] == pytest.approx(

@@ -27,11 +27,11 @@ TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(s
 
 def ended_run(store: wb.Store, **params: Any) -> str:
     """Store a run of one candidate that was trained in this process, and its result."""
-    found = launch.create(TABLE, "y", time="20s", families="boosted_trees,tabular_mlp", store=store)
+    run = launch.create(TABLE, "y", time="20s", families="boosted_trees,tabular_mlp", store=store)
     if params["family"] == "tabular_mlp":  # it makes as many passes as there is time for
-        passes: Any = found.run.experiment.search.root["tabular_mlp_num_passes"]
+        passes: Any = run.run.experiment.search.root["tabular_mlp_num_passes"]
         params["tabular_mlp_num_passes"] = passes.values()[0]
-    return end(found, params).run.run_id
+    return end(run, params).run.run_id
 
 
 TREES = {
@@ -78,23 +78,23 @@ def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_
     monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = ended_run(store, **params)
-        found = wb.AutoML.attach(run_id, store=store)
-        document = found.to_json()
+        run = wb.AutoML.attach(run_id, store=store)
+        document = run.to_json()
         assert list(document["refit"]) == ["0"]
         assert "The scores are from before that" in "\n".join(document["summary"])
 
-        held_out = found._held_out
-        before = found._chosen.outputs(held_out.samples)[:, 0]
-        after = found.predict(held_out.samples)
-        errors = [np.mean((each - held_out.targets) ** 2) for each in (before, after)]
-        assert found.score()["rmse"] == pytest.approx(errors[0] ** 0.5)
+        held_out = run._held_out
+        before = run._chosen.outputs(held_out.samples)[:, 0]
+        after = run.predict(held_out.samples)
+        errors = [np.mean((predicted - held_out.targets) ** 2) for predicted in (before, after)]
+        assert run.score()["rmse"] == pytest.approx(errors[0] ** 0.5)
         assert errors[1] < errors[0]
-        (candidate, _), *_ = found._model.chosen.used
+        (candidate, _), *_ = run._model.chosen.used
         assert len(candidate.models) == 1
         again = wb.AutoML.attach(run_id, store=store).predict(held_out.samples)
         np.testing.assert_array_equal(again, after)
 
-        found.export(tmp_path / "best")
+        run.export(tmp_path / "best")
         answers = wb.load_bundle(tmp_path / "best").predict(held_out.samples)
         assert answers.values == pytest.approx(after, rel=1e-5)
 

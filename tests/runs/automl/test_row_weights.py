@@ -51,8 +51,8 @@ def test_scores_of_classes_are_those_of_scikit_learn() -> None:
         "class_distance": np.average(np.abs(chosen - LABELS), weights=WEIGHTS),
     }
     for name, value in expected.items():
-        found = METRICS["classification"][name].score(SHARES, LABELS, WEIGHTS)
-        assert found == pytest.approx(value, abs=1e-9), name
+        score = METRICS["classification"][name].score(SHARES, LABELS, WEIGHTS)
+        assert score == pytest.approx(value, abs=1e-9), name
 
 
 def test_scores_of_numbers_are_those_of_scikit_learn() -> None:
@@ -64,18 +64,18 @@ def test_scores_of_numbers_are_those_of_scikit_learn() -> None:
         "mape": metrics.mean_absolute_percentage_error(NUMBERS, PREDICTED[:, 0], **how),
     }
     for name, value in expected.items():
-        found = METRICS["regression"][name].score(PREDICTED, NUMBERS, WEIGHTS)
-        assert found == pytest.approx(value), name
+        scores = METRICS["regression"][name].score(PREDICTED, NUMBERS, WEIGHTS)
+        assert scores == pytest.approx(value), name
     levels = (0.1, 0.9)
     quantiles = np.column_stack([PREDICTED, PREDICTED - 1.0, PREDICTED + 1.5])
     losses = [
         metrics.mean_pinball_loss(NUMBERS, quantiles[:, place], alpha=level, **how)
         for place, level in enumerate(levels, 1)
     ]
-    found = scores_of(
+    scores = scores_of(
         quantiles, NUMBERS, "regression", "pinball", quantiles=levels, weights=WEIGHTS
     )
-    assert found["pinball"] == pytest.approx(np.mean(losses))
+    assert scores["pinball"] == pytest.approx(np.mean(losses))
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -86,10 +86,10 @@ def test_a_row_of_weight_2_is_like_two_rows(task: Any) -> None:
     if task == "classification":
         predicted, targets = SHARES, LABELS
     for name, measure in METRICS[task].items():
-        found = measure.score(predicted, targets, whole.astype(float))
+        score = measure.score(predicted, targets, whole.astype(float))
         expected = measure.score(predicted[rows], targets[rows])
         tolerance = 0.05 if name == "pinball" else 1e-9  # whose quantiles are interpolated
-        assert found == pytest.approx(expected, rel=tolerance), name
+        assert score == pytest.approx(expected, rel=tolerance), name
 
 
 def test_the_simplest_guess_is_that_of_the_weights() -> None:
@@ -133,17 +133,17 @@ def classes_of(rows: pd.DataFrame) -> np.ndarray:
 
 def test_the_analysis_of_classes_counts_by_weights() -> None:
     labels = (NUMBERS + RANDOM.normal(size=NUM) > 3.0).astype(int)
-    found = analyse(
+    analysis = analyse(
         classes_of, TABLE, labels, "classification", labels=("no", "yes"), weights=WEIGHTS
     )
     chosen = classes_of(TABLE).argmax(axis=1)
-    counts = TestAnalysis(found).confusion().to_numpy()
+    counts = TestAnalysis(analysis).confusion().to_numpy()
     for true in (0, 1):
         for guess in (0, 1):
             sum_by_hand = WEIGHTS[(labels == true) & (chosen == guess)].sum()
             assert counts[true, guess] == pytest.approx(sum_by_hand)
     wrong = (chosen != labels).astype(float)
-    for part in found["slices"]:
+    for part in analysis["slices"]:
         if part["column"] == "town":
             rows = (TABLE["town"] == part["value"]).to_numpy()
             assert part["mean"] == pytest.approx(np.average(wrong[rows], weights=WEIGHTS[rows]))
@@ -156,10 +156,10 @@ def test_the_analysis_of_numbers_counts_by_weights() -> None:
         return rows[["size"]].to_numpy() * 0.5
 
     whole = RANDOM.integers(1, 5, NUM)
-    found = analyse(predict, TABLE, NUMBERS, "regression", weights=whole.astype(float))
+    analysis = analyse(predict, TABLE, NUMBERS, "regression", weights=whole.astype(float))
     off = np.abs(NUMBERS * 0.5)
-    assert found["errors"]["median"] == pytest.approx(np.median(np.repeat(off, whole)))
-    column = next(row for row in found["importance"]["columns"] if row["column"] == "size")
+    assert analysis["errors"]["median"] == pytest.approx(np.median(np.repeat(off, whole)))
+    column = next(row for row in analysis["importance"]["columns"] if row["column"] == "size")
     gains = []
     random = np.random.default_rng(0)
     for _ in range(5):
@@ -181,8 +181,10 @@ def test_importance_is_measured_in_the_metric_that_was_asked_for(name: str) -> N
     labels = (NUMBERS + RANDOM.normal(size=NUM) > 3.0).astype(int)
     measure = METRICS["classification"][name]
     asked = AskedScore(name, measure.score, measure.goal == "minimize", classes_of)
-    found = analyse(classes_of, TABLE, labels, "classification", labels=("no", "yes"), asked=asked)
-    table = TestAnalysis(found).importance()
+    analysis = analyse(
+        classes_of, TABLE, labels, "classification", labels=("no", "yes"), asked=asked
+    )
+    table = TestAnalysis(analysis).importance()
     verb = "gain" if name == "log_loss" else "loss"
     assert list(table.columns) == ["column", f"{verb}_of_{name}", "low", "high"]
     assert table["column"].iloc[0] == "size"
@@ -213,8 +215,8 @@ def test_the_interval_of_an_importance_holds_the_loss_on_all_rows() -> None:
         size = random.normal(3.0, 2.0, 200)
         rows = pd.DataFrame({"size": size})
         labels = (size + random.normal(0, 2.0, 200) > 3.0).astype(int)
-        found = analyse(classes_of, rows, labels, "classification", labels=(0, 1), asked=asked)
-        losses.append(found["importance"]["columns"][0])
+        analysis = analyse(classes_of, rows, labels, "classification", labels=(0, 1), asked=asked)
+        losses.append(analysis["importance"]["columns"][0])
     truth = np.mean([row["mean"] for row in losses])
     held = sum(row["low"] <= truth <= row["high"] for row in losses)
     assert held >= 0.8 * 60

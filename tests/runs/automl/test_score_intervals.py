@@ -73,10 +73,10 @@ def coverage(task: Task, kind: str, num_rows: int, num_sets: int, names: list[st
 
 @pytest.mark.parametrize("kind", ["rows", "groups", "times"])
 def test_an_interval_holds_the_true_score(kind):
-    for found in coverage("regression", kind, 80, 60, ["rmse"]):
-        assert 0.75 <= found <= 1.0
-    for found in coverage("classification", kind, 80, 60, ["accuracy"]):
-        assert 0.75 <= found <= 1.0
+    for coverages in coverage("regression", kind, 80, 60, ["rmse"]):
+        assert 0.75 <= coverages <= 1.0
+    for coverages in coverage("classification", kind, 80, 60, ["accuracy"]):
+        assert 0.75 <= coverages <= 1.0
 
 
 @pytest.mark.slow
@@ -85,9 +85,9 @@ def test_an_interval_holds_the_true_score(kind):
 @pytest.mark.parametrize("task", TASKS)
 def test_intervals_of_all_scores_hold_the_true_score_in_80_to_97_percent(task, kind, num_rows):
     names = list(METRICS[task])
-    for name, found in zip(names, coverage(task, kind, num_rows, 300, names), strict=True):
+    for name, covered in zip(names, coverage(task, kind, num_rows, 300, names), strict=True):
         # Three standard errors of 300 sets around the bounds.
-        assert 0.78 <= found <= 0.985, name
+        assert 0.78 <= covered <= 0.985, name
 
 
 def test_validation_rows_show_the_large_errors_that_few_test_rows_miss():
@@ -182,10 +182,10 @@ def test_one_part_says_nothing_about_the_spread(num_rows, blocks):
 def test_a_score_that_is_not_defined_has_no_interval():
     score: Callable[[np.ndarray, np.ndarray], float] = METRICS["regression"]["r2"].score
     same = np.ones(20)
-    found = interval_of(
+    interval = interval_of(
         score, same[:, None], same, scale="explained", parts=parts_of(20, RowBlocks())
     )
-    assert found is None
+    assert interval is None
 
 
 def test_a_class_of_which_all_or_none_are_right_widens_the_interval_of_the_mean_recall() -> None:

@@ -47,10 +47,14 @@ def test_what_is_optimised_comes_first_and_its_loss_falls_where_it_is_better():
     poor = random.dirichlet([1.0] * 3, 90)
     good = 0.5 * poor + 0.5 * np.eye(3)[targets]
     for metric in METRICS["classification"]:
-        scores = [scores_of(each, targets, "classification", metric) for each in (good, poor)]
+        scores = [
+            scores_of(predicted, targets, "classification", metric) for predicted in (good, poor)
+        ]
         assert next(iter(scores[0])) == metric
         assert is_better(metric, "classification", scores[0][metric], scores[1][metric])
-        losses = [loss_of(each, targets, "classification", metric) for each in (good, poor)]
+        losses = [
+            loss_of(predicted, targets, "classification", metric) for predicted in (good, poor)
+        ]
         assert 0.0 <= losses[0] < losses[1]
     assert scores_of(poor, targets, "classification", "macro_f1")["macro_f1"] == pytest.approx(
         f1_score(targets, poor.argmax(axis=1), average="macro")
@@ -101,23 +105,23 @@ def test_scores_of_classes_are_those_of_scikit_learn(num_classes):
     assert scores["f1"] == pytest.approx(f1_score(targets, chosen, average=average))
     assert scores["precision"] == pytest.approx(precision_score(targets, chosen, average=average))
     assert scores["recall"] == pytest.approx(recall_score(targets, chosen, average=average))
-    found = METRICS["classification"]["mcc"].score(predicted, targets)
-    assert found == pytest.approx(matthews_corrcoef(targets, chosen))
+    score = METRICS["classification"]["mcc"].score(predicted, targets)
+    assert score == pytest.approx(matthews_corrcoef(targets, chosen))
     wanted = targets if num_classes == 2 else np.eye(num_classes)[targets]
     shown = predicted[:, 1] if num_classes == 2 else predicted
-    found = METRICS["classification"]["average_precision"].score(predicted, targets)
-    assert found == pytest.approx(average_precision_score(wanted, shown))
+    score = METRICS["classification"]["average_precision"].score(predicted, targets)
+    assert score == pytest.approx(average_precision_score(wanted, shown))
 
 
 def test_errors_of_numbers_are_those_of_scikit_learn():
     random = np.random.default_rng(2)
     targets, predicted = random.normal(3, 1, 50), random.normal(3, 1, (50, 1))
-    found = {
+    errors = {
         name: METRICS["regression"][name].score(predicted, targets)
         for name in ("mape", "median_absolute_error")
     }
-    assert found["mape"] == pytest.approx(mean_absolute_percentage_error(targets, predicted))
-    assert found["median_absolute_error"] == pytest.approx(
+    assert errors["mape"] == pytest.approx(mean_absolute_percentage_error(targets, predicted))
+    assert errors["median_absolute_error"] == pytest.approx(
         median_absolute_error(targets, predicted)
     )
 
@@ -158,8 +162,8 @@ def test_the_pinball_loss_is_that_of_scikit_learn():
         for place, level in enumerate(levels)
     ]
     predicted = np.column_stack([quantiles[:, 1], quantiles])
-    found = scores_of(predicted, targets, "regression", "pinball", quantiles=levels)
-    assert found["pinball"] == pytest.approx(np.mean(wanted))
+    scores = scores_of(predicted, targets, "regression", "pinball", quantiles=levels)
+    assert scores["pinball"] == pytest.approx(np.mean(wanted))
 
 
 @pytest.mark.parametrize(
@@ -186,10 +190,10 @@ def test_the_pinball_loss_alone_predicts_every_tenth():
 def test_scores_of_ordered_classes_are_those_of_scikit_learn():
     random = np.random.default_rng(0)
     targets, chosen = random.integers(0, 4, (2, 200))
-    found = scores_of(np.eye(4)[chosen], targets, "classification", "quadratic_kappa")
+    scores = scores_of(np.eye(4)[chosen], targets, "classification", "quadratic_kappa")
     wanted = cohen_kappa_score(targets, chosen, weights="quadratic")
-    assert found["quadratic_kappa"] == pytest.approx(wanted)
-    assert found["class_distance"] == pytest.approx(np.abs(targets - chosen).mean())
+    assert scores["quadratic_kappa"] == pytest.approx(wanted)
+    assert scores["class_distance"] == pytest.approx(np.abs(targets - chosen).mean())
     check_metric("class_distance", "classification", is_ordered=True)
     with pytest.raises(ArgumentError, match="needs classes with an order"):
         check_metric("class_distance", "classification")

@@ -117,8 +117,8 @@ def test_trees_of_several_numbers_are_those_of_each_alone():
     np.testing.assert_allclose(before, after, atol=1e-5)
     for place in range(2):
         column = np.ascontiguousarray(fold.train_targets[:, place])
-        *_, one = configuration.grow(fold.train_inputs, column, **grow)
-        alone = outputs_of(one, fold.validation_inputs, classes=False)
+        *_, tree = configuration.grow(fold.train_inputs, column, **grow)
+        alone = outputs_of(tree, fold.validation_inputs, classes=False)
         np.testing.assert_allclose(before[:, place], alone[:, 0], atol=1e-5)
     assert lightgbm is not None
 
@@ -142,12 +142,12 @@ def test_scores_are_those_of_scikit_learn():
     random = np.random.default_rng(1)
     targets, predicted = random.normal(size=(2, 100, 2))
     several = several_scores(("a", "b"), are_labels=False, metric=None)
-    found = scores_of(predicted, targets, "regression", several=several)
+    scores = scores_of(predicted, targets, "regression", several=several)
     r2 = [r2_score(targets[:, at], predicted[:, at]) for at in range(2)]
-    assert next(iter(found)) == "r2"
-    assert found["r2"] == pytest.approx(np.mean(r2))
-    assert found["r2 of b"] == pytest.approx(r2[1])
-    assert found["mae of a"] == pytest.approx(mean_absolute_error(targets[:, 0], predicted[:, 0]))
+    assert next(iter(scores)) == "r2"
+    assert scores["r2"] == pytest.approx(np.mean(r2))
+    assert scores["r2 of b"] == pytest.approx(r2[1])
+    assert scores["mae of a"] == pytest.approx(mean_absolute_error(targets[:, 0], predicted[:, 0]))
     # Units do not matter for the choice.
     loss = loss_of(predicted, targets, "regression")
     assert loss == pytest.approx(loss_of(predicted * [1, 1000], targets * [1, 1000], "regression"))
@@ -157,11 +157,11 @@ def test_scores_of_labels_are_those_of_scikit_learn():
     random = np.random.default_rng(1)
     targets, predicted = random.integers(0, 2, (100, 2)), random.random((100, 2))
     several = several_scores(("a", "b"), are_labels=True, metric=None)
-    found = scores_of(predicted, targets, "regression", several=several)
+    scores = scores_of(predicted, targets, "regression", several=several)
     decided = predicted >= 0.5
-    assert found["exact_match"] == pytest.approx(accuracy_score(targets, decided))
-    assert found["accuracy"] == pytest.approx((decided == targets).mean())
-    assert found["roc_auc of b"] == pytest.approx(roc_auc_score(targets[:, 1], predicted[:, 1]))
+    assert scores["exact_match"] == pytest.approx(accuracy_score(targets, decided))
+    assert scores["accuracy"] == pytest.approx((decided == targets).mean())
+    assert scores["roc_auc of b"] == pytest.approx(roc_auc_score(targets[:, 1], predicted[:, 1]))
 
 
 def test_options_for_a_single_target_are_an_error():

@@ -142,12 +142,12 @@ def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -
     """Check that a bundle has the same intervals, however it is asked."""
     bundle = wb.load_bundle(folder)
     answers = bundle.predict(rows, interval=0.8)
-    for found, name in (
+    for predicted, name in (
         (answers.values, "prediction"),
         (answers.low, "low"),
         (answers.high, "high"),
     ):
-        np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(predicted, expected[name], rtol=1e-5, atol=1e-5)
     rows.to_csv(folder / "rows.csv", index=False)
     asked = [str(folder / "rows.csv"), "--interval", "0.8"]
     shown = CliRunner().invoke(predict, [str(folder), *asked], standalone_mode=False).stdout
@@ -174,20 +174,20 @@ def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -
 def test_the_model_of_a_run_that_goes_on_is_chosen_and_stored_again(tmp_path: Path) -> None:
     rows = TABLE.drop(columns="y").head(7)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = end(created(store), TREES | {"boosted_trees_num_trees": 1})
-        first = found.predict(rows)
-        before = found.to_json()["stored_model"]
-        number = len(found._learning.folds)
+        run = end(created(store), TREES | {"boosted_trees_num_trees": 1})
+        first = run.predict(rows)
+        before = run.to_json()["stored_model"]
+        number = len(run._learning.folds)
 
-        append(store, found.run.run_id, [*begin(), *trained(found, LINEAR, first=number)])
+        append(store, run.run.run_id, [*begin(), *trained(run, LINEAR, first=number)])
         with pytest.raises(RunError, match="there is no result yet"):
-            found.predict(rows)
+            run.predict(rows)
 
-        conclude(found)
-        assert found.to_json()["stored_model"] != before
-        second = found.predict(rows)
+        conclude(run)
+        assert run.to_json()["stored_model"] != before
+        second = run.predict(rows)
         assert np.abs(second - first).max() > 1e-3
-        again = wb.AutoML.attach(found.run.run_id, store=store)
+        again = wb.AutoML.attach(run.run.run_id, store=store)
         np.testing.assert_array_equal(again.predict(rows), second)
         made = again._make_model().chosen.outputs(rows)[:, 0]
         np.testing.assert_allclose(made, second, rtol=1e-5, atol=1e-6)
@@ -195,11 +195,11 @@ def test_the_model_of_a_run_that_goes_on_is_chosen_and_stored_again(tmp_path: Pa
 
 def test_a_model_that_is_not_the_stored_one_is_not_loaded(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = end(created(store), LINEAR)
-        objects = store.artifacts_of(found.run.run_id).below("objects")
-        sha256 = found.to_json()["stored_model"]
+        run = end(created(store), LINEAR)
+        objects = store.artifacts_of(run.run.run_id).below("objects")
+        sha256 = run.to_json()["stored_model"]
         objects.write(sha256, objects.read(sha256)[:-1] + b"!")
-        again = wb.AutoML.attach(found.run.run_id, store=store)
+        again = wb.AutoML.attach(run.run.run_id, store=store)
         with pytest.raises(RunError, match="is not the one that was stored"):
             again.predict(TABLE.head(1))
 
@@ -208,11 +208,11 @@ def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
     tmp_path: Path,
 ) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = end(created(store))
-        assert [candidate.trial for candidate, _ in found._chosen.used] == [None]
+        run = end(created(store))
+        assert [candidate.trial for candidate, _ in run._chosen.used] == [None]
         rows = TABLE.drop(columns="y")
-        again = wb.AutoML.attach(found.run.run_id, store=store)
-        refitted = found._with_all_rows()
+        again = wb.AutoML.attach(run.run.run_id, store=store)
+        refitted = run._with_all_rows()
         np.testing.assert_allclose(
             again.predict(rows), refitted.outputs(rows)[:, 0], rtol=1e-5, atol=1e-6
         )

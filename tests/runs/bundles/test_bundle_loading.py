@@ -110,7 +110,7 @@ def test_a_bundle_with_onnx_predicts_what_its_model_does(
         expected = bundle.model(inputs).softmax(1).numpy()
     assert answers.probabilities == pytest.approx(expected, abs=1e-4)
     assert answers.classes is not None
-    assert answers.classes.tolist() == [str(each) for each in expected.argmax(1)]
+    assert answers.classes.tolist() == [str(number) for number in expected.argmax(1)]
 
 
 @pytest.mark.slow

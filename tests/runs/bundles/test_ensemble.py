@@ -83,10 +83,10 @@ def test_the_bundle_answers_as_the_ensemble_does(ensemble: Ensemble, tmp_path: P
 
     bundle = wb.load_bundle(weighted.export(tmp_path / "ensemble"))
 
-    found = bundle.predict(inputs).probabilities
-    np.testing.assert_allclose(found, weighted.predict(inputs), atol=1e-5)
+    probabilities = bundle.predict(inputs).probabilities
+    np.testing.assert_allclose(probabilities, weighted.predict(inputs), atol=1e-5)
     assert bundle.values["val_loss"] == weighted.validation.ensemble
-    assert {(one.name, one.split) for one in bundle.card.metrics} == {
+    assert {(metric.name, metric.split) for metric in bundle.card.metrics} == {
         ("loss", "validation"),
         ("loss", "test"),
     }
@@ -99,21 +99,21 @@ def test_the_bundle_answers_as_the_ensemble_does(ensemble: Ensemble, tmp_path: P
 
 @pytest.mark.ray
 def test_the_verdict_recommends_only_what_is_shown_to_be_better(ensemble: Ensemble) -> None:
-    found = dataclasses.replace(ensemble, weights={2: 0.5, 0: 0.5}, single=0)
+    altered = dataclasses.replace(ensemble, weights={2: 0.5, 0: 0.5}, single=0)
     for low, high, is_better, words in [
         (0.1, 0.2, True, "the ensemble is better than trial 0: use it where"),
         (-0.1, 0.2, False, "not shown to be better than trial 0: use trial 0 alone"),
         (-0.2, -0.1, False, "worse than trial 0: use trial 0 alone"),
     ]:
-        judged = dataclasses.replace(found.validation, low=low, high=high)
-        verdict = dataclasses.replace(found, validation=judged, test=None)
+        judged = dataclasses.replace(altered.validation, low=low, high=high)
+        verdict = dataclasses.replace(altered, validation=judged, test=None)
         assert (verdict.is_better, words in verdict.verdict) == (is_better, True)
-    equal = dataclasses.replace(found.validation, low=0.0, high=0.0)
-    described = str(dataclasses.replace(found, validation=equal, test=None))
+    equal = dataclasses.replace(altered.validation, low=0.0, high=0.0)
+    described = str(dataclasses.replace(altered, validation=equal, test=None))
     assert "improvement 0 to 0 (95 % interval)" in described
-    better = dataclasses.replace(found.validation, low=0.1, high=0.2)
-    on_test = dataclasses.replace(found.validation, low=-0.2, high=-0.1)
-    assert not dataclasses.replace(found, validation=better, test=on_test).is_better
+    better = dataclasses.replace(altered.validation, low=0.1, high=0.2)
+    on_test = dataclasses.replace(altered.validation, low=-0.2, high=-0.1)
+    assert not dataclasses.replace(altered, validation=better, test=on_test).is_better
 
 
 @pytest.mark.ray

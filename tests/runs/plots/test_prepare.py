@@ -453,25 +453,25 @@ def test_a_close_up_shows_where_curves_end_and_counts_what_it_cuts_off(goal):
         objectives=[{"metric": "score", "goal": goal}],
         search={"x": {"low": 0.0, "high": 1.0}},
     )
-    found: list[Event] = []
+    recorded: list[Event] = []
     shown: list[float] = []
     for trial in range(5):
-        found += [
+        recorded += [
             TrialProposed(trial=trial, params={"x": trial / 5}, configuration=trial, seed=0),
             TrialStarted(trial=trial, attempt=0, worker_pids=[1]),
         ]
         values = [sign * (100.0 * 0.5**step + trial) for step in range(20)]
         shown += values
-        found += [
+        recorded += [
             TrialReported(trial=trial, step=step + 1, values={"score": value})
             for step, value in enumerate(values)
         ]
-        found.append(
+        recorded.append(
             TrialEnded(
                 trial=trial, attempt=0, state="complete", values={"score": values[-1]}, step=20
             )
         )
-    run = RunData.of(experiment, found)
+    run = RunData.of(experiment, recorded)
     usual = prepare_convergence(run).y_range
     assert usual is not None
     assert usual[1] - usual[0] > 30
@@ -485,14 +485,14 @@ def test_a_close_up_shows_where_curves_end_and_counts_what_it_cuts_off(goal):
 
 
 def test_a_timeline_of_very_many_trials_says_how_many_it_shows():
-    found: list[Event] = []
+    recorded: list[Event] = []
     for trial in range(2500):
-        found += [
+        recorded += [
             TrialProposed(trial=trial, params={"x": 0.5}, configuration=trial, seed=0),
             TrialStarted(time_unix_s=1e9 + trial, trial=trial, attempt=0, worker_pids=[1]),
         ]
     experiment = EXPERIMENT.replace(search={"x": {"low": 0.0, "high": 1.0}})
-    run = RunData.of(experiment, found)
+    run = RunData.of(experiment, recorded)
     data = prepare_timeline(run)
     assert len(data.bars) + data.num_left_out == 2500
     assert {data.bars[0].trial, data.bars[-1].trial} == {0, 2499}
@@ -501,9 +501,9 @@ def test_a_timeline_of_very_many_trials_says_how_many_it_shows():
 
 
 def test_trials_that_report_once_are_drawn_over_the_run_time():
-    each = (trial_events(n, {"rate": 0.1}, [0.1 * n], "complete", at_s=9 * n) for n in range(3))
+    trial = (trial_events(n, {"rate": 0.1}, [0.1 * n], "complete", at_s=9 * n) for n in range(3))
     started = DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1)
-    run = RunData.of(EXPERIMENT, [started, *itertools.chain.from_iterable(each)])
+    run = RunData.of(EXPERIMENT, [started, *itertools.chain.from_iterable(trial)])
     data = prepare_convergence(run)
     assert data.axis == "time"
     assert sorted(line.x for line in data.lines) == [(11.0,), (20.0,), (29.0,)]

@@ -233,7 +233,7 @@ def test_a_prediction_between_micro_batches_lies_on_the_curve():
     assert between is not None
     assert (between.value, between.low, between.high) == pytest.approx((0.16, 0.08, 0.32))
     others = [plan(1, 64), plan(2, 16), plan(1, 16, 2), {**plan(1, 16), "precision": "fp32"}, {}]
-    assert [predictions.of_plan(PartialPlan.from_json(each)) for each in others] == [None] * 5
+    assert [predictions.of_plan(PartialPlan.from_json(other)) for other in others] == [None] * 5
 
 
 def test_a_trial_counts_with_the_plan_of_its_last_attempt():
@@ -284,11 +284,11 @@ def test_noise_that_a_lost_attempt_reported_is_taken_back():
 
 
 def test_many_trials_of_noise_are_bounded():
-    each = [
+    trials = [
         [proposed(trial), *started(trial, plan(2, 32)), reported(trial, 10, 9.0)]
         for trial in range(90)
     ]
-    assert len(prepare_noise(run_of(*itertools.chain(*each))).lines) == 20
+    assert len(prepare_noise(run_of(*itertools.chain(*trials))).lines) == 20
 
 
 def test_time_to_target_marks_the_candidates(example):

@@ -116,13 +116,13 @@ def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment
         for event in recorded_events
     ]
     page = report_html(recorded_experiment, timed, importance={}, run_id="r-7")
-    found = re.search(
+    searched = re.search(
         r"A proposal took 20 ms in the median. Workers waited for proposals ([0-9.]+)%", page
     )
-    assert found is not None
+    assert searched is not None
     trials = History.of(recorded_experiment, recorded_events).trials.values()
     trained_s = sum(trial.duration_s or 0.0 for trial in trials)
-    assert float(found[1]) == pytest.approx(100 * 0.02 * len(trials) / trained_s, abs=0.2)
+    assert float(searched[1]) == pytest.approx(100 * 0.02 * len(trials) / trained_s, abs=0.2)
 
 
 def test_the_best_trials_name_those_that_they_continue(
@@ -144,14 +144,14 @@ def test_the_best_trials_name_those_that_they_continue(
         importance={},
         run_id="r-7",
     )
-    found = re.search(r"<h2[^>]*>Best trials</h2>(.*?)</table>", page, re.DOTALL)
-    assert found is not None
-    assert re.search(r"<th[^>]*>continues</th></tr>", found[1])
+    searched = re.search(r"<h2[^>]*>Best trials</h2>(.*?)</table>", page, re.DOTALL)
+    assert searched is not None
+    assert re.search(r"<th[^>]*>continues</th></tr>", searched[1])
     last = {
         int(row[1]): row[2]
         for row in re.finditer(
             r'<th scope="row" class="number">(\d+)</th>.*?<td class="number">([^<]*)</td></tr>',
-            found[1],
+            searched[1],
         )
     }
     assert last[resuming] == "0"
@@ -289,8 +289,8 @@ def test_advice_is_a_section_with_its_card_and_figures():
 
 
 def test_a_run_that_only_advises_says_so_and_shows_what_it_has():
-    found = [event for event in events(with_trials=False) if event.type != "advice_given"]
-    page = report_html(EXPERIMENT, found)
+    recorded = [event for event in events(with_trials=False) if event.type != "advice_given"]
+    page = report_html(EXPERIMENT, recorded)
     assert "Nothing is recommended yet." in page
     assert "workbench advise" in page
     assert "not started" not in page
@@ -319,8 +319,8 @@ def test_what_an_advice_says_is_escaped():
     known = advice()
     known["choice"] |= {"reasons": ["<img src=x>"], "lr_rule": "<b>"}
     known["would_change"] = ["<script>alert(1)</script>"]
-    found = [*events(with_trials=False), AdviceGiven(advice=known)]
-    page = report_html(EXPERIMENT, found)
+    recorded = [*events(with_trials=False), AdviceGiven(advice=known)]
+    page = report_html(EXPERIMENT, recorded)
     Outline(page)
     assert not [raw for raw in ("<img", "<b>", "<script>alert") if raw in page]
 
@@ -331,13 +331,13 @@ def test_what_the_best_trial_attached_is_part_of_the_page_and_runs_nothing(tmp_p
         attach(store, run_id, 0)
         attach(store, run_id, 1)
         artifacts = store.artifacts_of(run_id)
-        found = [stored.event for stored in store.events(run_id)]
+        recorded = [stored.event for stored in store.events(run_id)]
         experiment = store.experiment(run_id)
 
     def read(saved: AttachmentSaved) -> bytes:
         return artifacts.read(f"trials/{saved.trial:05d}/{saved.file}")
 
-    page = report_html(experiment, found, read=read)
+    page = report_html(experiment, recorded, read=read)
     outline = Outline(page)
     assert "What trial 1 reported to look at" in outline.headings
     picture = base64.b64encode(SVG).decode()
@@ -346,5 +346,5 @@ def test_what_the_best_trial_attached_is_part_of_the_page_and_runs_nothing(tmp_p
     assert page.count(html.escape(HOSTILE)) == 3, "the head and the cell of the table, and the text"
     assert "1 row of 9" in page
     artifacts.delete("trials/00001/attachments")
-    assert report_html(experiment, found, read=read).count("its file is not there") == 3
-    assert "reported to look at" not in report_html(experiment, found)
+    assert report_html(experiment, recorded, read=read).count("its file is not there") == 3
+    assert "reported to look at" not in report_html(experiment, recorded)

@@ -207,10 +207,10 @@ class TestManyReportsAtOnce:
         ]
         for first in range(0, len(rows), size):
             fast.add_rows(rows[first : first + size])
-        for one, other in zip(
+        for curve, other in zip(
             slow.series.curves("accuracy"), fast.series.curves("accuracy"), strict=True
         ):
-            np.testing.assert_array_equal(one.points, other.points)
+            np.testing.assert_array_equal(curve.points, other.points)
         assert fields_of(slow) == fields_of(fast)
         assert slow.last_unix_s == fast.last_unix_s
 
@@ -243,8 +243,10 @@ class TestManyReportsAtOnce:
             ]
         )
         for name in ("accuracy", "loss", THROUGHPUT):
-            for one, other in zip(slow.series.curves(name), fast.series.curves(name), strict=True):
-                np.testing.assert_array_equal(one.points, other.points)
+            for curve, other in zip(
+                slow.series.curves(name), fast.series.curves(name), strict=True
+            ):
+                np.testing.assert_array_equal(curve.points, other.points)
         assert fields_of(slow) == fields_of(fast)
 
 

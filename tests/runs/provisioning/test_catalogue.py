@@ -61,12 +61,12 @@ def test_spot_costs_less_where_both_are_known() -> None:
 def test_devices_are_found_by_what_drivers_call_them_and_have_the_peaks_that_steps_are_held_against(
     name,
 ):
-    found = read_catalogue().device_by_driver_name(DRIVER_NAMES[name])
-    assert found is not None
-    assert found.name == name
+    device = read_catalogue().device_by_driver_name(DRIVER_NAMES[name])
+    assert device is not None
+    assert device.name == name
     for precision in ("fp32", "bf16", "fp16"):
         known = gpu_peak_flops_per_s(DRIVER_NAMES[name], precision)
-        stated = found.teraflops.get(precision)
+        stated = device.teraflops.get(precision)
         assert (None if stated is None else stated * 1e12) == known
 
 

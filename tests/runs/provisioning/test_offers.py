@@ -91,48 +91,48 @@ def offer(found: list[Offer], market: str = "on demand", machine: str | None = N
 
 def test_on_the_device_that_was_measured_time_and_cost_follow_from_the_steps(store: Store) -> None:
     known = evidence(store, T4)
-    found = offer(
+    line = offer(
         compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1))
     )
-    assert found.measured
-    assert (found.plan, found.at_once, found.fits) == (
+    assert line.measured
+    assert (line.plan, line.at_once, line.fits) == (
         "128 samples = 128 x 1 accumulated x 1 worker",
         1,
         True,
     )
-    assert found.step_s is not None
-    assert found.run_s is not None
-    assert found.cost_usd is not None
+    assert line.step_s is not None
+    assert line.run_s is not None
+    assert line.cost_usd is not None
     run_s = 40 * 50 * (SAMPLES // 128) * law_s(1, 128)
-    assert found.step_s.value == pytest.approx(law_s(1, 128))
-    assert found.run_s.value == pytest.approx(run_s + 300.0)
-    assert found.run_s.low < found.run_s.value < found.run_s.high
-    assert found.cost_usd.value == pytest.approx((run_s + 300.0) / 3600 * 0.5)
-    assert found.notes == ("measured on Tesla T4",)
+    assert line.step_s.value == pytest.approx(law_s(1, 128))
+    assert line.run_s.value == pytest.approx(run_s + 300.0)
+    assert line.run_s.low < line.run_s.value < line.run_s.high
+    assert line.cost_usd.value == pytest.approx((run_s + 300.0) / 3600 * 0.5)
+    assert line.notes == ("measured on Tesla T4",)
 
 
 def test_on_another_device_the_interval_spans_both_data_sheets_and_no_gain_at_all(
     store: Store,
 ) -> None:
     known = evidence(store, T4)
-    found = offer(compare(experiment(), known, only("a2-highgpu-1g"), Requirements(max_nodes=1)))
-    assert not found.measured
-    assert found.step_s is not None
-    assert found.step_s.extrapolated
-    assert found.step_s.low < law_s(1, 128) * 320 / 1555 / DEVICE_SLACK * 1.01
-    assert found.step_s.high > law_s(1, 128)
-    assert "measured on Tesla T4, not on A100-40GB" in found.notes[0]
+    line = offer(compare(experiment(), known, only("a2-highgpu-1g"), Requirements(max_nodes=1)))
+    assert not line.measured
+    assert line.step_s is not None
+    assert line.step_s.extrapolated
+    assert line.step_s.low < law_s(1, 128) * 320 / 1555 / DEVICE_SLACK * 1.01
+    assert line.step_s.high > law_s(1, 128)
+    assert "measured on Tesla T4, not on A100-40GB" in line.notes[0]
 
 
 def test_the_nearest_device_is_taken_of_several_that_were_measured(store: Store) -> None:
     known = evidence(store, "cpu", T4, "NVIDIA L4")
-    assert {each.device for each in known} == {"cpu", T4, "NVIDIA L4"}
-    found = compare(
+    assert {measurement.device for measurement in known} == {"cpu", T4, "NVIDIA L4"}
+    comparison = compare(
         experiment(), known, only("g4dn.xlarge", "g2-standard-4", "c5.2xlarge"), Requirements()
     )
-    assert offer(found, machine="g4dn.xlarge").notes[0] == "measured on Tesla T4"
-    assert offer(found, machine="g2-standard-4").notes[0] == "measured on NVIDIA L4"
-    assert "measured on CPUs" in offer(found, machine="c5.2xlarge").notes[0]
+    assert offer(comparison, machine="g4dn.xlarge").notes[0] == "measured on Tesla T4"
+    assert offer(comparison, machine="g2-standard-4").notes[0] == "measured on NVIDIA L4"
+    assert "measured on CPUs" in offer(comparison, machine="c5.2xlarge").notes[0]
 
 
 def test_carrying_from_a_device_to_another_and_back_is_the_same_turned_round() -> None:
@@ -167,19 +167,19 @@ def test_what_nothing_tells_of_is_not_guessed() -> None:
 
 
 def test_a_price_that_nobody_knows_stays_unknown(store: Store) -> None:
-    found = offer(compare(experiment(), evidence(store, T4), priced("g4dn.xlarge"), Requirements()))
-    assert found.cost_usd is None
-    assert found.run_s is not None
-    assert "its price is unknown" in found.notes
-    assert not found.is_recommendable
+    line = offer(compare(experiment(), evidence(store, T4), priced("g4dn.xlarge"), Requirements()))
+    assert line.cost_usd is None
+    assert line.run_s is not None
+    assert "its price is unknown" in line.notes
+    assert not line.is_recommendable
 
 
 def test_spot_machines_take_longer_by_what_interruptions_cost(store: Store) -> None:
     known = evidence(store, T4)
-    found = compare(
+    comparison = compare(
         experiment(), known, priced("Standard_NC4as_T4_v3", 1.0, 0.3), Requirements(max_nodes=1)
     )
-    steady, spot = offer(found), offer(found, "spot")
+    steady, spot = offer(comparison), offer(comparison, "spot")
     assert steady.run_s is not None
     assert spot.run_s is not None
     assert spot.lost is not None
@@ -190,23 +190,23 @@ def test_spot_machines_take_longer_by_what_interruptions_cost(store: Store) -> N
     assert spot.lost.low == 0.0
     assert spot.interruptions is not None
     assert spot.interruptions.value == pytest.approx(0.1053605 * spot.run_s.value / 3600, rel=1e-5)
-    assert found[0] is spot  # a third of the price outweighs it
+    assert comparison[0] is spot  # a third of the price outweighs it
 
 
 def test_where_nobody_says_how_often_it_is_interrupted_that_is_told(store: Store) -> None:
-    found = offer(
+    line = offer(
         compare(experiment(), evidence(store, T4), only("a2-highgpu-1g"), Requirements()), "spot"
     )
-    assert found.lost is None
-    assert found.interruptions is None
-    assert "how often it is interrupted is unknown and not taken into account" in found.notes
+    assert line.lost is None
+    assert line.interruptions is None
+    assert "how often it is interrupted is unknown and not taken into account" in line.notes
 
 
 def test_more_machines_are_taken_where_the_deadline_asks_for_them(store: Store) -> None:
     known, catalogue = evidence(store, T4), priced("g4dn.xlarge", 0.5)
-    one = offer(compare(experiment(), known, catalogue, Requirements(max_nodes=1)))
-    assert one.run_s is not None
-    deadline_s = 300.0 + (one.run_s.value - 300.0) / 3
+    long_run = offer(compare(experiment(), known, catalogue, Requirements(max_nodes=1)))
+    assert long_run.run_s is not None
+    deadline_s = 300.0 + (long_run.run_s.value - 300.0) / 3
     several = offer(compare(experiment(), known, catalogue, Requirements(deadline_s, max_nodes=8)))
     assert several.nodes >= 4
     assert several.run_s is not None
@@ -218,28 +218,28 @@ def test_more_machines_are_taken_where_the_deadline_asks_for_them(store: Store) 
 
 
 def test_lines_that_miss_a_wish_are_marked_and_come_after_those_that_do_not(store: Store) -> None:
-    found = compare(
+    comparison = compare(
         experiment(),
         evidence(store, T4),
         CATALOGUE,
         Requirements(budget_usd=2.0, deadline_s=36_000.0),
     )
-    assert len(found) == sum(len(machine.markets) for machine in CATALOGUE.machines)
-    assert [each.rank() for each in found] == sorted(each.rank() for each in found)
-    assert found[0].is_recommendable
-    assert any(each.in_budget == "no" for each in found)
+    assert len(comparison) == sum(len(machine.markets) for machine in CATALOGUE.machines)
+    assert [line.rank() for line in comparison] == sorted(each.rank() for each in comparison)
+    assert comparison[0].is_recommendable
+    assert any(each.in_budget == "no" for each in comparison)
 
 
 def test_after_what_has_a_price_comes_what_only_lacks_one_and_then_what_nothing_is_known_of(
     store: Store,
 ) -> None:
-    vague = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    vague = [measurement.model_copy(update={"step_flops": 1e6}) for measurement in measured("cpu")]
     append(store, store.create_run(experiment()), [*vague, RunStateChanged(state="complete")])
     machines = only("g4dn.xlarge", "c5.2xlarge", "e2-standard-32")
-    found = compare(
+    comparison = compare(
         experiment(), evidence_of(store, experiment()), machines, Requirements(max_nodes=1)
     )
-    assert [(each.machine, each.cost_usd is not None) for each in found] == [
+    assert [(line.machine, line.cost_usd is not None) for line in comparison] == [
         ("e2-standard-32", True),
         ("e2-standard-32", True),
         ("c5.2xlarge", False),
@@ -251,11 +251,12 @@ def test_after_what_has_a_price_comes_what_only_lacks_one_and_then_what_nothing_
 
 def test_what_does_not_fit_into_memory_says_so(store: Store) -> None:
     huge = [
-        each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()
+        measurement.model_copy(update={"peak_bytes": (measurement.peak_bytes or 0) * 40})
+        for measurement in measured()
     ]
     run_id = store.create_run(experiment())
     append(store, run_id, [*huge, RunStateChanged(state="complete")])
-    found = offer(
+    line = offer(
         compare(
             experiment(),
             evidence_of(store, experiment()),
@@ -263,31 +264,33 @@ def test_what_does_not_fit_into_memory_says_so(store: Store) -> None:
             Requirements(),
         )
     )
-    assert found.fits is False
-    assert "no plan fits into 16 GiB of a worker" in found.notes
-    assert not found.is_recommendable
+    assert line.fits is False
+    assert "no plan fits into 16 GiB of a worker" in line.notes
+    assert not line.is_recommendable
 
 
 def test_one_long_training_takes_several_gpus_and_says_that_they_were_not_measured(
     store: Store,
 ) -> None:
-    one = experiment(budget={"trials": 1}, training={"epochs": 50, "global_batch": 2048})
-    known = evidence(store, T4, of=one)
-    found = offer(compare(one, known, CATALOGUE, Requirements(max_nodes=1)), machine="p4d.24xlarge")
-    assert found.plan is not None
-    assert found.plan.startswith("2,048 samples = ")
-    assert int(found.plan.rpartition(" x ")[2].partition(" ")[0]) > 2
-    assert any("were not measured" in note for note in found.notes)
+    long_run = experiment(budget={"trials": 1}, training={"epochs": 50, "global_batch": 2048})
+    known = evidence(store, T4, of=long_run)
+    line = offer(
+        compare(long_run, known, CATALOGUE, Requirements(max_nodes=1)), machine="p4d.24xlarge"
+    )
+    assert line.plan is not None
+    assert line.plan.startswith("2,048 samples = ")
+    assert int(line.plan.rpartition(" x ")[2].partition(" ")[0]) > 2
+    assert any("were not measured" in note for note in line.notes)
 
 
 def test_a_run_that_its_time_ends_takes_that_time(store: Store) -> None:
     short = experiment(budget={"time": 600})
-    found = offer(
+    line = offer(
         compare(short, evidence(store, T4, of=short), priced("g4dn.xlarge", 0.5), Requirements())
     )
-    assert found.run_s is not None
-    assert found.run_s.value == 900.0
-    assert any("its time limit of 10 min ends it after about" in note for note in found.notes)
+    assert line.run_s is not None
+    assert line.run_s.value == 900.0
+    assert any("its time limit of 10 min ends it after about" in note for note in line.notes)
 
 
 def test_the_advice_decides_batch_and_precision(store: Store) -> None:
@@ -320,24 +323,26 @@ def test_without_a_measurement_it_says_how_to_get_one(store: Store) -> None:
 
 
 def test_offers_are_plain_values(store: Store) -> None:
-    found = compare(experiment(), evidence(store, T4), only("g5.xlarge"), Requirements())
-    assert found[0].to_json()["run_s"] == dataclasses.asdict(found[0].run_s)  # type: ignore[arg-type]
+    comparison = compare(experiment(), evidence(store, T4), only("g5.xlarge"), Requirements())
+    assert comparison[0].to_json()["run_s"] == dataclasses.asdict(comparison[0].run_s)  # type: ignore[arg-type]
 
 
 def test_where_next_to_nothing_is_known_nothing_is_recommended(store: Store) -> None:
-    counted = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    counted = [
+        measurement.model_copy(update={"step_flops": 1e6}) for measurement in measured("cpu")
+    ]
     append(store, store.create_run(experiment()), [*counted, RunStateChanged(state="complete")])
     known = evidence_of(store, experiment())
-    found = compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements())
-    assert offer(found).is_vague
-    assert offer(found).cost_usd is not None
-    assert not any(each.is_recommendable for each in found)
+    comparison = compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements())
+    assert offer(comparison).is_vague
+    assert offer(comparison).cost_usd is not None
+    assert not any(each.is_recommendable for each in comparison)
 
 
 def test_a_run_that_interruptions_keep_from_ending_has_no_time(store: Store) -> None:
     restless = priced("g4dn.xlarge", 0.5, 0.1).model_dump()
     often = {"least": 0.999, "most": 0.9999999, "per": "hour"}
-    restless["interruptions"] = [each | often for each in restless["interruptions"]]
+    restless["interruptions"] = [interruption | often for interruption in restless["interruptions"]]
     training = {
         "epochs": 10**7,
         "global_batch": 128,
@@ -345,15 +350,15 @@ def test_a_run_that_interruptions_keep_from_ending_has_no_time(store: Store) -> 
         "checkpoint_after": None,
     }
     whole = experiment(training=training)
-    found = compare(
+    comparison = compare(
         whole, evidence(store, T4, of=whole), Catalogue.model_validate(restless), Requirements()
     )
-    assert offer(found, "spot").run_s is None
+    assert offer(comparison, "spot").run_s is None
     assert any(
         "it never gets from one checkpoint to the next" in note
-        for note in offer(found, "spot").notes
+        for note in offer(comparison, "spot").notes
     )
-    assert not offer(found, "spot").is_recommendable
+    assert not offer(comparison, "spot").is_recommendable
 
 
 def test_without_interruptions_only_writing_checkpoints_costs() -> None:

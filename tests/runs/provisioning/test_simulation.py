@@ -65,8 +65,8 @@ def test_all_work_is_done_once_and_no_machine_ever_holds_more_than_it_has(
     sizes = {node.node_id: node.gpus for node in cluster.nodes()}
     assert all(most <= sizes[node_id] for node_id, most in most_at_once(result).items())
     for trial in todo:
-        own = [each for each in result.leases if each.trial.number == trial.number]
-        widths = [len(each.nodes) for each in own]
+        own = [lease for lease in result.leases if lease.trial.number == trial.number]
+        widths = [len(step.nodes) for step in own]
         if policy == "elastic":
             assert widths[0] == 1
             assert widths == sorted(widths)
@@ -191,8 +191,10 @@ def test_nobody_grows_while_somebody_waits_or_where_little_is_left() -> None:
     assert all(len(each.nodes) == 1 for each in result.leases)
     assert result.makespan_s == 225.0
     longer = [*todo, Trial("a", 5, 2, 2000.0)]
-    grown = [each for each in simulate(cluster, longer, "elastic").leases if len(each.nodes) == 2]
-    assert [each.trial.number for each in grown] == [5]
+    grown = [
+        lease for lease in simulate(cluster, longer, "elastic").leases if len(lease.nodes) == 2
+    ]
+    assert [resized.trial.number for resized in grown] == [5]
     assert grown[0].began_s >= 225.0
 
 
@@ -201,7 +203,7 @@ def test_a_gang_does_not_grow_over_machines_where_that_is_slower() -> None:
         gpus=4, gpus_per_node=2, failures_per_node_hour=0.0, checkpoint_s=600.0, spread_slowdown=2.0
     )
     result = simulate(cluster, [Trial("a", 0, 4, 10_000.0)], "elastic")
-    assert [len(each.nodes) for each in result.leases] == [1, 2]
+    assert [len(lease.nodes) for lease in result.leases] == [1, 2]
     assert all(len(set(each.nodes)) == 1 for each in result.leases)
 
 

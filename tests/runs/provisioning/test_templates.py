@@ -33,11 +33,11 @@ STORE, ARTIFACTS = "postgresql://me@db/runs", "s3://bucket/runs"
 
 
 def rental(machine: str | Machine = "g5.xlarge", **changes: Any) -> ClusterRequest:
-    found = CATALOGUE.machine(machine) if isinstance(machine, str) else machine
+    rented = CATALOGUE.machine(machine) if isinstance(machine, str) else machine
     usual: dict[str, Any] = {
         "experiment": experiment(name="My Net"),
         "file": Path("mine.yaml"),
-        "machine": found,
+        "machine": rented,
         "nodes": 4,
         "min_nodes": 1,
         "spot": True,
@@ -81,9 +81,9 @@ def typed_commands(text: str) -> list[list[str]]:
 def check_command(program: click.Command, words: list[str]) -> None:
     """Let a program read a command without carrying it out."""
     while isinstance(program, click.Group):
-        _, found, words = program.resolve_command(click.Context(program), words)
-        assert found is not None
-        program = found
+        _, subcommand, words = program.resolve_command(click.Context(program), words)
+        assert subcommand is not None
+        program = subcommand
     program.make_context(program.name, words)
 
 
@@ -349,9 +349,9 @@ NAMES = st.text(min_size=1, max_size=80).filter(is_name) | st.from_regex(
 @example("x" * 80)
 @example("-" * 60)
 def test_names_are_labels_of_kubernetes_short_enough_for_kuberay(name: str) -> None:
-    found = rental(experiment=experiment(name=name)).name
-    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", found)  # RFC 1035, which services need
-    assert len(found) <= 47
+    label = rental(experiment=experiment(name=name)).name
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # RFC 1035, which services need
+    assert len(label) <= 47
 
 
 @given(NAMES, NAMES)

@@ -142,7 +142,9 @@ def test_without_any_price_the_fastest_is_named_and_how_to_fill_one_in(
 
 
 def test_where_next_to_nothing_is_known_measuring_comes_first(store: Store) -> None:
-    counted = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    counted = [
+        measurement.model_copy(update={"step_flops": 1e6}) for measurement in measured("cpu")
+    ]
     append(store, store.create_run(experiment()), [*counted, RunStateChanged(state="complete")])
     first, reason, *_ = said(evidence_of(store, experiment()), priced("g4dn.xlarge", 0.5))
     assert first == "nothing can be recommended"
@@ -157,7 +159,8 @@ def test_where_no_time_is_known_measuring_comes_first(store: Store) -> None:
 
 def test_where_nothing_fits_memory_is_named(store: Store) -> None:
     huge = [
-        each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()
+        measurement.model_copy(update={"peak_bytes": (measurement.peak_bytes or 0) * 40})
+        for measurement in measured()
     ]
     append(store, store.create_run(experiment()), [*huge, RunStateChanged(state="complete")])
     first, reason, *_ = said(evidence_of(store, experiment()), priced("g4dn.xlarge", 0.5))
@@ -166,8 +169,8 @@ def test_where_nothing_fits_memory_is_named(store: Store) -> None:
 
 
 def test_a_start_up_of_nothing_is_none(known: list[Evidence]) -> None:
-    found, *_ = compare(
+    line, *_ = compare(
         experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1, start_up_s=0.0)
     )
-    assert found.run_s is not None
-    assert found.run_s.value == pytest.approx(RUN_S)
+    assert line.run_s is not None
+    assert line.run_s.value == pytest.approx(RUN_S)

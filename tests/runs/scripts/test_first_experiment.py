@@ -53,15 +53,15 @@ def test_the_options_of_argparse_become_ranges_to_edit(tmp_path: Path) -> None:
     script.write_text(ARGPARSE)
     first = experiment_for(script)
     text = first.text
-    found = Experiment.from_yaml(text)
-    assert list(found.search.root) == ["batch-size", "lr", "dropout", "optimizer", "nesterov"]
+    experiment = Experiment.from_yaml(text)
+    assert list(experiment.search.root) == ["batch-size", "lr", "dropout", "optimizer", "nesterov"]
     assert first.values_to_write == ("POSITIONAL",)
-    assert found.objectives[0].metric == "val_acc"
-    assert found.objectives[0].goal == "maximize"
+    assert experiment.objectives[0].metric == "val_acc"
+    assert experiment.objectives[0].goal == "maximize"
     assert "# epochs: 3" in text
     assert "# no-cuda:" in text
     params = {"batch-size": 32, "lr": 1e-4, "dropout": 0.0, "optimizer": "sgd", "nesterov": True}
-    assert expand(found.command or "", params, {}) == [
+    assert expand(experiment.command or "", params, {}) == [
         "python",
         str(script),
         "POSITIONAL",
@@ -118,12 +118,12 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
     )
     first = experiment_for(script)
     text = first.text
-    found = Experiment.from_yaml(text)
-    assert list(found.search.root) == ["arch", "optimizer", "lr"]
+    experiment = Experiment.from_yaml(text)
+    assert list(experiment.search.root) == ["arch", "optimizer", "lr"]
     assert first.values_to_write == ("DATA_DIR",)
     assert "# out" not in text
     params = {"arch": "small", "optimizer": "sgd", "lr": 0.1}
-    assert expand(found.command or "", params, {"folder": "/trials/3"})[2:] == [
+    assert expand(experiment.command or "", params, {"folder": "/trials/3"})[2:] == [
         "DATA_DIR",
         "small",
         "--out",
@@ -209,9 +209,9 @@ def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
         "import fire\ndef train(data, lr=0.01, amp: bool = False, *, hidden=64, epochs=3):\n   "
         " print(f'loss={lr}')\nfire.Fire(train)\n"
     )
-    found = Experiment.from_yaml(experiment_for(script).text)
-    assert list(found.search.root) == ["lr", "amp", "hidden"]
-    assert expand(found.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["lr", "amp", "hidden"]
+    assert expand(experiment.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
         "--data",
         "DATA",
         "--amp=True",
@@ -237,10 +237,10 @@ def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
     (folder / "adam.yaml").write_text("lr: 0.001\nbetas: [0.9, 0.999]\n")
     first = experiment_for(script)
     text = first.text
-    found = Experiment.from_yaml(text)
-    assert list(found.search.root) == ["model.hidden_dim", "model.tied", "optimizer.lr"]
+    experiment = Experiment.from_yaml(text)
+    assert list(experiment.search.root) == ["model.hidden_dim", "model.tied", "optimizer.lr"]
     params = {"optimizer.lr": 0.01, "model.hidden_dim": 32, "model.tied": False}
-    assert expand(found.command or "", params, {})[2:] == [
+    assert expand(experiment.command or "", params, {})[2:] == [
         "model.hidden_dim=32",
         "model.tied=false",
         "optimizer.lr=0.01",
@@ -277,10 +277,10 @@ def test_options_that_another_file_declares_are_read_from_the_help(tmp_path: Pat
     )
     first = experiment_for(script)
     text = first.text
-    found = Experiment.from_yaml(text)
-    assert list(found.search.root) == ["batch-size", "lr", "optimizer", "nesterov"]
-    assert found.search.root["optimizer"].values() == ["sgd", "adam"]
-    assert "{nesterov:flag} {args}" in (found.command or "")
+    experiment = Experiment.from_yaml(text)
+    assert list(experiment.search.root) == ["batch-size", "lr", "optimizer", "nesterov"]
+    assert experiment.search.root["optimizer"].values() == ["sgd", "adam"]
+    assert "{nesterov:flag} {args}" in (experiment.command or "")
     assert "# epochs: 2" in text
 
 
@@ -305,9 +305,9 @@ def test_help_texts_of_other_libraries() -> None:
         "Options:\n  --rate FLOAT  [default: 0.1]\n  --kind [a|b]\n  --shuffle / --no-shuffle\n "
         " --help  x"
     )
-    found = {option.name: option for option in options_in_help(click)}
-    assert (found["rate"].default, found["kind"].choices) == (0.1, ("a", "b"))
-    assert found["shuffle"].is_flag
+    options = {option.name: option for option in options_in_help(click)}
+    assert (options["rate"].default, options["kind"].choices) == (0.1, ("a", "b"))
+    assert options["shuffle"].is_flag
     typer = (
         "╭─ Options ───────────────────────────────────╮\n"
         "│ --lr                  <float>  [default: 0.01]   │\n"
@@ -360,8 +360,8 @@ def test_a_script_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
         "parser.add_argument('--lr', type=float, default=0.1)\n"
     )
     text = experiment_for(script).text
-    found = Experiment.from_yaml(text)
-    assert expand(found.command or "", {"lr": 0.1}, {"folder": "/trials/3"})[2:] == [
+    experiment = Experiment.from_yaml(text)
+    assert expand(experiment.command or "", {"lr": 0.1}, {"folder": "/trials/3"})[2:] == [
         "--out-dir",
         "/trials/3",
         "--save",
@@ -395,9 +395,9 @@ def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path
         "parser.add_argument('-v', action='store_true')\n"
         "parser.add_argument('-g', '--gamma', type=float, default=0.1)\n"
     )
-    found = Experiment.from_yaml(experiment_for(script).text)
-    assert list(found.search.root) == ["C", "gamma"]
-    assert expand(found.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == [
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["C", "gamma"]
+    assert expand(experiment.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == [
         "-C",
         "3.0",
         "--gamma=0.2",
@@ -436,13 +436,13 @@ def _searched(folder: Path, *declared: str, rest: str = "") -> dict[str, str]:
     source = "\n".join(["import argparse", "parser = argparse.ArgumentParser()", *lines, rest])
     script.write_text(source)
     text = experiment_for(script).text
-    found = Experiment.from_yaml(text)
+    experiment = Experiment.from_yaml(text)
     domains = {
         line.strip().partition(": ")[0]: line.partition(": ")[2]
         for line in text.split("search:")[1].splitlines()
         if line.startswith("  ") and not line.startswith("  #")
     }
-    return {**domains, "command": found.command or ""}
+    return {**domains, "command": experiment.command or ""}
 
 
 @pytest.mark.parametrize(
@@ -458,8 +458,8 @@ def _searched(folder: Path, *declared: str, rest: str = "") -> dict[str, str]:
 def test_places_that_trials_would_share_become_the_folder_of_a_trial(
     tmp_path: Path, declared: str, rest: str
 ) -> None:
-    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
-    assert "{folder}" in found["command"]
+    experiment = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert "{folder}" in experiment["command"]
 
 
 @pytest.mark.parametrize(
@@ -480,12 +480,12 @@ def test_places_that_trials_would_share_become_the_folder_of_a_trial(
 def test_what_a_program_reads_is_no_folder_of_a_trial(
     tmp_path: Path, declared: str, rest: str
 ) -> None:
-    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
-    assert "{folder}" not in found["command"]
+    experiment = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert "{folder}" not in experiment["command"]
 
 
 def test_what_a_switch_turns_on_is_not_searched_while_it_is_off(tmp_path: Path) -> None:
-    found = _searched(
+    experiment = _searched(
         tmp_path,
         "'--pose_opt', action='store_true'",
         "'--pose_opt_lr', type=float, default=1e-5",
@@ -496,11 +496,11 @@ def test_what_a_switch_turns_on_is_not_searched_while_it_is_off(tmp_path: Path) 
         "'--do_train', action='store_true'",
         "'--train_batch_size', type=int, default=8",
     )
-    assert list(found) == ["train_batch_size", "command"]
+    assert list(experiment) == ["train_batch_size", "command"]
 
 
 def test_shares_stay_valid_and_clipping_is_never_zero(tmp_path: Path) -> None:
-    found = _searched(
+    experiment = _searched(
         tmp_path,
         "'--scale', type=float, default=0.5",
         "'--ssim_lambda', type=float, default=0.2",
@@ -510,14 +510,14 @@ def test_shares_stay_valid_and_clipping_is_never_zero(tmp_path: Path) -> None:
         "'--resnet_depth', type=int, default=50",
         "'-b', type=int, default=128, help='batch size for dataloader'",
     )
-    assert found["scale"] == "{low: 0.05, high: 1, log: true}"
-    assert found["ssim_lambda"] == "{low: 0.02, high: 1, log: true}"
-    assert found["momentum"] == "{low: 0.3, high: 0.92}"
-    assert found["max_grad_norm"] == "{low: 0.05, high: 5, log: true}"
-    assert found["grad_clip"] == "{low: 0.1, high: 10, log: true}"
-    assert found["b"] == "{choices: [64, 128, 256]}"
-    assert "-b {b}" in found["command"]
-    assert "resnet_depth" not in found
+    assert experiment["scale"] == "{low: 0.05, high: 1, log: true}"
+    assert experiment["ssim_lambda"] == "{low: 0.02, high: 1, log: true}"
+    assert experiment["momentum"] == "{low: 0.3, high: 0.92}"
+    assert experiment["max_grad_norm"] == "{low: 0.05, high: 5, log: true}"
+    assert experiment["grad_clip"] == "{low: 0.1, high: 10, log: true}"
+    assert experiment["b"] == "{choices: [64, 128, 256]}"
+    assert "-b {b}" in experiment["command"]
+    assert "resnet_depth" not in experiment
 
 
 @pytest.mark.parametrize(
@@ -537,8 +537,8 @@ def test_shares_stay_valid_and_clipping_is_never_zero(tmp_path: Path) -> None:
 def test_what_the_objective_needs_is_set_in_the_command(
     tmp_path: Path, declared: str, rest: str, part: str
 ) -> None:
-    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
-    assert part in found["command"].split()
+    experiment = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert part in experiment["command"].split()
 
 
 @pytest.mark.parametrize(
@@ -552,8 +552,8 @@ def test_what_the_objective_needs_is_set_in_the_command(
 )
 def test_other_switches_stay_off(tmp_path: Path, declared: str) -> None:
     rest = "print(f'val_loss: {x:.3f}')"
-    found = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
-    assert found["command"] == f"python {tmp_path}/train.py {{args}}"
+    experiment = _searched(tmp_path, declared, "'--lr', type=float, default=0.1", rest=rest)
+    assert experiment["command"] == f"python {tmp_path}/train.py {{args}}"
 
 
 def test_the_temperature_of_sampling_is_not_searched(tmp_path: Path) -> None:
@@ -777,9 +777,9 @@ def test_a_configuration_far_away_has_the_name_of_the_program(
         "import argparse\np = argparse.ArgumentParser()\n"
         "p.add_argument('--config', required=True, help='YAML file')\n"
     )
-    found = experiment_for(Path("nets/train.py"))
-    assert Experiment.from_yaml(found.text).search.root.keys() == {"lr", "batch_size"}
-    assert "--config resources/boundary/train_config.yml" in found.text
+    experiment = experiment_for(Path("nets/train.py"))
+    assert Experiment.from_yaml(experiment.text).search.root.keys() == {"lr", "batch_size"}
+    assert "--config resources/boundary/train_config.yml" in experiment.text
 
 
 @pytest.mark.parametrize(

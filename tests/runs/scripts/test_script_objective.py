@@ -290,8 +290,8 @@ def test_a_metric_that_no_line_has_is_read_from_what_the_program_writes(
 def test_the_objective_of_a_program_in_r(source: str, metric: str, tmp_path: Path) -> None:
     script = tmp_path / "train.R"
     script.write_text(source)
-    found = Experiment.from_yaml(experiment_for(script).text)
-    assert found.objectives[0].metric == metric
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert experiment.objectives[0].metric == metric
 
 
 def test_a_monitored_metric_in_a_configuration_is_the_objective(
@@ -303,8 +303,8 @@ def test_a_monitored_metric_in_a_configuration_is_the_objective(
         "import argparse, json\np = argparse.ArgumentParser()\np.add_argument('--config')\n"
         "print(f'loss: {x:.3f}')\n"
     )
-    found = Experiment.from_yaml(experiment_for(Path("train.py")).text).objectives[0]
-    assert (found.metric, found.goal) == ("val_dice", "maximize")
+    objective = Experiment.from_yaml(experiment_for(Path("train.py")).text).objectives[0]
+    assert (objective.metric, objective.goal) == ("val_dice", "maximize")
 
 
 def test_a_value_of_training_data_is_pointed_out(tmp_path: Path) -> None:

@@ -835,8 +835,8 @@ def test_types_and_whole_words_decide_what_is_searched(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"import argparse\np = argparse.ArgumentParser()\np.add_argument({option})\n")
-    found = list(Experiment.from_yaml(experiment_for(script).text).search.root.values())
-    assert [one.values() for one in found] == ([] if domain is None else [domain])
+    domains = list(Experiment.from_yaml(experiment_for(script).text).search.root.values())
+    assert [searched.values() for searched in domains] == ([] if domain is None else [domain])
 
 
 @pytest.mark.parametrize(
@@ -880,8 +880,8 @@ def test_dropouts_of_one_word_come_before_options_that_are_seldom_searched(tmp_p
         "for name in ('dropouth', 'wdrop'):\n"
         "    p.add_argument(f'--{name}', type=float, default=0.3)\n"
     )
-    found = Experiment.from_yaml(experiment_for(script).text).search.root
-    assert {"dropouth", "wdrop"} <= found.keys()
+    searched = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert {"dropouth", "wdrop"} <= searched.keys()
 
 
 def test_a_flag_that_not_all_values_go_with_is_left_alone(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_rules_that_are_no_longer_armed_say_nothing_and_the_others_do_not_begin_
 def test_every_rule_travels_in_an_event(rule: dict[str, Any]) -> None:
     alerts = Alerts()
     alerts.apply(from_json(to_json(AlertsArmed(rules=[rule]))))
-    assert [found.on for found in alerts.rules.values()] == [rule["on"]]
+    assert [alert.on for alert in alerts.rules.values()] == [rule["on"]]
 
 
 _TRIALS = st.integers(0, 2)

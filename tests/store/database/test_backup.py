@@ -168,10 +168,10 @@ def test_files_that_are_deleted_meanwhile_are_kept_where_the_events_know_them(
     copy_store = backup_module._copy_store
 
     def delete_afterwards(*arguments: Any) -> dict[str, int]:
-        found = copy_store(*arguments)
+        copied = copy_store(*arguments)
         store.artifacts_of(run_id).delete("trials/00000/checkpoints/last.pt")
         store.artifacts_of(run_id).write("late.txt", b"late")
-        return found
+        return copied
 
     monkeypatch.setattr(backup_module, "_copy_store", delete_afterwards)
     back_up(store, tmp_path / "backup")
@@ -272,8 +272,8 @@ def test_nothing_is_overwritten_unless_it_is_allowed(
     with pytest.raises(StoreError, match="already has 2 runs of the backup"):
         restore(tmp_path / "backup", target)
     restore(tmp_path / "backup", target, force=True)
-    for each in (run_id, other):
-        assert content(target, each) == content(store, each)
+    for number in (run_id, other):
+        assert content(target, number) == content(store, number)
     with (
         target.writer(other, owner_pid=os.getpid(), owner_host="here"),
         pytest.raises(StoreError, match="active run"),
@@ -346,10 +346,10 @@ def test_what_an_event_names_is_found_where_the_files_of_its_run_are_now(tmp_pat
     here, name = open_artifacts(tmp_path / "now" / "run-1"), "trials/00000/checkpoints/best.pt"
     here.write(name, b"weights")
     for shown in (f"{here}/{name}", f"/data/run-1/old/run-1/{name}", f"s3://bucket/run-1/{name}"):
-        place, found = find_moved(here, "run-1", shown)
-        assert place.read(found) == b"weights"
-    place, found = find_moved(here, "run-1", "/data/run-1/trials/00007/best.pt")
-    assert f"{place}/{found}" == "/data/run-1/trials/00007/best.pt"
+        place, moved = find_moved(here, "run-1", shown)
+        assert place.read(moved) == b"weights"
+    place, moved = find_moved(here, "run-1", "/data/run-1/trials/00007/best.pt")
+    assert f"{place}/{moved}" == "/data/run-1/trials/00007/best.pt"
 
 
 def test_logs_of_a_run_with_remote_files_survive_when_it_replaces_a_run_with_local_ones(

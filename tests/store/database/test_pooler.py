@@ -45,7 +45,7 @@ def test_several_write_and_read_the_same_statements_again_and_again(
                     number + 1
                 ] * 2
         for run_id in run_ids:
-            told = [each.event for each in one.events(run_id)]
+            told = [stored.event for stored in one.events(run_id)]
             assert [event.message for event in told if isinstance(event, Noted)] == [
                 str(number) for number in range(20)
             ]

@@ -418,9 +418,9 @@ _SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 fail
 def test_a_refused_connection_is_told_by_its_words(
     words: str, kind: type[StoreError], message: str
 ) -> None:
-    found = postgresql.translate(psycopg.OperationalError(_SERVER + words), "runs", is_lost=True)
-    assert type(found) is kind
-    assert message in str(found)
+    error = postgresql.translate(psycopg.OperationalError(_SERVER + words), "runs", is_lost=True)
+    assert type(error) is kind
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
@@ -451,8 +451,8 @@ def test_of_several_addresses_an_answer_counts_most_and_then_what_may_pass(
         f"{_SERVER}{attempts[-1]}\nMultiple connection attempts failed. All failures"
         f" were:\n{listed}"
     )
-    found = postgresql.translate(psycopg.OperationalError(text), "runs", is_lost=True)
-    assert message in str(found)
+    error = postgresql.translate(psycopg.OperationalError(text), "runs", is_lost=True)
+    assert message in str(error)
 
 
 def test_database_that_cannot_hold_every_text_is_refused(postgresql: Server) -> None:

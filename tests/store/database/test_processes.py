@@ -63,10 +63,10 @@ def test_readers_see_every_event_once_and_in_order_while_another_writes(
     looks = 0
     while len(seen) < num_events:
         after = seen[-1][0] if seen else 0
-        found = store.events(
+        read = store.events(
             run_id, after=after, limit=chance.choice([1, 3, 100, 500]), types={"noted"}
         )
-        seen += [(seq, event.message) for seq, event in found if isinstance(event, Noted)]
+        seen += [(seq, event.message) for seq, event in read if isinstance(event, Noted)]
         looks += 1
     assert seen == [(n + 1, str(n)) for n in range(num_events)]
     assert looks > 5

@@ -81,8 +81,8 @@ def test_a_silent_driver_of_another_machine_is_lost_two_minutes_after_its_lease(
     ):
         there = SimpleNamespace(**{**row, "owner_process": described})
         for since_s, state in zip((16.0, 134.0, 136.0), ("running", *places), strict=True):
-            found = to_run(there, now_unix_s + since_s)
-            assert (found.state, found.silent_s) == (state, since_s if state == "running" else None)
+            run = to_run(there, now_unix_s + since_s)
+            assert (run.state, run.silent_s) == (state, since_s if state == "running" else None)
             assert to_run(there, now_unix_s - since_s).state == state, "a clock was set back"
     assert to_run(there, now_unix_s + 14.0).silent_s is None
     assert to_run(there, now_unix_s + 1000.0, was_renewed=True).state == "running"
@@ -165,8 +165,8 @@ def test_rows_in_chunks_are_all_rows_in_order(store: Store) -> None:
         writer.append(*(Noted(level="info", message=str(n)) for n in range(10)))
     for limit, chunk_events in itertools.product((None, 0, 1, 4, 10, 99), (1, 3, 5, 10, 50)):
         chunks = list(store.event_rows(run_id, limit=limit, chunk_events=chunk_events))
-        found = [row[0] for chunk in chunks for row in chunk]
-        assert found == list(range(1, 11))[:limit], (limit, chunk_events)
+        rows = [row[0] for chunk in chunks for row in chunk]
+        assert rows == list(range(1, 11))[:limit], (limit, chunk_events)
         assert all(0 < len(chunk) <= chunk_events for chunk in chunks), (limit, chunk_events)
 
 

@@ -76,15 +76,15 @@ def rows_of(events: list[Event]) -> list[tuple[Any, ...]]:
 
 def contents(read: ReadRows) -> list[object]:
     """Return everything that was read, in comparable form."""
-    found: list[object] = [read.num_reports, read.last_unix_s, read.others]
+    values: list[object] = [read.num_reports, read.last_unix_s, read.others]
     for step in read.steps():
         if isinstance(step, tuple):
             trial, taken = step
-            found.append((trial, taken.attempts.tolist()))
+            values.append((trial, taken.attempts.tolist()))
             for columns in (taken.numbers, taken.values, taken.parts_s):
                 # A column that a trial never fills is there or not, depending on the other trials.
                 known = {name: column for name, column in columns.items() if column.is_known.any()}
-                found += [
+                values += [
                     (
                         name,
                         np.where(column.is_known, column.values, -1.0).tobytes(),
@@ -93,8 +93,8 @@ def contents(read: ReadRows) -> list[object]:
                     for name, column in sorted(known.items())
                 ]
         else:
-            found.append(step)
-    return found
+            values.append(step)
+    return values
 
 
 def force_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +131,10 @@ def test_a_run_read_from_a_block_is_the_run_read_event_by_event(events: list[Eve
     assert repr(at_once.history.to_json()) == repr(slowly.history.to_json())
     assert at_once.last_unix_s == slowly.last_unix_s
     for metric in ("loss", "a", "b", "samples_per_s"):
-        for one, other in zip(
+        for curve, other in zip(
             at_once.series.curves(metric), slowly.series.curves(metric), strict=True
         ):
-            np.testing.assert_array_equal(one.points, other.points)
+            np.testing.assert_array_equal(curve.points, other.points)
 
 
 def test_reports_with_numbers_that_json_lacks_are_read_from_a_block_of_any_size() -> None:

@@ -90,9 +90,9 @@ def propose_again(history: History, like: int, value: float) -> None:
 
 
 def known(history: History) -> Certainty:
-    found = certainty_of(history)
-    assert found is not None
-    return found
+    certainty = certainty_of(history)
+    assert certainty is not None
+    return certainty
 
 
 def test_nothing_is_stated_where_nothing_was_trained_twice() -> None:
@@ -197,33 +197,38 @@ def test_nothing_is_said_of_luck_where_there_is_nothing_to_compare_or_the_noise_
 
 
 def test_the_expected_value_rests_on_the_trainings_after_the_choice() -> None:
-    found = known(history_of([[0.9, 0.5, 0.7], [0.8, 0.4, 0.3], [0.2]], confirm={"best": 2}))
-    assert found.is_retrained
-    assert (found.num_trainings, found.num_compared) == (2, 1)
-    assert found.expected == pytest.approx(0.6)
-    assert found.observed == pytest.approx(0.7)
+    certainty = known(history_of([[0.9, 0.5, 0.7], [0.8, 0.4, 0.3], [0.2]], confirm={"best": 2}))
+    assert certainty.is_retrained
+    assert (certainty.num_trainings, certainty.num_compared) == (2, 1)
+    assert certainty.expected == pytest.approx(0.6)
+    assert certainty.observed == pytest.approx(0.7)
     # Closed form: the squares within are 0.08 and 0.14, with 4 degrees of freedom; t(4, 0.95) =
     # 2.131847.
     half = 2.131847 * (0.22 / 4 / 2) ** 0.5
-    assert (found.low, found.high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-5)
+    assert (certainty.low, certainty.high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-5)
     assert (
-        found.describe()
+        certainty.describe()
         == "Expect score 0.6 (0.2465 to 0.9535), the mean of 2 trainings after it was chosen. "
         "It is better than the other one that was trained again with at least 82 % certainty"
     )
 
 
 def test_repeats_of_all_shrink_the_best_towards_the_others() -> None:
-    found = known(history_of([[1.0, 0.8], [0.7, 0.5], [0.4, 0.4], [0.6, 0.6]], repeats=2))
-    assert not found.is_retrained
-    assert 0.6 < found.expected < found.observed == pytest.approx(0.9)
+    certainty = known(history_of([[1.0, 0.8], [0.7, 0.5], [0.4, 0.4], [0.6, 0.6]], repeats=2))
+    assert not certainty.is_retrained
+    assert 0.6 < certainty.expected < certainty.observed == pytest.approx(0.9)
 
 
 def test_without_noise_nothing_is_corrected() -> None:
-    found = known(history_of([[0.5, 0.5], [0.2, 0.2]], repeats=2))
-    assert (found.expected, found.low, found.high, found.chance) == (0.5, 0.5, 0.5, 1.0)
+    certainty = known(history_of([[0.5, 0.5], [0.2, 0.2]], repeats=2))
+    assert (certainty.expected, certainty.low, certainty.high, certainty.chance) == (
+        0.5,
+        0.5,
+        0.5,
+        1.0,
+    )
     assert (
-        found.describe()
+        certainty.describe()
         == "score 0.5 does not depend on the seed. It is better than the other one with at least"
         " 99 % certainty"
     )
@@ -231,11 +236,11 @@ def test_without_noise_nothing_is_corrected() -> None:
 
 def test_lower_is_better_where_the_objective_is_minimized() -> None:
     goal = [{"metric": "score", "goal": "minimize"}]
-    found = known(
+    certainty = known(
         history_of([[0.1, 0.11, 0.1], [0.9, 0.91, 0.9]], objectives=goal, confirm={"best": 2})
     )
-    assert found.chance > 0.99
-    assert found.expected == pytest.approx(0.105)
+    assert certainty.chance > 0.99
+    assert certainty.expected == pytest.approx(0.105)
 
 
 def test_a_shrunken_mean_has_the_value_of_the_closed_form() -> None:
@@ -249,7 +254,7 @@ def test_a_shrunken_mean_has_the_value_of_the_closed_form() -> None:
 def test_shrinking_never_leaves_the_range_of_the_means(
     given: list[tuple[float, float]], data: st.DataObject
 ) -> None:
-    means, variances = [each[0] for each in given], [each[1] for each in given]
+    means, variances = [pair[0] for pair in given], [pair[1] for pair in given]
     value, variance = shrink(means, variances, data.draw(st.integers(0, len(given) - 1)))
     assert min(means) - 1e-6 <= value <= max(means) + 1e-6
     assert variance >= 0
@@ -281,11 +286,11 @@ def test_the_correction_removes_most_of_the_luck_of_the_best() -> None:
         true = [draw.gauss(0.0, 1.0) for _ in range(12)]
         groups = [[value + draw.gauss(0.0, 1.0) for _ in range(2)] for value in true]
         history = history_of(groups, repeats=2)
-        best, found = history.best(), known(history)
+        best, certainty = history.best(), known(history)
         assert best is not None
-        luck.append(found.observed - true[best.configuration])
-        error.append(found.expected - true[best.configuration])
-        covered += found.low <= true[best.configuration] <= found.high
+        luck.append(certainty.observed - true[best.configuration])
+        error.append(certainty.expected - true[best.configuration])
+        covered += certainty.low <= true[best.configuration] <= certainty.high
     assert fmean(luck) > 0.4
     assert abs(fmean(error)) < 0.1
     assert 0.84 < covered / 300 < 0.96
@@ -404,7 +409,7 @@ def test_the_noise_of_longer_trainings_is_corrected_for_the_length() -> None:
     ]
     inherited = RepeatsInherited(from_run_ids=["a"], groups=groups)
     noise = [noise_with_inherited([], inherited, budget=budget) for budget in (100, 800)]
-    assert [each.variance**0.5 for each in noise if each] == [
+    assert [spread.variance**0.5 for spread in noise if spread] == [
         pytest.approx(1.0, rel=0.3),
         pytest.approx(1 / 8, rel=0.3),
     ]

@@ -68,11 +68,11 @@ def trial(number: int, ratio: float, *, drop: float = 0.0, **values: float) -> l
 
 
 def verdict(*events: list[Event]) -> Any:
-    return compressed(History.of(EXPERIMENT, [event for each in events for event in each]))
+    return compressed(History.of(EXPERIMENT, [event for batch in events for event in batch]))
 
 
 def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why_not() -> None:
-    found = verdict(
+    chosen = verdict(
         trial(0, 1.0),
         trial(1, 2.3),
         trial(2, 0.42, drop=0.003),
@@ -81,13 +81,13 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
         trial(5, 0.4, size_bytes=2e6),
         trial(6, 0.4, latency_s=0.008),
     )
-    assert found.recommended.number == 2
+    assert chosen.recommended.number == 2
     assert (
-        found.words
+        chosen.words
         == "trial 2 is recommended instead of trial 3 of digits-1: 0.42 (0.41 to 0.43) of the"
         " base's latency and 25% of its size, 0.3 points less"
     )
-    assert found.lost == {
+    assert chosen.lost == {
         0: "not faster: 1 of the base's latency",
         1: "not faster: 2.3 of the base's latency",
         3: "2 points less, but the limit is 0.5",
@@ -101,9 +101,9 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
     "events", [(trial(0, 1.0), trial(1, 2.3)), (trial(0, 0.965),), (trial(0, 0.5, drop=0.1),)]
 )
 def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ...]) -> None:
-    found = verdict(*events)
-    assert found.recommended is None
-    assert found.words.startswith("keep trial 3 of digits-1: no trial is faster within the limits")
+    chosen = verdict(*events)
+    assert chosen.recommended is None
+    assert chosen.words.startswith("keep trial 3 of digits-1: no trial is faster within the limits")
 
 
 def test_where_nothing_is_recommended_the_nearest_names_the_limits_that_it_misses() -> None:
@@ -132,8 +132,10 @@ def test_an_export_of_nothing_that_pays_names_the_export_of_the_base() -> None:
 
 
 def test_what_could_be_tried_instead_is_named_where_nothing_pays() -> None:
-    found = next_commands("digits-compressed-1", "complete", History.of(EXPERIMENT, trial(0, 1.0)))
-    assert [" ".join(line.split("  ")[-1].split()) for line in found] == [
+    commands = next_commands(
+        "digits-compressed-1", "complete", History.of(EXPERIMENT, trial(0, 1.0))
+    )
+    assert [" ".join(line.split("  ")[-1].split()) for line in commands] == [
         "workbench extend digits-compressed-1 --more-trials 10",
         "workbench compress digits-1 --trial 3 --constraint drop=0.02",
         "workbench export digits-1 --to best --trial 3 --format onnx",
@@ -145,11 +147,11 @@ def test_configurations_with_which_every_compression_begins_have_no_lines() -> N
     narrator = Narrator(history)
 
     def lines(*events: Event) -> list[str | None]:
-        found = []
+        commands = []
         for event in events:
             history.apply(event)
-            found.append(narrator.line_of(event))
-        return found
+            commands.append(narrator.line_of(event))
+        return commands
 
     enqueued = TrialEnqueued(params={"quantiser": "static"})
     handled = CommandHandled(command=1, kind="enqueue", done=True, message="next")

@@ -36,12 +36,12 @@ def assert_equal(columns: Mapping[str, NumberColumn], expected: Mapping[str, Num
 
 @given(st.lists(reports, min_size=1, max_size=20))
 def test_reports_read_as_columns_are_those_read_one_by_one(written):
-    found = read_columns([json.dumps(each) for each in written])
-    expected = Reports.of([{**each, "values": each.get("values") or {}} for each in written])
-    assert found is not None
-    np.testing.assert_array_equal(found.attempts, expected.attempts)
-    assert_equal(found.numbers, expected.numbers)
-    assert_equal(found.values, expected.values)
+    columns = read_columns([json.dumps(report) for report in written])
+    expected = Reports.of([{**report, "values": report.get("values") or {}} for report in written])
+    assert columns is not None
+    np.testing.assert_array_equal(columns.attempts, expected.attempts)
+    assert_equal(columns.numbers, expected.numbers)
+    assert_equal(columns.values, expected.values)
 
 
 def test_reading_many_reports_does_not_import_pandas():

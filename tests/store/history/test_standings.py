@@ -55,9 +55,9 @@ def plain_without_improvement(history: History) -> int:
     if best is None or best.ended_unix_s is None:
         return 0
     later = [
-        each.configuration
-        for each in history.trials.values()
-        if each.finished and (each.ended_unix_s or 0.0) > best.ended_unix_s
+        trial.configuration
+        for trial in history.trials.values()
+        if trial.finished and (trial.ended_unix_s or 0.0) > best.ended_unix_s
     ]
     return len(set(later) - {best.configuration})
 

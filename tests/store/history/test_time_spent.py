@@ -179,7 +179,9 @@ def test_the_last_report_that_names_a_slow_worker_counts_however_many_are_read_a
     assert isinstance(report, TrialReported)
     later = report.model_copy(update={"slowest_rank": 0, "slowest_rank_factor": 1.5})
     history = History.of(EXPERIMENT, events[:3])
-    history.take_reports(0, Reports.of([each.model_dump(mode="json") for each in (report, later)]))
+    history.take_reports(
+        0, Reports.of([report_of.model_dump(mode="json") for report_of in (report, later)])
+    )
     assert history.trials[0].slowest_rank == (0, 1.5)
 
 

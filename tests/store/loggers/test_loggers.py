@@ -23,9 +23,9 @@ RUN = {"run_id": "digits-1", "name": "digits", "experiment": {"objectives": [{"m
 
 
 def _attached(name: str, value: Any) -> Attachment:
-    found = attachment_of(name, value)
-    assert found is not None
-    return found
+    attachment = attachment_of(name, value)
+    assert attachment is not None
+    return attachment
 
 
 ATTACHED = (
@@ -123,19 +123,22 @@ def test_tensorboard_reads_scalars_and_configuration(tmp_path: Path) -> None:
     forwarding = forward(tmp_path, "tensorboard")
     forwarding.close(30)
     assert forwarding.problems() == []
-    found = accumulators.EventAccumulator(str(tmp_path / "tensorboard" / "trial-3"))
-    found.Reload()
-    assert [(each.step, each.value) for each in found.Scalars("loss")] == [(1, 1.0), (2, 0.5)]
-    [picture] = found.Images("picture")
+    event_accumulator = accumulators.EventAccumulator(str(tmp_path / "tensorboard" / "trial-3"))
+    event_accumulator.Reload()
+    assert [(Scalar.step, Scalar.value) for Scalar in event_accumulator.Scalars("loss")] == [
+        (1, 1.0),
+        (2, 0.5),
+    ]
+    [picture] = event_accumulator.Images("picture")
     assert (picture.step, picture.encoded_image_string) == (2, ATTACHED[0].content)
     texts = {
-        tag: found.Tensors(tag)[0].tensor_proto.string_val[0].decode()
-        for tag in found.Tags()["tensors"]
+        tag: event_accumulator.Tensors(tag)[0].tensor_proto.string_val[0].decode()
+        for tag in event_accumulator.Tags()["tensors"]
         if "text" in tag
     }
     assert texts["sample/text_summary"] == "once upon a time"
     assert "| a/b | 0.5 |" in texts["words/text_summary"]
-    started = found.SummaryMetadata("_hparams_/session_start_info")
+    started = event_accumulator.SummaryMetadata("_hparams_/session_start_info")
     assert started.plugin_data.plugin_name == "hparams"
 
 
@@ -147,16 +150,16 @@ def test_mlflow_has_a_run_for_each_trial(tmp_path: Path, monkeypatch: pytest.Mon
     forwarding.close(60)
     assert forwarding.problems() == []
     client = mlflow.tracking.MlflowClient()
-    [found] = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
-    assert found.data.params == {"lr": "0.1", "kind": "sgd", "layers": "[1, 2]"}
-    assert found.data.metrics == {"loss": 0.5}
+    [run] = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    assert run.data.params == {"lr": "0.1", "kind": "sgd", "layers": "[1, 2]"}
+    assert run.data.metrics == {"loss": 0.5}
     files = [
-        each.path
+        artifact.path
         for folder in ("picture", "words", "sample")
-        for each in client.list_artifacts(found.info.run_id, folder)
+        for artifact in client.list_artifacts(run.info.run_id, folder)
     ]
     assert files == ["picture/00000002.png", "words/00000002.json", "sample/00000002.txt"]
-    assert (found.info.run_name, found.info.status) == ("digits-1 trial 3", "KILLED")
+    assert (run.info.run_name, run.info.status) == ("digits-1 trial 3", "KILLED")
 
 
 def test_wandb_writes_a_run_for_each_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +188,9 @@ def test_a_logger_that_is_unknown_or_not_installed_is_refused(
 ) -> None:
     [unknown] = find_problems(experiment("tensorboard", "notebook"))
     assert (unknown.field, type(unknown).__base__) == ("report_to.1", ExperimentError)
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "mlflow" else found(name)
+        importlib.util, "find_spec", lambda name: None if name == "mlflow" else find_spec(name)
     )
     [absent] = find_problems(experiment("mlflow"))
     assert absent.field == "report_to.0"

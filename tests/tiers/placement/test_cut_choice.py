@@ -41,21 +41,21 @@ def test_no_way_to_cut_is_faster_than_the_minimum_cut(
 ) -> None:
     here_s, there_s, values = graph
 
-    found = min_cut(here_s, there_s, values)
+    cut = min_cut(here_s, there_s, values)
 
     every = (
         time_of(np.array(places), here_s, there_s, values)
         for places in itertools.product([False, True], repeat=len(here_s))
     )
-    assert np.isclose(time_of(found, here_s, there_s, values), min(every), rtol=0, atol=1e-9)
+    assert np.isclose(time_of(cut, here_s, there_s, values), min(every), rtol=0, atol=1e-9)
 
 
 def test_a_value_that_several_nodes_take_is_sent_once() -> None:
     values = [Value(None, (0,), 10.0), Value(0, (1, 2), 1.5)]
 
-    found = min_cut([0.1, 1.0, 1.0], [0.0, 0.0, 0.0], values)
+    cut = min_cut([0.1, 1.0, 1.0], [0.0, 0.0, 0.0], values)
 
-    assert found.tolist() == [False, True, True]  # sent twice, it would not pay
+    assert cut.tolist() == [False, True, True]  # sent twice, it would not pay
 
 
 def test_what_cannot_be_sent_keeps_its_nodes_together() -> None:

@@ -71,8 +71,8 @@ def test_every_cut_answers_as_the_whole(bundle: Path) -> None:
         for path, part in zip(paths, graph.parts(is_there), strict=True):
             onnx.save(part, str(path))
         (features,) = open_session(paths[0]).run(None, {"inputs": values})
-        (found,) = open_session(paths[1]).run(None, {"features": features})
-        assert found == pytest.approx(known, abs=1e-5)
+        (outputs,) = open_session(paths[1]).run(None, {"features": features})
+        assert outputs == pytest.approx(known, abs=1e-5)
         sent.add(tuple(one.name for one in graph.sent(is_there)))
     assert {
         ("hidden",),
@@ -99,7 +99,7 @@ def sending_of(
     assert graph is not None
     profiles = {}
     for name, times_s in (("end", end_s), ("cloud", cloud_s)):
-        nodes_s = {node: one for (node, _), one in zip(graph.nodes, times_s, strict=True)}
+        nodes_s = {node: time_s for (node, _), time_s in zip(graph.nodes, times_s, strict=True)}
         timing = GraphTiming(
             sha256=sha256_of(bundle / MODEL), batch=1, call_s=sum(times_s) + 0.001, nodes_s=nodes_s
         )
@@ -146,16 +146,16 @@ def test_parts_run_as_stages_of_which_the_first_has_no_exit(bundle: Path) -> Non
     is_there = np.array([False, False, True, True, True])
     evidence = Evidence(np.full((4, 2), 0.9), np.array([[False, True]] * 4))
     (bundle / "parts").mkdir()
-    found = write_cut(bundle, is_there, evidence, bundle / "parts")
-    assert [stage.input_shape for stage in found.stages] == [
+    cut = write_cut(bundle, is_there, evidence, bundle / "parts")
+    assert [stage.input_shape for stage in cut.stages] == [
         (6,),
         (6,),
     ]  # two values of three numbers
-    assert found.accuracy == 1.0
+    assert cut.accuracy == 1.0
     models = StageModels(
         [
             StageSettings(number, str(bundle / "parts" / stage.file), stage.threshold)
-            for number, stage in enumerate(found.stages)
+            for number, stage in enumerate(cut.stages)
         ],
         threads=1,
     )

@@ -73,5 +73,5 @@ def test_a_link_is_shared_by_the_heartbeats_of_all_that_send_over_it() -> None:
 
 @pytest.mark.parametrize(("transport", "more"), [("mtls", TLS_BYTES), ("plain", 0)])
 def test_a_link_is_occupied_by_a_frame_and_what_protects_it(transport: str, more: int) -> None:
-    found = occupied_s(HEADER_BYTES, file_of([1e6, 2e6], transport=transport), Path())
-    assert found == pytest.approx((HEADER_BYTES + more) * 8 / np.array([1e6, 2e6]))
+    occupied = occupied_s(HEADER_BYTES, file_of([1e6, 2e6], transport=transport), Path())
+    assert occupied == pytest.approx((HEADER_BYTES + more) * 8 / np.array([1e6, 2e6]))

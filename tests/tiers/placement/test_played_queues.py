@@ -78,13 +78,13 @@ def test_first_stages_are_read_in_the_order_in_which_they_end(
     ):
         known[number] = max(arrival, free[int(device)]) + first_s
         free[int(device)] = known[number] + rest
-    free_s, found = [0.0] * 4, []
+    free_s, starts = [0.0] * 4, []
     for number, done in first_stages(requests, first_s, free_s):
-        found.append((number, done))
+        starts.append((number, done))
         free_s[int(devices[number])] = done + rests[number]
-    assert dict(found) == pytest.approx(known)
-    assert [done for _, done in found] == sorted(done for _, done in found)
-    assert len(found) == len(drawn)
+    assert dict(starts) == pytest.approx(known)
+    assert [done for _, done in starts] == sorted(done for _, done in starts)
+    assert len(starts) == len(drawn)
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 5), st.floats(0.01, 4))
@@ -93,8 +93,8 @@ def test_equal_service_equals_a_loop_over_requests(
     gaps: list[float], servers: int, service: float
 ) -> None:
     ready, free, known = np.cumsum(gaps), [0.0] * servers, []
-    for each in ready:
-        end = max(each, free[0]) + service
+    for arrival in ready:
+        end = max(arrival, free[0]) + service
         heapq.heapreplace(free, end)
         known.append(end)
     assert ends_at_servers(ready, np.full(len(ready), service), servers) == pytest.approx(

@@ -35,7 +35,7 @@ def test_the_machine_of_a_tier_is_where_its_profile_was_measured(file: str) -> N
 
 
 def test_other_devices_stay_as_they_are() -> None:
-    assert [find_device(each) for each in ("here", BOARD)] == ["here", BOARD]
+    assert [find_device(machine) for machine in ("here", BOARD)] == ["here", BOARD]
 
 
 def test_a_machine_that_cannot_be_found_is_refused(file: str) -> None:

@@ -174,7 +174,7 @@ def test_the_more_leave_early_the_less_is_sent_and_the_less_is_right(
 ) -> None:
     monkeypatch.setattr(scheduler_plans, "_NUM_THRESHOLDS", 9)
     sent = [point.outcomes["end-cloud"] for point in exit_curve(system(servers=100))]
-    assert np.all(np.diff([one.bytes_per_sample for one in sent]) >= 0)
-    assert np.all(np.diff([one.load["cloud"] for one in sent]) >= 0)
+    assert np.all(np.diff([expected.bytes_per_sample for expected in sent]) >= 0)
+    assert np.all(np.diff([expected.load["cloud"] for expected in sent]) >= 0)
     assert sent[0].accuracy < sent[-1].accuracy
     assert sent[0].bytes_per_sample == 0

@@ -26,12 +26,12 @@ def read(folder: Path, text: str):
 
 
 def test_units_are_read_into_plain_ones(tmp_path: Path) -> None:
-    found = read(tmp_path, WHOLE)
-    end, link = found.tiers["end"], found.links_in_order()[0]
+    read_back = read(tmp_path, WHOLE)
+    end, link = read_back.tiers["end"], read_back.links_in_order()[0]
     assert (end.memory, end.power, end.arrivals) == (64_000_000, 2.0, 0.1)
     assert (link.bandwidth, link.rtt, link.energy) == (20e6, 0.005, pytest.approx(5e-7))
-    assert found.place.objective.p95_latency == 0.1
-    assert list(found.tiers) == ["end", "edge", "cloud"]
+    assert read_back.place.objective.p95_latency == 0.1
+    assert list(read_back.tiers) == ["end", "edge", "cloud"]
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_nothing_needs_no_unit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("models", ["{end: small}", "{end: small, cloud: best}"])
 def test_models_stand_before_that_of_from(models: str, tmp_path: Path) -> None:
-    found = read(tmp_path, WHOLE.replace("from: best", f"from: best, models: {models}"))
-    assert found.models_of_ends() == {"end": "small", "cloud": "best"}
+    read_back = read(tmp_path, WHOLE.replace("from: best", f"from: best, models: {models}"))
+    assert read_back.models_of_ends() == {"end": "small", "cloud": "best"}
 
 
 def test_names_of_classes_may_be_numbers(tmp_path: Path) -> None:
-    found = read(
+    read_back = read(
         tmp_path, WHOLE.replace("from: best", "from: best, labels: {0: [1, 2], odd: [3, four]}")
     )
-    assert found.place.labels == {"0": ("1", "2"), "odd": ("3", "four")}
+    assert read_back.place.labels == {"0": ("1", "2"), "odd": ("3", "four")}
 
 
 def test_a_misspelt_key_of_a_link_is_answered_with_the_closest(tmp_path: Path) -> None:

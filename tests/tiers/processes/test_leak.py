@@ -25,10 +25,10 @@ def pairs(number: int, *, keeps: int) -> Pairs:
 def test_a_linear_decoder_recovers_what_was_mixed_and_no_more(keeps: int) -> None:
     decoder = linear_decoder(pairs(400, keeps=keeps), pairs(100, keeps=keeps))
     held_out = pairs(500, keeps=keeps)
-    found = decoder.decode(held_out.sent)
-    assert np.allclose(found[:, :keeps], held_out.inputs[:, :keeps], atol=0.1)
+    decoded = decoder.decode(held_out.sent)
+    assert np.allclose(decoded[:, :keeps], held_out.inputs[:, :keeps], atol=0.1)
     # Of numbers that were not sent nothing is known but their mean.
-    assert keeps == 5 or found[:, keeps:].std() < 0.3
+    assert keeps == 5 or decoded[:, keeps:].std() < 0.3
 
 
 def test_what_no_line_can_undo_is_left_to_the_network() -> None:
@@ -86,12 +86,12 @@ def test_what_is_sent_is_recovered_and_noise_takes_from_it_and_from_accuracy(
 ) -> None:
     stages = write_stages(tmp_path)
     steps: list[str] = []
-    found = measure_leak(
+    leak = measure_leak(
         tmp_path, stages, samples(250), samples(1000), noise=3.0, on_progress=steps.append
     )
     assert steps == [f"measuring what features give away, way {way} of 8" for way in range(1, 9)]
-    by_way = {(one.features, one.noise): one for one in found}
-    assert len(by_way) == len(found) == 8
+    by_way = {(attack.features, attack.noise): attack for attack in leak}
+    assert len(by_way) == len(leak) == 8
     plain, small, noisy = by_way["float32", 0.0], by_way["uint8", 0.0], by_way["float32", 3.0]
     # Three of four numbers of equal variance are sent.
     assert plain.recovered == pytest.approx(0.75, abs=0.03)
@@ -103,7 +103,7 @@ def test_what_is_sent_is_recovered_and_noise_takes_from_it_and_from_accuracy(
     shares = [by_way["float32", noise].recovered for noise in (0.0, 0.3, 1.0, 3.0)]
     assert shares == sorted(shares, reverse=True)
     assert (plain.bytes_per_sample - small.bytes_per_sample) == 4 * 3
-    lines = sentences(found, features="float32", noise=0.0, first_tier="end")
+    lines = sentences(leak, features="float32", noise=0.0, first_tier="end")
     assert "recover at least 75%" in lines[0].replace("74%", "75%").replace("76%", "75%")
     assert "privacy.noise: 0.3" in lines[1]
 

@@ -159,7 +159,7 @@ def test_a_threshold_of_the_file_replaces_that_of_the_first_exit(bundle: Path) -
     ],
 )
 def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> None:
-    found = measure_tiers(
+    tiers = measure_tiers(
         file_of("end", "cloud"),
         bundle,
         bundle,
@@ -168,15 +168,15 @@ def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> 
         scheduler=scheduler,
         moments_s=np.arange(0, 1, 0.05).tolist(),
     )
-    assert (found.accuracy, found.num_unanswered, found.refused) == (0.75, 0, 0)
+    assert (tiers.accuracy, tiers.num_unanswered, tiers.refused) == (0.75, 0, 0)
     # What is computed in microseconds is never sent over 20 ms.
-    assert tier is None or found.answered_by[tier] == 1.0
+    assert tier is None or tiers.answered_by[tier] == 1.0
 
 
 def test_machines_of_a_tier_take_as_long_as_they_would(tmp_path: Path) -> None:
     drawn = draw_system(tmp_path, 1)
     system, _ = assemble(drawn.file, tmp_path, measure=profile_stages)
-    found = measure_tiers(
+    tiers = measure_tiers(
         drawn.file,
         tmp_path,
         drawn.bundle,
@@ -186,11 +186,11 @@ def test_machines_of_a_tier_take_as_long_as_they_would(tmp_path: Path) -> None:
         moments_s=np.arange(0, 2, 0.05).tolist(),
         system=system,
     )
-    assert (found.num_unanswered, found.num_fallbacks, found.accuracy) == (0, 0, 1.0)
+    assert (tiers.num_unanswered, tiers.num_fallbacks, tiers.accuracy) == (0, 0, 1.0)
     expected = Mapping().expect(system)
     # A busy machine can only be slower.
-    assert found.p50_s >= 0.95 * system.stage_s[0, 0]
-    assert found.p50_s >= 0.9 * expected.quantile_s(0.2)
+    assert tiers.p50_s >= 0.95 * system.stage_s[0, 0]
+    assert tiers.p50_s >= 0.9 * expected.quantile_s(0.2)
 
 
 def test_a_tier_never_computes_what_it_has_no_memory_for(tmp_path: Path) -> None:
@@ -220,10 +220,10 @@ def test_a_tier_never_computes_what_it_has_no_memory_for(tmp_path: Path) -> None
 
 def end_tier(number: int) -> None:
     """End the process of a tier that this process has started."""
-    for each in psutil.Process().children(recursive=True):
+    for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.ZombieProcess):  # one of another test
-            if f"tier-{number}-0.json" in " ".join(each.cmdline()):
-                each.kill()
+            if f"tier-{number}-0.json" in " ".join(child.cmdline()):
+                child.kill()
 
 
 @pytest.mark.parametrize("scheduler", ["cloud", pytest.param("end-cloud", marks=pytest.mark.slow)])
@@ -238,7 +238,7 @@ def test_a_last_tier_that_ends_in_the_middle_leaves_no_request_unanswered_and_is
             end_tier(1)
         return True
 
-    found = measure_tiers(
+    tiers = measure_tiers(
         file_of("end", "cloud"),
         bundle,
         bundle,
@@ -248,10 +248,10 @@ def test_a_last_tier_that_ends_in_the_middle_leaves_no_request_unanswered_and_is
         moments_s=np.arange(0, 5, 0.1).tolist(),
         on_status=end_last,
     )
-    assert found.ended == ("the tier cloud",)
-    assert found.num_unanswered == 0
-    assert found.num_fallbacks > 0
-    assert found.answered_by["end"] > 0
+    assert tiers.ended == ("the tier cloud",)
+    assert tiers.num_unanswered == 0
+    assert tiers.num_fallbacks > 0
+    assert tiers.answered_by["end"] > 0
 
 
 def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:

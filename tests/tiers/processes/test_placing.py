@@ -33,10 +33,10 @@ def write_bundle(folder: Path, model: str, **values: Any) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("models")
-    write_bundle(found / "small", "mlp", hidden_width=4)
-    write_bundle(found / "large", "mlp", hidden_width=32)
-    return found
+    models = tmp_path_factory.mktemp("models")
+    write_bundle(models / "small", "mlp", hidden_width=4)
+    write_bundle(models / "large", "mlp", hidden_width=32)
+    return models
 
 
 def file_of(**place: Any) -> TiersFile:
@@ -73,15 +73,17 @@ def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(
     # at most.
     models = StageModels(
         [
-            StageSettings(number, str(bundle / one.file), 2.0)
-            for number, one in enumerate(stages.stages)
+            StageSettings(number, str(bundle / exported_stage.file), 2.0)
+            for number, exported_stage in enumerate(stages.stages)
         ],
         threads=1,
     )
     inputs, targets = bundle_samples(bundle)
     for number in (0, 1):
-        found = models.predict([(number, values, None, 0, number) for values in inputs[:50]])
-        answers = np.stack([one.probabilities for one in found if one.probabilities is not None])
+        predicted = models.predict([(number, values, None, 0, number) for values in inputs[:50]])
+        answers = np.stack(
+            [reply.probabilities for reply in predicted if reply.probabilities is not None]
+        )
         assert answers.max(axis=1) == pytest.approx(evidence.confidence[:50, number], abs=1e-4)
         assert np.array_equal(
             answers.argmax(axis=1) == targets[:50], evidence.is_correct[:50, number]
@@ -100,7 +102,9 @@ def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(
     end, edge, cloud = settings_of(
         file, stages, evidence, bundle, folder=folder, scheduler="end-cloud", identity=None
     )
-    assert [[one.number for one in tier.stages] for tier in (end, edge, cloud)] == [[0], [], [1]]
+    assert [
+        [exported_stage.number for exported_stage in tier.stages] for tier in (end, edge, cloud)
+    ] == [[0], [], [1]]
 
 
 def test_every_tier_may_have_a_model_of_its_own(folder: Path, tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ def test_every_tier_may_have_a_model_of_its_own(folder: Path, tmp_path: Path) ->
     settings = settings_of(
         file, stages, evidence, bundle, folder=folder, scheduler="next-tier", identity=None
     )
-    assert [[one.number for one in tier.stages] for tier in settings] == [[0], [1], [2]]
+    assert [[stage.number for stage in tier.stages] for tier in settings] == [[0], [1], [2]]
 
 
 def test_a_model_without_exits_is_placed_as_one_stage(folder: Path, tmp_path: Path) -> None:

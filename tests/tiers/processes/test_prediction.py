@@ -29,23 +29,23 @@ def probes(hop_s: float, answer_s: float, link_s: float = 0.0) -> Probes:
 
 def test_each_step_between_processes_is_part_of_what_is_expected() -> None:
     quiet = system(devices=1, servers=1, arrivals_per_s=1e-6)
-    without, found = (
+    without, plain = (
         expected_of(quiet, probes(0.0, 0.0)),
         expected_of(quiet, probes(0.001, 0.005, 0.003), (0.02, 0.01)),
     )
     # An answer of a process, whose way is part of it.
-    assert found["end"].p50_s == pytest.approx(without["end"].p50_s + 0.005)
+    assert plain["end"].p50_s == pytest.approx(without["end"].p50_s + 0.005)
     # To the first tier, what the link adds, inputs put into a frame, and the answer.
-    assert found["cloud"].p95_s == pytest.approx(
+    assert plain["cloud"].p95_s == pytest.approx(
         without["cloud"].p95_s + 0.001 + 0.003 + 0.02 + 0.005
     )
     share = quiet.exits.mean()
     further_s = 0.003 + 0.01 + 0.005
-    assert found["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(
+    assert plain["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(
         0.005 + share * further_s
     )
     assert (
-        found["cloud"].accuracy
+        plain["cloud"].accuracy
         == without["cloud"].accuracy
         == pytest.approx(quiet.evidence.is_correct[np.arange(len(quiet.exits)), quiet.exits].mean())
     )
@@ -69,16 +69,16 @@ def test_steps_that_waited_for_a_link_do_not_count_beside_its_queue() -> None:
     assert without.mean_s - expected_of(replace(busy, links_raw_s=np.zeros(1)), quiet)[
         "cloud"
     ].mean_s == (pytest.approx(0.6 * 0.1 / (2 * 0.4), rel=0.05))
-    found = expected_of(busy, replace(quiet, links_s=waited), bytes_per_sample=200.0)["cloud"]
-    assert found.mean_s == pytest.approx(without.mean_s)
-    assert found.full is None
+    expected = expected_of(busy, replace(quiet, links_s=waited), bytes_per_sample=200.0)["cloud"]
+    assert expected.mean_s == pytest.approx(without.mean_s)
+    assert expected.full is None
 
 
 def test_an_expectation_without_steady_times_names_the_full_link() -> None:
     full = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
-    found = expected_of(full, probes(0.0, 0.0))["cloud"].full
-    assert found is not None
-    assert found.startswith("the link end-cloud is full (load 120%)")
+    is_full = expected_of(full, probes(0.0, 0.0))["cloud"].full
+    assert is_full is not None
+    assert is_full.startswith("the link end-cloud is full (load 120%)")
 
 
 def test_what_is_expected_is_that_of_the_samples_that_were_sent() -> None:

@@ -25,7 +25,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     steps: list[str] = []
-    found = profile_stages(bundle, batches=(1, 3), num_calls=20, on_progress=steps.append)
+    profile = profile_stages(bundle, batches=(1, 3), num_calls=20, on_progress=steps.append)
     assert steps == [
         "measuring stage 1 of 2",
         "measuring stage 2 of 2",
@@ -33,31 +33,32 @@ def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -
         "measuring frames, mtls",
         "measuring frames, plain",
     ]
-    assert [(one.file, one.batch) for one in found.timings] == [
+    assert [(timing.file, timing.batch) for timing in profile.timings] == [
         ("stage_0.onnx", 1),
         ("stage_0.onnx", 3),
         ("stage_1.onnx", 1),
         ("stage_1.onnx", 3),
     ]
-    assert found.timing(sha256_of(bundle / "stage_1.onnx"), 3) == found.timings[3]
-    ways = {(one.what, one.features, one.transport) for one in found.frames}
-    assert len(ways) == len(found.frames) == 8
-    for one in found.frames:
-        assert found.frame(one.what, one.features, one.transport) == one
-        assert 0 < one.p50_s <= one.p95_s
-        assert min(one.sender_busy_s, one.receiver_busy_s) > 0
+    assert profile.timing(sha256_of(bundle / "stage_1.onnx"), 3) == profile.timings[3]
+    ways = {(one.what, one.features, one.transport) for one in profile.frames}
+    assert len(ways) == len(profile.frames) == 8
+    for frame in profile.frames:
+        assert profile.frame(frame.what, frame.features, frame.transport) == frame
+        assert 0 < frame.p50_s <= frame.p95_s
+        assert min(frame.sender_busy_s, frame.receiver_busy_s) > 0
     # The model without exits, node by node: standardise, two convolutions, a mean, a linear output,
     # softmax.
-    graphs = [found.graph(sha256_of(bundle / "model.onnx"), batch) for batch in (1, 3)]
+    graphs = [profile.graph(sha256_of(bundle / "model.onnx"), batch) for batch in (1, 3)]
     assert [one.batch for one in graphs if one is not None] == [1, 3]
     # How long either takes depends on the machine: `test_node_times` looks at the numbers.
     assert all(
-        one is not None and min(one.nodes_s.values()) >= 0 and one.call_s > 0 for one in graphs
+        frame is not None and min(frame.nodes_s.values()) >= 0 and frame.call_s > 0
+        for frame in graphs
     )
     assert graphs[0] is not None
     assert sum("conv" in name.lower() for name in graphs[0].nodes_s) == 2
-    found.write(tmp_path / "profile.json")
-    assert read_profile(tmp_path / "profile.json", field="machine") == found
+    profile.write(tmp_path / "profile.json")
+    assert read_profile(tmp_path / "profile.json", field="machine") == profile
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
@@ -98,7 +99,7 @@ def test_what_profiling_adds_is_taken_away_and_other_nodes_count_to_the_one_befo
         },
     }
     monkeypatch.setattr(profile_runner, "_profile", lambda graph, *_: profiles[graph.name])
-    found = profile_runner.node_times_s(
+    times = profile_runner.node_times_s(
         Path("whole.onnx"),
         Path("idle.onnx"),
         {},
@@ -106,4 +107,4 @@ def test_what_profiling_adds_is_taken_away_and_other_nodes_count_to_the_one_befo
         threads=1,
         num_calls=4,
     )
-    assert found == pytest.approx({"conv": 110e-6, "second": 50e-6, "relu": 0.0})
+    assert times == pytest.approx({"conv": 110e-6, "second": 50e-6, "relu": 0.0})

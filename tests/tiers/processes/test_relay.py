@@ -54,11 +54,11 @@ def test_bytes_pass_a_real_link_unchanged_and_no_faster_than_it_is() -> None:
                 for _ in range(5):
                     began_s = time.perf_counter()
                     connected.sendall(given)
-                    found = b""
-                    while len(found) < len(given):
-                        found += connected.recv(65536)
+                    received = b""
+                    while len(received) < len(given):
+                        received += connected.recv(65536)
                     times.append(time.perf_counter() - began_s)
-                    assert found == given
+                    assert received == given
         finally:
             process.stop()
     # There and back, while the first bytes come back as the last ones are still sent.

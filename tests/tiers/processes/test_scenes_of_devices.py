@@ -168,11 +168,11 @@ def test_scenes_are_answered_by_the_joined_views(
     given = planned(bundle, file)
     plan = EndCloud().expect(given)
     assert plan.accuracy == pytest.approx(expected)
-    found = run(bundle, file, given)
-    assert (found.num_unanswered, found.num_fallbacks, found.refused) == (0, 0, 0)
-    assert found.accuracy == pytest.approx(expected)
-    assert found.answered_by["cloud"] == 1.0
-    assert found.bytes_per_sample == len(there) * (HEADER_BYTES + CLASSES)
+    done = run(bundle, file, given)
+    assert (done.num_unanswered, done.num_fallbacks, done.refused) == (0, 0, 0)
+    assert done.accuracy == pytest.approx(expected)
+    assert done.answered_by["cloud"] == 1.0
+    assert done.bytes_per_sample == len(there) * (HEADER_BYTES + CLASSES)
     # All devices compute at the same time, as one would.
     assert plan.load["end"] == pytest.approx(given.arrivals_per_s * given.stage_s[0, 0])
 
@@ -185,10 +185,10 @@ def test_without_a_further_tier_the_most_confident_device_answers(tmp_path: Path
     given = planned(bundle, file)
     assert policies_for(given).keys() == {"end", "end-cloud"}
     assert policies_for(given)["end"].expect(given).accuracy == pytest.approx(expected)
-    found = run(bundle, file, given, "end")
-    assert (found.num_unanswered, found.answered_by["end"]) == (0, 1.0)
-    assert found.accuracy == pytest.approx(expected)
-    assert found.bytes_per_sample == 0.0
+    done = run(bundle, file, given, "end")
+    assert (done.num_unanswered, done.answered_by["end"]) == (0, 1.0)
+    assert done.accuracy == pytest.approx(expected)
+    assert done.bytes_per_sample == 0.0
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ def test_what_is_sent_as_it_is_changes_nothing(bundle: Path) -> None:
 def test_noise_harms_the_schedulers_that_send_what_it_is_added_to(bundle: Path) -> None:
     noisy = planned(bundle, noise=0.5)
     accuracy = {
-        type(one): one.expect(noisy).accuracy for one in (End(), Cloud(), EndCloud(), Threshold())
+        type(scheduler): scheduler.expect(noisy).accuracy
+        for scheduler in (End(), Cloud(), EndCloud(), Threshold())
     }
     assert accuracy[End] == 1.0
     # All inputs are sent by one of them, and features of the unsure ones only by the others.
@@ -97,7 +98,7 @@ def test_processes_are_as_accurate_as_planned(
     noisy = planned(bundle, **privacy)
     policy = Cloud() if scheduler == "cloud" else EndCloud()
     expected = policy.expect(noisy).accuracy
-    found = measure_tiers(
+    tiers = measure_tiers(
         file_of("end", "cloud", **privacy),
         bundle,
         bundle,
@@ -106,12 +107,12 @@ def test_processes_are_as_accurate_as_planned(
         scheduler=scheduler,
         moments_s=np.linspace(0, 5, _NUMBER).tolist(),
     )
-    assert found.num_unanswered == found.num_fallbacks == 0
+    assert tiers.num_unanswered == tiers.num_fallbacks == 0
     if "noise" not in privacy:
-        assert found.accuracy == pytest.approx(expected)
+        assert tiers.accuracy == pytest.approx(expected)
     # Each of both draws noise of its own: four standard deviations of their difference.
     spread = 4 * (2 * expected * (1 - expected) / _NUMBER) ** 0.5
-    assert abs(found.accuracy - expected) <= spread < 1.0 - expected
+    assert abs(tiers.accuracy - expected) <= spread < 1.0 - expected
 
 
 def test_mapping_is_as_accurate_as_the_shares_of_what_it_sends(bundle: Path) -> None:

@@ -15,10 +15,12 @@ numbers = st.floats(-1e6, 1e6, width=32)
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, max_side=5), elements=numbers))
 def test_quantised_values_are_at_most_half_a_step_away(values: np.ndarray) -> None:
-    found = restore(decode(encode(Outgoing("uint8").request(1, values, sender=0, stage=1))))
+    restored = restore(decode(encode(Outgoing("uint8").request(1, values, sender=0, stage=1))))
     step = float(values.max() - values.min()) / 255
-    assert found.shape == values.shape
-    assert np.abs(found - values).max() <= 0.5 * step + 1e-5 * max(1.0, float(np.abs(values).max()))
+    assert restored.shape == values.shape
+    assert np.abs(restored - values).max() <= 0.5 * step + 1e-5 * max(
+        1.0, float(np.abs(values).max())
+    )
 
 
 def test_values_of_one_kind_and_none_at_all_are_quantised() -> None:
@@ -47,17 +49,17 @@ views = st.dictionaries(
 def test_absent_devices_change_nothing_in_mean_and_max(seen: dict[int, np.ndarray]) -> None:
     stacked = np.stack([seen[device] for device in sorted(seen)])
     for how, expected in (("mean", stacked.mean(axis=0)), ("max", stacked.max(axis=0))):
-        found, mask = aggregate(seen, range(4), how)  # type: ignore[arg-type]
-        assert np.array_equal(found, expected)
+        aggregated, mask = aggregate(seen, range(4), how)  # type: ignore[arg-type]
+        assert np.array_equal(aggregated, expected)
         assert mask.tolist() == [float(device in seen) for device in range(4)]
 
 
 @given(views)
 def test_absent_devices_are_zeros_in_a_concatenation(seen: dict[int, np.ndarray]) -> None:
-    found, _ = aggregate(seen, range(4), "concatenation")
-    assert found.shape == (8, 3)
+    aggregated, _ = aggregate(seen, range(4), "concatenation")
+    assert aggregated.shape == (8, 3)
     for device in range(4):
-        part = found[2 * device : 2 * device + 2]
+        part = aggregated[2 * device : 2 * device + 2]
         assert np.array_equal(part, seen.get(device, np.zeros((2, 3), dtype=np.float32)))
 
 

@@ -78,10 +78,10 @@ def test_a_frame_with_changed_bytes_is_refused_or_a_frame_of_the_same_size(
     for place in data.draw(st.lists(st.integers(0, HEADER_BYTES - 1), min_size=1, max_size=4)):
         sent[place] ^= data.draw(st.integers(1, 255))
     try:
-        found = decode(bytes(sent))
+        decoded = decode(bytes(sent))
     except FrameError:
         return
-    assert found.tensor.nbytes == len(sent) - HEADER_BYTES
+    assert decoded.tensor.nbytes == len(sent) - HEADER_BYTES
 
 
 @given(frames, st.integers(0, HEADER_BYTES + 40))

@@ -43,10 +43,10 @@ def test_a_tier_needs_numpy_and_onnx_runtime_only() -> None:
         "import sys, workbench.tiers.processes.process, workbench.tiers.processes.relay;"
         f"print(sorted(set('{HEAVY}'.split()) & set(sys.modules)))"
     )
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert found.stdout.strip() == "[]"
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("features", ["float32", "uint8"])

@@ -105,15 +105,15 @@ def train_together(
     rank: int, num_workers: int, meeting: str, cases: list[tuple[str, dict[str, int]]]
 ) -> Any:
     group = Group(rank, num_workers, None, meeting)
-    worker, found = Worker(rank, num_workers, group=group), []
+    worker, losses = Worker(rank, num_workers, group=group), []
     for name, options in cases:
         strategy = make(loaded(name)(plan_of(name, **options)), worker)
         train(strategy, worker, range(3))
         strategy.train(False)
-        found.append({key: value.clone() for key, value in strategy.state()["model"].items()})
+        losses.append({key: value.clone() for key, value in strategy.state()["model"].items()})
         strategy.close()
     group.close()
-    return found
+    return losses
 
 
 LIKE_SYNCHRONOUS = [
@@ -160,7 +160,7 @@ class Buckets:
 
 
 def send_sums(rank: int, num_workers: int, meeting: str, names: list[str]) -> list[Any]:
-    group, found = Group(rank, num_workers, None, meeting), []
+    group, sums = Group(rank, num_workers, None, meeting), []
     for name in names:
         parameters = {
             "weight": nn.Parameter(torch.zeros(20, 30)),
@@ -184,12 +184,12 @@ def send_sums(rank: int, num_workers: int, meeting: str, names: list[str]) -> li
                     .wait()
                     .split([parameters[each].numel() for each in names_of_bucket])
                 )
-                for each, part in zip(names_of_bucket, mean, strict=True):
-                    sent[where[each]] += part
+                for parameter, part in zip(names_of_bucket, mean, strict=True):
+                    sent[where[parameter]] += part
         residual = torch.cat(list(exchange.residuals().values()))
-        found.append((wanted, sent, residual))
+        sums.append((wanted, sent, residual))
     group.close()
-    return found
+    return sums
 
 
 @pytest.mark.parametrize("num_workers", [2, 3])
@@ -198,9 +198,9 @@ def test_a_sum_that_was_sent_lacks_no_more_than_the_residuals(num_workers: int) 
     for number, name in enumerate(KEEPING):
         wanted = torch.stack([found[number][0] for found in replicas]).mean(0)
         residual = torch.stack([found[number][2] for found in replicas]).mean(0)
-        for found in replicas:
+        for replica in replicas:
             torch.testing.assert_close(
-                found[number][1], wanted - residual, rtol=1e-4, atol=1e-4, msg=name
+                replica[number][1], wanted - residual, rtol=1e-4, atol=1e-4, msg=name
             )
         assert residual.abs().max() > 0.01, f"{name} left nothing: it is not tested"
 
@@ -259,7 +259,7 @@ def continue_with_each(rank: int, num_workers: int, meeting: str, states: list[b
 
     Return whether the model is as saved, and it after a step.
     """
-    group, found = Group(rank, num_workers, None, meeting), []
+    group, losses = Group(rank, num_workers, None, meeting), []
     worker = Worker(rank, num_workers, group=group)
     for written, name in itertools.product(states, NAMES):
         state = torch.load(io.BytesIO(written), weights_only=True)
@@ -271,12 +271,12 @@ def continue_with_each(rank: int, num_workers: int, meeting: str, states: list[b
         )
         train(strategy, worker, range(3, 4))
         strategy.train(False)
-        found.append(
+        losses.append(
             (is_same, {key: value.clone() for key, value in strategy.state()["model"].items()})
         )
         strategy.close()
     group.close()
-    return found
+    return losses
 
 
 def test_every_exchange_continues_from_the_state_of_every_other(whole: dict[str, Any]) -> None:
@@ -312,18 +312,18 @@ def train_apart(rank: int, num_workers: int, meeting: str) -> list[list[Tensor]]
     strategy: Strategy = STRATEGIES.load("ddp")(settings)
     strategy.setup(model, lambda each: torch.optim.AdamW(each, lr=0.5), worker)
     strategy.train(True)
-    found = []
+    losses = []
     for step in range(5):
         train(strategy, worker, range(step, step + 1))
-        found.append(model.weight.detach().clone())
+        losses.append(model.weight.detach().clone())
     strategy.train(False)
-    found.append(model.weight.detach().clone())
+    losses.append(model.weight.detach().clone())
     strategy.train(True)
-    found.append(model.weight.detach().clone())
+    losses.append(model.weight.detach().clone())
     state = strategy.state()
-    found.append(state["optimizer"]["state"][0]["exp_avg"].clone())
+    losses.append(state["optimizer"]["state"][0]["exp_avg"].clone())
     group.close()
-    return [found]
+    return [losses]
 
 
 def test_local_replicas_differ_within_a_period_and_agree_at_its_end_and_before_they_are_used() -> (
@@ -340,7 +340,7 @@ def test_local_replicas_differ_within_a_period_and_agree_at_its_end_and_before_t
 
 def learn_digits(rank: int, num_workers: int, meeting: str) -> dict[str, float]:
     """Return the validation accuracy of each exchange after 160 steps."""
-    group, found = Group(rank, num_workers, None, meeting), {}
+    group, scores = Group(rank, num_workers, None, meeting), {}
     worker = Worker(rank, num_workers, group=group)
     splits = load("digits", {}, seed=0)
     training, held = (
@@ -365,10 +365,10 @@ def learn_digits(rank: int, num_workers: int, meeting: str) -> dict[str, float]:
             strategy.update(0.005)
         strategy.train(False)
         inputs, targets = held.fetch(np.arange(len(held)))
-        found[name] = (strategy.predict(inputs).argmax(1) == targets).float().mean().item()
+        scores[name] = (strategy.predict(inputs).argmax(1) == targets).float().mean().item()
         strategy.close()
     group.close()
-    return found
+    return scores
 
 
 @pytest.mark.slow
@@ -404,16 +404,16 @@ UNUSED_CASES = [
 
 
 def train_unused(rank: int, num_workers: int, meeting: str) -> list[dict[str, Tensor]]:
-    group, found = Group(rank, num_workers, None, meeting), []
+    group, losses = Group(rank, num_workers, None, meeting), []
     worker = Worker(rank, num_workers, group=group)
     for name, options in UNUSED_CASES:
         exchange = None if name is None else EXCHANGES.load(name)(plan_of(name, **options))
         strategy = make(exchange, worker, Sometimes)
         train(strategy, worker, range(4))
-        found.append({key: value.clone() for key, value in strategy.state()["model"].items()})
+        losses.append({key: value.clone() for key, value in strategy.state()["model"].items()})
         strategy.close()
     group.close()
-    return found
+    return losses
 
 
 def test_gradients_that_only_some_micro_batches_have_are_exchanged_too() -> None:
@@ -434,7 +434,7 @@ def test_tensors_on_several_devices_are_not_sent_as_one() -> None:
     """
     moment, steps = torch.zeros(3, device="meta"), torch.tensor(5.0)
     sent = list(together([moment, steps, moment, moment]))
-    assert [[each.device.type for each in part] for part in sent] == [
+    assert [[tensor.device.type for tensor in part] for part in sent] == [
         ["meta"],
         ["cpu"],
         ["meta", "meta"],

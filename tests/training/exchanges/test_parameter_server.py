@@ -95,15 +95,15 @@ def drawn_delays_s(seed: int) -> list[list[float]]:
 def test_every_read_holds_the_bound_and_in_the_end_no_update_is_missing(
     servers: int, staleness: int | None
 ) -> None:
-    found = run_together(counting(servers, staleness, drawn_delays_s(servers)), 3)
+    together = run_together(counting(servers, staleness, drawn_delays_s(servers)), 3)
     worst = 0.0
-    for rank, replica in enumerate(found):
+    for rank, replica in enumerate(together):
         for step, read in enumerate(replica["read"], start=1):
             assert read[rank] == pytest.approx(step), "its own update is missing"
             worst = max(worst, step - min(read))
         counted = [NUM_STEPS] * 3
         assert replica["agreed"] == pytest.approx([*counted, *[3 * NUM_STEPS] * 6])
-    assert found[0]["agreed"] == found[1]["agreed"] == found[2]["agreed"]
+    assert together[0]["agreed"] == together[1]["agreed"] == together[2]["agreed"]
     if staleness is not None:
         assert worst <= staleness + 1e-3
 
@@ -151,9 +151,9 @@ def test_a_replica_waits_for_the_slowest_only_as_far_as_the_bound() -> None:
     ahead = {}
     for staleness, slowest_s in ((0, 0.05), (4, 0.05), (None, 0.25)):
         delays_s = [[0.0] * NUM_STEPS, [0.0] * NUM_STEPS, [slowest_s] * NUM_STEPS]
-        found = run_together(counting(1, staleness, delays_s), 3)
+        together = run_together(counting(1, staleness, delays_s), 3)
         ahead[staleness] = max(
-            step - read[2] for step, read in enumerate(found[0]["read"], start=1)
+            step - read[2] for step, read in enumerate(together[0]["read"], start=1)
         )
     assert ahead[0] == pytest.approx(0, abs=1e-3)
     assert ahead[4] == pytest.approx(4, abs=1e-3)
@@ -180,10 +180,10 @@ def test_a_served_part_never_shows_less_than_what_was_required_of_it(
                 problems.append(f"replica {rank} read {read.tolist()} after step {step}")
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(num_replicas)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(120)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
     assert not problems
     assert part.read(6).tolist() == [6.0] * num_replicas
 

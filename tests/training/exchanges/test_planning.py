@@ -143,15 +143,15 @@ def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
         made, hardware = experiment(search, **plan), Hardware(has_full_nodes=full)
         choices = choices_of(made, num_train_samples=1000, max_workers=4, hardware=hardware)
         base = choices.usual_variant
-        found = [base, *alternatives(base, choices.options, "speed")]
-        for variant in found:
+        ways = [base, *alternatives(base, choices.options, "speed")]
+        for variant in ways:
             assert choices.allows(variant)
             # What was measured belongs to the variant that was to be measured.
             assert variant_of(plan_with(variant, 2, 8)) == variant
-        assert len(set(found)) == len(found)
+        assert len(set(ways)) == len(ways)
         return {
-            (each.get("exchange"), each.get("exchange_rank"), each.get("exchange_compression"))
-            for each in found
+            (way.get("exchange"), way.get("exchange_rank"), way.get("exchange_compression"))
+            for way in ways
         }
 
     assert variants({}) == {("allreduce", 0, 0)}
@@ -178,9 +178,9 @@ def test_the_advisor_compares_every_bound_that_is_searched_also_none_at_all(
     made = experiment(search, workers=2, exchange="server")
     options = choices_of(made, num_train_samples=1000, max_workers=2, hardware=Hardware())
     base = options.usual_variant
-    found = [base, *alternatives(base, options.options, "speed")]
-    assert sorted(each.get("exchange_staleness") or 0 for each in found) == sorted(choices)
-    assert all(options.allows(each) for each in found)
+    ways = [base, *alternatives(base, options.options, "speed")]
+    assert sorted(each.get("exchange_staleness") or 0 for each in ways) == sorted(choices)
+    assert all(options.allows(each) for each in ways)
 
 
 def test_short_names_mean_the_plan_only_in_its_section() -> None:

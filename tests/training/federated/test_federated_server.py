@@ -18,11 +18,11 @@ vectors = st.lists(
 
 @given(vectors)
 def test_the_mean_weighs_clients_by_their_samples(changes: list[tuple[np.ndarray, int]]) -> None:
-    found = weighted_mean((change, float(weight)) for change, weight in changes)
+    mean = weighted_mean((change, float(weight)) for change, weight in changes)
     expected = np.average(
         [change for change, _ in changes], axis=0, weights=[weight for _, weight in changes]
     )
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert mean == pytest.approx(expected, abs=1e-12)
 
 
 @given(vectors, st.integers(0, 7))

@@ -23,7 +23,7 @@ def test_a_round_has_its_share_of_different_clients_and_repeats_itself(
 ) -> None:
     settings = {**SETTINGS, "num_clients": num_clients, "fraction": fraction}
     drawn = draw_round(seed, number, **settings)
-    clients = [each.client for each in drawn]
+    clients = [member.client for member in drawn]
     assert clients == sorted(set(clients))
     assert len(clients) == min(num_clients, max(1, round(fraction * num_clients)))
     assert set(clients) <= set(range(num_clients))
@@ -32,7 +32,7 @@ def test_a_round_has_its_share_of_different_clients_and_repeats_itself(
 
 
 def test_failures_and_stragglers_come_as_often_as_they_should() -> None:
-    drawn = [each for number in range(500) for each in draw_round(3, number, **SETTINGS)]
+    drawn = [member for number in range(500) for member in draw_round(3, number, **SETTINGS)]
     assert len(drawn) == 5000
     assert abs(sum(each.fails for each in drawn) / 5000 - 0.3) < 0.03
     assert abs(sum(each.part < 1.0 for each in drawn) / 5000 - 0.5) < 0.03
@@ -40,6 +40,6 @@ def test_failures_and_stragglers_come_as_often_as_they_should() -> None:
 
 def test_nobody_fails_where_nothing_is_set() -> None:
     drawn = draw_round(3, 0, num_clients=9, fraction=1.0, failures=0.0, stragglers=0.0)
-    assert [(each.client, each.fails, each.part) for each in drawn] == [
+    assert [(member.client, member.fails, member.part) for member in drawn] == [
         (n, False, 1.0) for n in range(9)
     ]

@@ -200,8 +200,8 @@ def test_a_division_always_adds_up_and_keeps_what_was_given(
 
 def test_strategy_stages_and_workers_follow_from_each_other() -> None:
     def chosen(**plan: Any) -> tuple[int, int, str, int]:
-        found = settle(plan=plan, training={"global_batch": 64}).plan
-        return found.workers, found.stages, found.strategy, found.micro_batch
+        settled = settle(plan=plan, training={"global_batch": 64}).plan
+        return settled.workers, settled.stages, settled.strategy, settled.micro_batch
 
     assert chosen(stages=2) == (2, 2, "pipeline", 64)
     assert chosen(workers=4, stages=2) == (4, 2, "pipeline", 32)
@@ -212,8 +212,8 @@ def test_strategy_stages_and_workers_follow_from_each_other() -> None:
 
 def test_workers_of_a_tensor_part_hold_a_replica_together() -> None:
     def chosen(**plan: Any) -> tuple[int, int, str, int]:
-        found = settle(plan=plan, training={"global_batch": 64}).plan
-        return found.workers, found.tensor, found.strategy, found.micro_batch
+        settled = settle(plan=plan, training={"global_batch": 64}).plan
+        return settled.workers, settled.tensor, settled.strategy, settled.micro_batch
 
     assert chosen(tensor=2) == (2, 2, "tensor", 64)
     assert chosen(workers=4, tensor=2) == (4, 2, "tensor", 32)
@@ -372,8 +372,8 @@ def test_more_workers_take_less_accumulation_first_and_then_smaller_micro_batche
     fixed: tuple[str, ...],
     expected: tuple[int, int, int] | None,
 ) -> None:
-    found = with_workers(plan_of(*plan), workers, fixed=fixed)
-    assert (found and tuple(value for _, value in found.values)) == expected
+    plan_of_workers = with_workers(plan_of(*plan), workers, fixed=fixed)
+    assert (plan_of_workers and tuple(value for _, value in plan_of_workers.values)) == expected
 
 
 @given(
@@ -387,18 +387,18 @@ def test_more_workers_train_the_same_global_batch_and_keep_what_is_fixed(
     workers: int, micro_batch: int, accumulation: int, more: int, fixed: set[str]
 ) -> None:
     plan = plan_of(workers, micro_batch, accumulation)
-    found = with_workers(plan, more, fixed=fixed)
-    if found is None:
+    resized = with_workers(plan, more, fixed=fixed)
+    if resized is None:
         return
-    assert found.workers == more
-    assert found.global_batch == plan.global_batch
-    assert found.micro_batch is not None
-    assert found.micro_batch <= micro_batch
-    assert all(found.get(name) == plan.get(name) for name in fixed)
+    assert resized.workers == more
+    assert resized.global_batch == plan.global_batch
+    assert resized.micro_batch is not None
+    assert resized.micro_batch <= micro_batch
+    assert all(resized.get(name) == plan.get(name) for name in fixed)
     decided = experiment(
         training={"global_batch": plan.global_batch}, plan={"micro_batch": micro_batch}
     )
-    settings = resolve(decided, {}, decided=found)
+    settings = resolve(decided, {}, decided=resized)
     assert settings.plan.global_batch == plan.global_batch
     assert settings.lr == resolve(decided, {}).lr
 

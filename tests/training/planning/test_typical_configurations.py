@@ -67,8 +67,10 @@ def test_what_only_a_persons_code_knows_is_not_made_up() -> None:
         "width": {"choices": [8]},
         "depth": {"choices": [1], "when": {"width": 8}},
     }
-    found = default_configuration(Experiment(**FIELDS | {"model": "json:dumps"}, search=search))
-    assert found == DefaultConfiguration({"lr": 1e-3}, ("width", "depth"))
+    configuration = default_configuration(
+        Experiment(**FIELDS | {"model": "json:dumps"}, search=search)
+    )
+    assert configuration == DefaultConfiguration({"lr": 1e-3}, ("width", "depth"))
     function = Experiment(
         train="json:dumps", objectives=FIELDS["objectives"], search={"lr": {"choices": [1]}}
     )

@@ -53,10 +53,10 @@ def test_the_largest_size_is_found_with_few_traces(
         traced.append(size)
         return peak(size)
 
-    found = largest_fitting(
+    largest = largest_fitting(
         trace, limit, start, most, {size: peak(size) for size in known if size <= most}
     )
-    assert found == max((size for size in range(1, most + 1) if peak(size) <= limit), default=0)
+    assert largest == max((size for size in range(1, most + 1) if peak(size) <= limit), default=0)
     assert len(traced) == len(set(traced))
     assert len(traced) <= (8 if per_square == 0 else 20)
 
@@ -102,15 +102,15 @@ def fits(found: Capacity, way: Any, **changes: Any) -> bool:
 def test_the_largest_sizes_fit_and_larger_ones_do_not() -> None:
     found = sizes_that_fit(Experiment(**FIELDS), [200 * MB])[200 * MB]
     assert [each.size for each in found] == ["depth", "batch"]
-    for each in found:
-        assert each.now == {"depth": 8, "batch": 2048}[each.size]
-        assert each.largest["torch"] <= each.largest["none"] < each.largest["blocks"]
+    for limit in found:
+        assert limit.now == {"depth": 8, "batch": 2048}[limit.size]
+        assert limit.largest["torch"] <= limit.largest["none"] < limit.largest["blocks"]
         for way in ("none", "blocks"):
-            assert fits(each, way)
-            if each.largest[way] < each.most:
+            assert fits(limit, way)
+            if limit.largest[way] < limit.most:
                 assert not fits(
-                    each, way, more=1 if each.size == "depth" else each.largest[way] // 50
+                    limit, way, more=1 if limit.size == "depth" else limit.largest[way] // 50
                 )
-        if each.halfway is not None:
-            assert each.again is not None
-            assert 0.0 < each.again < 1.0
+        if limit.halfway is not None:
+            assert limit.again is not None
+            assert 0.0 < limit.again < 1.0

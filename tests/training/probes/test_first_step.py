@@ -168,8 +168,8 @@ def test_a_model_that_cannot_be_cut_into_stages_is_refused() -> None:
 
 @pytest.mark.slow
 def test_pieces_must_compute_what_the_model_computes() -> None:
-    found = try_model(model={"name": "own_first:Pieces", "forgets": False}, plan={"stages": 2})
-    assert [step.outcome for step in found] == ["fine"]
+    tried = try_model(model={"name": "own_first:Pieces", "forgets": False}, plan={"stages": 2})
+    assert [step.outcome for step in tried] == ["fine"]
     with pytest.raises(ExperimentError, match=r"plan\.stages: the pieces of the model do not comp"):
         try_model(model={"name": "own_first:Pieces", "forgets": True}, plan={"stages": 2})
 
@@ -332,14 +332,14 @@ def test_files_that_other_trials_would_overwrite_are_noted(
     os.utime(tmp_path / "old.txt", (1.0, 1.0))
     writes = "echo 1 > runs/model.pt; echo 1 > {folder}/mine.pt; echo loss=0.5"
     experiment = Experiment(**FUNCTION, command=["sh", "-c", writes])
-    (found,) = try_first_steps(experiment)
-    (note,) = found.notes
+    (tried,) = try_first_steps(experiment)
+    (note,) = tried.notes
     assert note.startswith("a trial has written runs/model.pt in the working folder"), note
     assert "workdir: fresh" in note
-    (found,) = try_first_steps(
+    (tried,) = try_first_steps(
         experiment.replace(workdir="fresh", command=["sh", "-c", "echo loss=1"])
     )
-    assert found.notes == ()
+    assert tried.notes == ()
 
 
 def test_a_step_that_is_never_written_is_noted(
@@ -348,11 +348,11 @@ def test_a_step_that_is_never_written_is_noted(
     monkeypatch.chdir(tmp_path)
     prints = "for n in 0 1 2; do echo round $n loss $n.5; done"
     without = Experiment(**FUNCTION, command=["sh", "-c", prints], step="epoch")
-    (found,) = try_first_steps(without)
-    assert "the program writes no epoch with its objective" in found.notes[0]
+    (tried,) = try_first_steps(without)
+    assert "the program writes no epoch with its objective" in tried.notes[0]
     written = ["sh", "-c", prints.replace("round", "epoch")]
-    (found,) = try_first_steps(without.replace(command=written))
-    assert found.notes == ()
+    (tried,) = try_first_steps(without.replace(command=written))
+    assert tried.notes == ()
 
 
 def test_a_function_that_ends_the_process_is_refused() -> None:

@@ -24,12 +24,12 @@ NUM_VALUES = 64 * 32 + 64 + 8 * 64
 def measure(rank: int, num_workers: int, meeting: str) -> tuple[LinkSweeps, Any]:
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
-    found = sweep_links(worker, ["here"] * num_workers), describe_exchanges(worker, SHAPES)
+    links = sweep_links(worker, ["here"] * num_workers), describe_exchanges(worker, SHAPES)
     assert group.total(torch.ones(1)).item() == num_workers, (
         "the group can still exchange something"
     )
     group.close()
-    return found
+    return links
 
 
 def test_every_exchange_is_described_by_what_it_sends() -> None:
@@ -39,7 +39,7 @@ def test_every_exchange_is_described_by_what_it_sends() -> None:
         assert all(took_s > 0.0 for took_s in sweep.whole.values())
         assert sweep.inside == sweep.between == {}
         assert set(described) == set(EXCHANGES.names())
-        sent = {name: each["num_bytes"] for name, each in described.items()}
+        sent = {name: exchange["num_bytes"] for name, exchange in described.items()}
         assert (
             sent["allreduce"]
             == sent["hierarchical"]
@@ -62,19 +62,19 @@ def sweep_nodes(
 ) -> list[LinkSweeps]:
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
-    found = [sweep_links(worker, nodes) for nodes in cases]
+    links = [sweep_links(worker, nodes) for nodes in cases]
     assert group.total(torch.ones(1)).item() == num_workers, (
         "the group can still exchange something"
     )
     group.close()
-    return found
+    return links
 
 
 def test_links_inside_nodes_and_between_them_are_swept_apart() -> None:
     cases = [["small", "large", "large"], ["large", "large", "small"], ["a", "b", "c"]]
     answers = run_together(sweep_nodes, 3, cases)
-    for found in answers:
-        for sweeps in found[:2]:
+    for answer in answers:
+        for sweeps in answer[:2]:
             assert list(sweeps.inside) == list(sweeps.between) == list(SIZES_BYTES)
             assert all(
                 took_s > 0.0 for took_s in (*sweeps.inside.values(), *sweeps.between.values())
@@ -82,7 +82,7 @@ def test_links_inside_nodes_and_between_them_are_swept_apart() -> None:
             stored = sweeps.stored()
             assert set(stored) == {"all_reduce_s", "inside_nodes_s", "between_nodes_s"}
             assert stored["inside_nodes_s"]["4096"] == sweeps.inside[4096]
-        assert found[2].inside == found[2].between == {}, "each node holds one worker"
+        assert answer[2].inside == answer[2].between == {}, "each node holds one worker"
     # What one worker waited for the others is part of what all report.
     assert [sweeps.inside for sweeps in answers[0][:2]] == [
         sweeps.inside for sweeps in answers[2][:2]

@@ -27,16 +27,16 @@ def picture(params: dict[str, Any] | None = None, **fields: Any) -> ModelSummary
 
 
 def test_a_perceptron_has_the_numbers_that_its_layers_add_up_to() -> None:
-    found = picture()
+    pictured = picture()
     weights = 64 * 32, 32 * 32, 32 * 10
-    assert found.num_parameters == found.num_trained_parameters == sum(weights) + 32 + 32 + 10
+    assert pictured.num_parameters == pictured.num_trained_parameters == sum(weights) + 32 + 32 + 10
     # Forward and to the weights everywhere; to the inputs not in the first layer.
-    assert found.flops_per_sample == 2 * (2 * weights[0] + 3 * weights[1] + 3 * weights[2])
-    assert found.memory is not None
-    assert [step.micro_batch for step in found.memory.steps] == [8, 16]
-    assert found.memory.steps[0].parameters_bytes == 4 * found.num_parameters
-    assert [layer["name"] for layer in found.layers][:2] == ["layers", "layers.0"]
-    assert found.problems == ()
+    assert pictured.flops_per_sample == 2 * (2 * weights[0] + 3 * weights[1] + 3 * weights[2])
+    assert pictured.memory is not None
+    assert [step.micro_batch for step in pictured.memory.steps] == [8, 16]
+    assert pictured.memory.steps[0].parameters_bytes == 4 * pictured.num_parameters
+    assert [layer["name"] for layer in pictured.layers][:2] == ["layers", "layers.0"]
+    assert pictured.problems == ()
 
 
 OWN = """
@@ -106,39 +106,41 @@ def test_a_lazy_model_is_summarised_as_the_same_model_with_its_shapes_written_ou
     )
     assert lazy.memory is not None
     assert eager.memory is not None
-    for one, other in zip(lazy.memory.steps, eager.memory.steps, strict=True):
-        assert one.parameters_bytes == other.parameters_bytes
-        assert one.optimizer_bytes == other.optimizer_bytes
-        assert one.compute_peak_bytes == pytest.approx(other.compute_peak_bytes, rel=0.1)
+    for step, other in zip(lazy.memory.steps, eager.memory.steps, strict=True):
+        assert step.parameters_bytes == other.parameters_bytes
+        assert step.optimizer_bytes == other.optimizer_bytes
+        assert step.compute_peak_bytes == pytest.approx(other.compute_peak_bytes, rel=0.1)
     assert [layer["num_parameters"] for layer in lazy.layers] == [0, 64 * 32 + 32, 0, 32 * 10 + 10]
 
 
 def test_a_model_that_looks_at_values_is_described_without_its_memory() -> None:
-    found = picture(model="own_pictured:looks")
-    assert found.num_parameters == 650
-    assert found.flops_per_sample == 2 * 2 * 640
-    assert (found.memory, found.problems) == (None, ())
-    assert "cannot be estimated" in (found.words or "")
+    pictured = picture(model="own_pictured:looks")
+    assert pictured.num_parameters == 650
+    assert pictured.flops_per_sample == 2 * 2 * 640
+    assert (pictured.memory, pictured.problems) == (None, ())
+    assert "cannot be estimated" in (pictured.words or "")
 
 
 def test_the_memory_of_a_model_that_assigns_numbers_to_its_parameters_is_estimated() -> None:
-    found = picture(model="own_pictured:assigns")
-    assert found.memory is not None
-    assert found.problems == ()
+    pictured = picture(model="own_pictured:assigns")
+    assert pictured.memory is not None
+    assert pictured.problems == ()
 
 
 def test_the_memory_of_convolutions_with_channels_last_is_estimated() -> None:
-    found = picture(model="convnet", plan={"memory_format": "channels_last"})
-    assert found.memory is not None
-    assert found.problems == ()
+    pictured = picture(model="convnet", plan={"memory_format": "channels_last"})
+    assert pictured.memory is not None
+    assert pictured.problems == ()
 
 
 @pytest.mark.parametrize("optimizer", ["adafactor", "asgd"])
 def test_an_optimizer_that_looks_at_values_is_no_problem_of_the_model(optimizer: str) -> None:
-    found = picture({"optimizer": optimizer}, search={"optimizer": {"choices": [optimizer, "sgd"]}})
-    assert (found.memory, found.problems) == (None, ())
-    assert "optimizer" in (found.words or "")
-    assert found.layers
+    pictured = picture(
+        {"optimizer": optimizer}, search={"optimizer": {"choices": [optimizer, "sgd"]}}
+    )
+    assert (pictured.memory, pictured.problems) == (None, ())
+    assert "optimizer" in (pictured.words or "")
+    assert pictured.layers
 
 
 @pytest.mark.parametrize(
@@ -182,10 +184,11 @@ def test_a_model_with_fewer_outputs_than_classes_is_told_of() -> None:
 
 
 def test_a_loss_that_cannot_take_the_outputs_is_told_of() -> None:
-    found = picture(model="own_pictured:flat")
-    assert found.flops_per_sample is None
+    pictured = picture(model="own_pictured:flat")
+    assert pictured.flops_per_sample is None
     assert any(
-        "the loss cannot take the outputs of the model" in each.problem for each in found.problems
+        "the loss cannot take the outputs of the model" in each.problem
+        for each in pictured.problems
     )
 
 
@@ -203,8 +206,8 @@ def test_a_class_of_a_notebook_goes_along() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return self.output(inputs.flatten(1))
 
-    found = picture({"classes": 10}, model=Net, search={"classes": 10})
-    assert (found.num_parameters, found.layers[0]["output_shape"]) == (650, [10])
+    pictured = picture({"classes": 10}, model=Net, search={"classes": 10})
+    assert (pictured.num_parameters, pictured.layers[0]["output_shape"]) == (650, [10])
 
 
 def test_a_frozen_part_is_not_trained() -> None:
@@ -217,8 +220,8 @@ def test_a_frozen_part_is_not_trained() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return self.output(self.inner(inputs.flatten(1)))
 
-    found = picture(model=Frozen)
-    assert (found.num_parameters, found.num_trained_parameters) == (260 + 50, 50)
+    pictured = picture(model=Frozen)
+    assert (pictured.num_parameters, pictured.num_trained_parameters) == (260 + 50, 50)
 
 
 @pytest.mark.parametrize(
@@ -234,15 +237,15 @@ def test_a_frozen_part_is_not_trained() -> None:
     ],
 )
 def test_trees_have_no_layers_and_are_told_in_words(model: dict[str, Any], words: str) -> None:
-    found = picture(model=model)
-    assert (found.layers, found.memory, found.problems, found.flops_per_sample) == (
+    pictured = picture(model=model)
+    assert (pictured.layers, pictured.memory, pictured.problems, pictured.flops_per_sample) == (
         (),
         None,
         (),
         None,
     )
-    assert words in str(found.words)
-    assert "no layers" in str(found.words)
+    assert words in str(pictured.words)
+    assert "no layers" in str(pictured.words)
 
 
 def test_trees_refuse_data_that_they_cannot_take() -> None:

@@ -77,40 +77,40 @@ def counted(
 def test_copies_add_up_what_each_does_by_itself() -> None:
     results = run_together(counted, 2)
     assert [ended.state for ended, _ in results] == ["complete", "complete"]
-    (found,), nothing = (events for _, events in results)
+    (event,), nothing = (events for _, events in results)
     assert nothing == [], "only the first one reports"
-    assert found.fits
-    assert (found.plan["workers"], found.plan["micro_batch"]) == (1, MICRO_BATCH)
-    assert found.num_steps == 10, "those of the slower one"
-    assert found.samples_per_s == (10 + 20) * MICRO_BATCH
+    assert event.fits
+    assert (event.plan["workers"], event.plan["micro_batch"]) == (1, MICRO_BATCH)
+    assert event.num_steps == 10, "those of the slower one"
+    assert event.samples_per_s == (10 + 20) * MICRO_BATCH
 
 
 def test_one_alone_is_measured_in_the_same_way() -> None:
-    ended, (found,) = measure(0, 1, None)
+    ended, (event,) = measure(0, 1, None)
     assert ended.state == "complete"
-    assert found.num_steps >= 3
-    assert found.samples_per_s is not None
-    assert found.samples_per_s > 0.0
-    assert found.peak_bytes is not None
-    assert found.peak_bytes > 10 * 2**20
+    assert event.num_steps >= 3
+    assert event.samples_per_s is not None
+    assert event.samples_per_s > 0.0
+    assert event.peak_bytes is not None
+    assert event.peak_bytes > 10 * 2**20
 
 
 def test_where_one_runs_out_of_memory_all_end_and_do_not_fit() -> None:
     results = run_together(measure, 2, 1)
     assert [ended.state for ended, _ in results] == ["complete", "complete"]
-    ((found,), _) = (events for _, events in results)
-    assert not found.fits
-    assert found.samples_per_s is None
-    assert "no room for another one" in str(found.message)
+    ((event,), _) = (events for _, events in results)
+    assert not event.fits
+    assert event.samples_per_s is None
+    assert "no room for another one" in str(event.message)
 
 
 @pytest.mark.gpu
 def test_copies_share_a_real_gpu() -> None:
     results = run_together(measure, 2)
     assert [ended.state for ended, _ in results] == ["complete", "complete"]
-    ((found,), _) = (events for _, events in results)
-    assert found.fits
-    assert found.samples_per_s is not None
-    assert found.samples_per_s > 0.0
-    assert found.peak_bytes is not None
-    assert found.peak_bytes < 2**30, "what the allocator handed out, without the context"
+    ((event,), _) = (events for _, events in results)
+    assert event.fits
+    assert event.samples_per_s is not None
+    assert event.samples_per_s > 0.0
+    assert event.peak_bytes is not None
+    assert event.peak_bytes < 2**30, "what the allocator handed out, without the context"

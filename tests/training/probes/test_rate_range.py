@@ -25,9 +25,9 @@ RATES = rising_rates(1e-5, 10.0, 80)
 def falling_at(rate: float, *, highest: float = 10.0, width: float = 0.3) -> list[float]:
     """Losses from 2.3 to 0.3 that fall most steeply at a rate; `width` in decades."""
     return [
-        0.3 + 2.0 / (1.0 + math.exp((math.log10(each) - math.log10(rate)) / width))
-        for each in RATES
-        if each <= highest
+        0.3 + 2.0 / (1.0 + math.exp((math.log10(value) - math.log10(rate)) / width))
+        for value in RATES
+        if value <= highest
     ]
 
 
@@ -64,9 +64,9 @@ def test_smoothing_has_no_bias_at_the_start() -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @given(rate=st.floats(1e-4, 1e-1))
 def test_the_steepest_fall_is_found(optimizer: str, rate: float) -> None:
-    found = suggest_rate(RATES, falling_at(rate), optimizer=optimizer)
-    assert found is not None
-    assert found == pytest.approx(rate, rel=0.25)
+    suggested = suggest_rate(RATES, falling_at(rate), optimizer=optimizer)
+    assert suggested is not None
+    assert suggested == pytest.approx(rate, rel=0.25)
 
 
 @given(rate=st.floats(1e-4, 1.0), highest=st.floats(1e-3, 1.0), seed=st.integers(0, 99))
@@ -104,10 +104,10 @@ def test_losses_that_never_fell_suggest_nothing(seed: int) -> None:
 
 def test_several_curves_count_as_far_as_all_of_them_go() -> None:
     first, second = falling_at(1e-3), falling_at(1e-3, highest=0.5)
-    found = RateRange.of(RATES, [first, second], optimizer="sgd")
-    assert found.highest_stable == found.rates[-1] <= 0.5
-    assert len(found.rates) == len(found.losses) == len(second)
-    assert found.losses == pytest.approx(second)
-    assert found.suggested == pytest.approx(1e-3, rel=0.25)
+    suggested = RateRange.of(RATES, [first, second], optimizer="sgd")
+    assert suggested.highest_stable == suggested.rates[-1] <= 0.5
+    assert len(suggested.rates) == len(suggested.losses) == len(second)
+    assert suggested.losses == pytest.approx(second)
+    assert suggested.suggested == pytest.approx(1e-3, rel=0.25)
     nothing = RateRange.of(RATES, [first, []], optimizer="sgd")
     assert (nothing.rates, nothing.suggested, nothing.highest_stable) == ((), None, None)

@@ -105,13 +105,13 @@ def test_every_run_begins_from_the_same_state_and_the_last_one_leaves_it(tmp_pat
     parts = assemble(task, Worker())
     before = {name: value.clone() for name, value in parts.strategy.state()["model"].items()}
     drawn = torch.get_rng_state()
-    found = _test(task, TEST, parts)
+    losses = _test(task, TEST, parts)
     state = parts.strategy.state()
     for name, value in state["model"].items():
         assert torch.equal(value, before[name])
     assert state["optimizer"]["state"] == {}
     assert torch.equal(torch.get_rng_state(), drawn)
-    assert _test(task, TEST, parts) == found
+    assert _test(task, TEST, parts) == losses
 
 
 def test_rates_that_are_all_too_low_suggest_nothing(tmp_path: Path) -> None:

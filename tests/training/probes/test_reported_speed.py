@@ -73,17 +73,17 @@ def test_a_program_runs_until_it_has_reported_its_speed_a_few_times() -> None:
 
 def test_a_function_runs_with_the_batch_of_the_plan_and_its_other_parameters() -> None:
     search = {"batch": {"choices": [8, 16]}, "lr": 0.5}
-    (found,), _ = measure(
+    (event,), _ = measure(
         experiment(command=None, train=FUNCTION, search=search), 16, **{"own.lr": 0.5}
     )
-    assert found.step_time_s == pytest.approx(0.064)
+    assert event.step_time_s == pytest.approx(0.064)
 
 
 def test_a_batch_that_does_not_fit_is_a_measurement() -> None:
-    (found,), ended = measure(experiment("memory"), 16)
+    (event,), ended = measure(experiment("memory"), 16)
     assert ended.state == "complete"
-    assert not found.fits
-    assert "CUDA out of memory" in (found.message or "")
+    assert not event.fits
+    assert "CUDA out of memory" in (event.message or "")
 
 
 def test_a_program_that_reports_no_speed_is_named_with_what_it_reports(

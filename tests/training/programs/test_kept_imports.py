@@ -167,7 +167,7 @@ def startup(tmp_path: Path) -> Path:
 def test_a_startup_file_of_the_user_still_runs(folder: Path, startup: Path) -> None:
     kept = kept_in(folder, "python train.py")
     environment = {**os.environ, "PYTHONPATH": str(startup)}
-    found = subprocess.run(
+    done = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -178,7 +178,7 @@ def test_a_startup_file_of_the_user_still_runs(folder: Path, startup: Path) -> N
         capture_output=True,
         check=True,
     )
-    assert found.stdout == "startup of the user\n[]\n"
+    assert done.stdout == "startup of the user\n[]\n"
 
 
 def test_without_its_copy_no_program_runs_other_code(folder: Path) -> None:

@@ -145,10 +145,10 @@ def test_pairs_are_read_whatever_stands_between_them(
     expected = {name: float(value) for name, value in metrics.items()} | dict(
         [progress] if progress else []
     )
-    found = read_line(line)
+    values = read_line(line)
     assert may_have_metrics(line)
-    assert {name: found.get(name) for name in expected} == expected
-    assert found.keys() <= {*expected, *others}
+    assert {name: values.get(name) for name in expected} == expected
+    assert values.keys() <= {*expected, *others}
 
 
 @given(

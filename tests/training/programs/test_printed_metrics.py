@@ -239,15 +239,15 @@ def test_what_only_looks_like_a_mapping_is_read_line_by_line(
 
 
 def test_words_and_booleans_within_a_mapping_of_mappings_are_kept_for_the_metric() -> None:
-    found = read_line(b"{'loss': None, 'ok': True, 'best': {'loss': 0.1}}", ("loss",))
-    assert (found, list(found.words)) == ({"best.loss": 0.1}, ["loss"])
+    line = read_line(b"{'loss': None, 'ok': True, 'best': {'loss': 0.1}}", ("loss",))
+    assert (line, list(line.words)) == ({"best.loss": 0.1}, ["loss"])
 
 
 def test_not_a_number_is_a_value() -> None:
-    found = read_line(b"loss=nan acc: -inf") | read_line(b'{"x": NaN}')
-    assert math.isnan(found["loss"])
-    assert math.isnan(found["x"])
-    assert found["acc"] == -math.inf
+    values = read_line(b"loss=nan acc: -inf") | read_line(b'{"x": NaN}')
+    assert math.isnan(values["loss"])
+    assert math.isnan(values["x"])
+    assert values["acc"] == -math.inf
 
 
 @given(st.binary(max_size=300))
@@ -274,11 +274,11 @@ def test_noise_is_not_a_metric() -> None:
 @given(st.lists(st.integers(1, 30), max_size=20))
 def test_lines_arrive_in_pieces(sizes: list[int]) -> None:
     text = b"\rstep=1 loss=0.5\rstep=2 loss=0.25\r\nloss=0.125"
-    lines, found, place = Lines(), [], 0
+    lines, read, place = Lines(), [], 0
     for size in [*sizes, len(text)]:
-        found += lines.feed(text[place : place + size])
+        read += lines.feed(text[place : place + size])
         place += size
-    assert [read_line(line)["loss"] for line in [*found, *lines.end()]] == [0.5, 0.25, 0.125]
+    assert [read_line(line)["loss"] for line in [*read, *lines.end()]] == [0.5, 0.25, 0.125]
 
 
 def test_the_source_in_a_traceback_is_not_read() -> None:
@@ -338,12 +338,12 @@ def test_event_files_of_tensorboard(tmp_path: Path) -> None:
     events.write_bytes(whole[:-5])
     first = list(folder.poll(at_end=True))
     events.write_bytes(whole)
-    found = first + list(folder.poll(at_end=True))
-    assert [(values, step) for values, step in found if "val/loss" in values] == [
+    read = first + list(folder.poll(at_end=True))
+    assert [(values, step) for values, step in read if "val/loss" in values] == [
         ({"val/loss": 0.5}, 3),
         ({"val/loss": 0.25}, 4),
     ]
-    assert len(first) < len(found)
+    assert len(first) < len(read)
 
 
 def test_a_log_of_wandb(tmp_path: Path) -> None:
@@ -356,8 +356,8 @@ def test_a_log_of_wandb(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     records = [_history(step, {"loss": 1 / step, "text": "x" * 500}) for step in range(1, 101)]
     path.write_bytes(b":W&B\xe1\xbe\x00" + _blocks(records, first=7))
-    found = [(values["loss"], step) for values, step in folder.poll(at_end=True)]
-    assert found == [(1 / step, step) for step in range(1, 101)]
+    read = [(values["loss"], step) for values, step in folder.poll(at_end=True)]
+    assert read == [(1 / step, step) for step in range(1, 101)]
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -365,11 +365,11 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def _history(step: int, values: dict[str, object]) -> bytes:

@@ -53,9 +53,9 @@ def test_one_number_is_read_in_every_form_and_nothing_beside_it(written: str) ->
         f"{{'loss': {written}, 'acc': {written}}}",
         f"Epoch 3 - loss: {written} - acc: 0.5",
     ):
-        found = read_line(line.encode())
-        assert found["loss"] == 0.25
-        assert set(found) <= {"loss", "acc", "Epoch"}
+        values = read_line(line.encode())
+        assert values["loss"] == 0.25
+        assert set(values) <= {"loss", "acc", "Epoch"}
     assert number_of_text(written) == 0.25
 
 
@@ -165,9 +165,9 @@ def test_lines_of_r_and_names_of_devices(line: str, values: dict[str, float]) ->
 def test_what_libraries_print_is_read_back(value: float, kind: type) -> None:
     written = repr(kind(value)) if kind is not str else f"{value}"
     torch.set_printoptions(precision=10)
-    found = read_line(f"loss={written} acc=0.5".encode())
-    assert found["acc"] == 0.5
-    assert found["loss"] == pytest.approx(value, rel=1e-4, nan_ok=True)
+    line = read_line(f"loss={written} acc=0.5".encode())
+    assert line["acc"] == 0.5
+    assert line["loss"] == pytest.approx(value, rel=1e-4, nan_ok=True)
 
 
 def test_fractions_are_their_quotient() -> None:
@@ -193,19 +193,19 @@ def test_words_in_the_place_of_a_metric_are_kept_beside_the_numbers() -> None:
         "loss of 5 batches: none": {},
     }
     for line, expected in words.items():
-        found = read_line(line.encode(), metrics)
-        assert found.words == expected, line
-        assert not found.words.keys() & found.keys()
+        values = read_line(line.encode(), metrics)
+        assert values.words == expected, line
+        assert not values.words.keys() & values.keys()
 
 
 def test_documents_keep_booleans_and_numbers_as_text() -> None:
-    found = read_json(
+    json = read_json(
         b'{"loss": "np.float64(0.25)", "ok": true, "lr": "1e-05", "name": "x", "big": 1e999, "n":'
         b" null}"
     )
-    assert found == {"loss": 0.25, "ok": True, "lr": 1e-5, "big": math.inf}
-    assert found["ok"] is True
-    assert found.words == {"n": "null"}
+    assert json == {"loss": 0.25, "ok": True, "lr": 1e-5, "big": math.inf}
+    assert json["ok"] is True
+    assert json.words == {"n": "null"}
 
 
 def test_a_pattern_reads_what_a_library_prints() -> None:
@@ -222,12 +222,12 @@ def test_rows_with_words_and_quoted_cells(tmp_path: Path) -> None:
         '"epoch","loss","note"\n1,0.5,"one, two"\n2,NA,NA\n3,NaN,x\n'
         "4,\"tensor(0.25, device='cuda:0')\",\n,,\n"
     )
-    found = [values for values, _ in file.poll(at_end=True)]
-    assert found[0] == {"epoch": 1, "loss": 0.5}
-    assert (found[1], found[1].words) == ({"epoch": 2}, {"loss": "NA", "note": "NA"})
-    assert math.isnan(found[2]["loss"])
-    assert found[3] == {"epoch": 4, "loss": 0.25}
-    assert len(found) == 4
+    rows = [values for values, _ in file.poll(at_end=True)]
+    assert rows[0] == {"epoch": 1, "loss": 0.5}
+    assert (rows[1], rows[1].words) == ({"epoch": 2}, {"loss": "NA", "note": "NA"})
+    assert math.isnan(rows[2]["loss"])
+    assert rows[3] == {"epoch": 4, "loss": 0.25}
+    assert len(rows) == 4
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -268,9 +268,9 @@ def test_a_list_takes_the_place_of_a_number(tmp_path: Path) -> None:
     "history", ['{"loss": [0.5, 0.25], "lr": 0.1}', "{'loss': [0.5], 'best': {'lr': 0.1}}"]
 )
 def test_a_history_that_is_printed_at_last_costs_no_training(history: str) -> None:
-    found = read_line(history.encode(), ("loss",))
-    assert "loss" not in found
-    assert not found.words
+    line = read_line(history.encode(), ("loss",))
+    assert "loss" not in line
+    assert not line.words
 
 
 def test_lines_of_json_with_only_a_null_are_taken(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpts_in(file: str) -> list[Excerpt]:
-    found = []
+    excerpts = []
     for block in re.split(r"^=== ", (LOGS / file).read_text(), flags=re.MULTILINE)[1:]:
         name, _, body = block.partition("\n")
         notes = dict.fromkeys(">+*", "")
@@ -44,7 +44,7 @@ def excerpts_in(file: str) -> list[Excerpt]:
         for written, meant in ESCAPES.items():
             text = text.replace(written, meant)
         metrics = (item.rpartition("=") for item in notes[">"].split())
-        found.append(
+        excerpts.append(
             Excerpt(
                 name,
                 text,
@@ -53,7 +53,7 @@ def excerpts_in(file: str) -> list[Excerpt]:
                 notes["*"].replace("|", " ").split(),
             )
         )
-    return found
+    return excerpts
 
 
 FILES = (
@@ -69,9 +69,9 @@ EXCERPTS = [excerpt for file in FILES for excerpt in excerpts_in(file)]
 def last_values(text: str, size: int = 50) -> dict[str, float]:
     """Return the last value of each name. The text arrives in pieces, as from a pipe."""
     data, lines, reader = text.encode(), Lines(may_have_metrics), PrintedMetrics()
-    found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
+    read = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
     values: dict[str, float] = {}
-    for line in [*found, *lines.end()]:
+    for line in [*read, *lines.end()]:
         values |= reader.read(line)
     return values
 

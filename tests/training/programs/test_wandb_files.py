@@ -31,9 +31,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(NAMES.filter(lambda name: name != "wandb_version"), VALUES, max_size=4))
 def test_it_is_read_as_it_was_written(params: dict[str, Any]) -> None:
-    found = yaml.safe_load(wandb_configuration(params))
-    assert found.pop("wandb_version") == 1
-    assert {name: entry["value"] for name, entry in found.items()} == params
+    read = yaml.safe_load(wandb_configuration(params))
+    assert read.pop("wandb_version") == 1
+    assert {name: entry["value"] for name, entry in read.items()} == params
 
 
 def test_wandb_itself_reads_it(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_a_record_of_any_size_hides_none_of_those_after_it(tmp_path: Path) -> No
             file.write(_record(_picture(size)))
             file.write(_record(_scalar(2, 0.25)))
 
-        found = [(step, values["loss"]) for values, step in folder.poll(at_end=True)]
+        read = [(step, values["loss"]) for values, step in folder.poll(at_end=True)]
 
-        assert found == [(1, 0.5), (2, 0.25)], size
+        assert read == [(1, 0.5), (2, 0.25)], size
 
 
 @pytest.mark.parametrize("places", [("loss_train", "loss_val"), ("loss/train", "loss/val")])

@@ -44,9 +44,9 @@ def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool
 @pytest.mark.parametrize("name", OF_REPLICAS)
 def test_training_goes_on_as_if_there_had_been_no_steps_alone(name: str) -> None:
     (expected, _), _ = run_together(train, 2, name, False)
-    (found, more_bytes), _ = run_together(train, 2, name, True)
+    (state, more_bytes), _ = run_together(train, 2, name, True)
     for key, values in expected.items():
-        assert torch.equal(found[key], values), key
+        assert torch.equal(state[key], values), key
     model_bytes = sum(parameter.nbytes for parameter in Net().parameters())
     assert more_bytes == (
         model_bytes if STRATEGIES.load(name).capabilities.holds_whole_model else 2 * model_bytes

@@ -115,19 +115,19 @@ def test_norms_for_the_noise_are_in_the_unit_of_the_step() -> None:
     alone: Any = make("single", Worker())
     targets = torch.tensor([1, 2, 1, 2, 1, 2, 1, 2])
     source = Source(ArraySplit(samples()[0][:8], targets.numpy()), torch.device("cpu"))
-    found = alone.measure(WorkerBatch(source, np.arange(8), micro_batch=2)).sqr_norms
+    norms = alone.measure(WorkerBatch(source, np.arange(8), micro_batch=2)).sqr_norms
     gradients = []
     for first in range(0, 8, 2):
         model = net()
         inputs = torch.from_numpy(samples()[0][first : first + 2])
         total, _ = weighted(model(inputs), targets[first : first + 2])
         (total / (WEIGHTS[targets].sum() / 4)).backward()
-        gradients.append(torch.cat([each.grad.flatten() for each in model.parameters()]))  # type: ignore
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))  # type: ignore
     expected = [
         torch.stack([g.square().sum() for g in gradients]).mean(),
         sum(gradients).square().sum() / 16,
     ]  # type: ignore
-    torch.testing.assert_close(found, torch.stack(expected).double(), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(norms, torch.stack(expected).double(), rtol=1e-5, atol=1e-8)
 
 
 PRECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
@@ -280,7 +280,7 @@ def test_what_an_exchange_keeps_for_later_steps_is_in_the_unit_of_the_gradient(
         model(torch.from_numpy(inputs)), torch.from_numpy(targets), weight=WEIGHTS
     ).backward()
     expected = torch.cat(
-        [each.grad.flatten() for each in model.parameters() if each.grad is not None]
+        [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
     )
     mean = (together[0]["exchanged"] + together[1]["exchanged"]) / 2
     torch.testing.assert_close(mean.sort().values, expected.sort().values, rtol=1e-4, atol=1e-6)

@@ -231,14 +231,14 @@ def test_one_worker_needs_nobody_to_meet(name: str) -> None:
 
 def exchange(rank: int, num_workers: int, meeting: str) -> Any:
     group = Group(rank, num_workers, None, meeting)
-    found = group.total(torch.tensor([1.0, rank])).tolist(), group.gather({"rank": rank})
+    gathered = group.total(torch.tensor([1.0, rank])).tolist(), group.gather({"rank": rank})
     group.close()
     again = Group(rank, num_workers, None, meeting + "-next")
     total = again.total(torch.tensor(1.0)).item()
     again.close()
-    return *found, total
+    return *gathered, total
 
 
 def test_workers_add_up_and_gather_and_meet_again() -> None:
-    for found in run_together(exchange, 3):
-        assert found == ([3.0, 3.0], [{"rank": 0}, {"rank": 1}, {"rank": 2}], 3.0)
+    for gathered in run_together(exchange, 3):
+        assert gathered == ([3.0, 3.0], [{"rank": 0}, {"rank": 1}, {"rank": 2}], 3.0)

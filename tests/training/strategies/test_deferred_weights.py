@@ -45,10 +45,13 @@ def test_gradients_are_those_of_plain_layers(name: str, precision: torch.dtype |
     model = nn.Sequential(nn.Tanh(), make(), nn.Tanh())
     inputs, plain, waiting = torch.randn(shape), copy.deepcopy(model), []
     defer_weights([model], waiting)
-    found, expected = step(model, inputs, waiting, precision), step(plain, inputs, [], precision)
+    gradients, expected = (
+        step(model, inputs, waiting, precision),
+        step(plain, inputs, [], precision),
+    )
     assert bool(waiting) == (name != "what stays as it is")
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-    assert [each.dtype for each in found] == [each.dtype for each in expected]
+    torch.testing.assert_close(gradients, expected, rtol=1e-5, atol=1e-6)
+    assert [gradient.dtype for gradient in gradients] == [gradient.dtype for gradient in expected]
 
 
 def test_nothing_waits_for_what_is_not_trained() -> None:

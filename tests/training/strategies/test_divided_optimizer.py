@@ -32,8 +32,8 @@ def test_no_share_exceeds_a_fair_one_by_more_than_the_largest_parameter(
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:
     """Return two groups, of which few workers own a part of the second."""
-    biases = [each for name, each in model.named_parameters() if name.endswith("bias")]
-    weights = [each for name, each in model.named_parameters() if name.endswith("weight")]
+    biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
+    weights = [parameter for name, parameter in model.named_parameters() if name.endswith("weight")]
     return [{"params": weights}, {"params": biases, "weight_decay": 0.0, "lr_factor": 2.0}]
 
 
@@ -60,7 +60,7 @@ def train(rank: int, num_workers: int, meeting: str, state: Any) -> Any:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     take_steps(model, optimizer, 0 if state is None else STEPS)
-    held = [each for values in optimizer._own.state.values() for each in values.values()]
+    held = [value for values in optimizer._own.state.values() for value in values.values()]
     held_bytes = sum(each.nbytes for each in held if each.ndim)
     whole = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     group.close()
@@ -72,13 +72,13 @@ def test_the_whole_state_is_that_of_one_worker(num_workers: int) -> None:
     model = make_model()
     alone = torch.optim.AdamW(groups_of(model))
     take_steps(model, alone)
-    found = run_together(train, num_workers, None)
+    together = run_together(train, num_workers, None)
     whole_bytes = 2 * sum(each.nbytes for each in model.parameters())
-    assert sum(held_bytes for held_bytes, _ in found) == whole_bytes
-    assert max(held_bytes for held_bytes, _ in found) < whole_bytes
-    for _, state in found:
+    assert sum(held_bytes for held_bytes, _ in together) == whole_bytes
+    assert max(held_bytes for held_bytes, _ in together) < whole_bytes
+    for _, state in together:
         assert_same(state["model"], model.state_dict())
-    assert_same(found[0][1]["optimizer"], alone.state_dict())
+    assert_same(together[0][1]["optimizer"], alone.state_dict())
 
     again = run_together(train, 2, {"model": model.state_dict(), "optimizer": alone.state_dict()})
     take_steps(model, alone, STEPS)

@@ -79,7 +79,7 @@ def train_and_leave(rank: int, num_workers: int, meeting: str, name: str) -> lis
         group.close()
     let_go()
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
-    return [each for each in names if "gloo" in each]
+    return [key for key in names if "gloo" in key]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the threads of a process from /proc")

@@ -67,6 +67,6 @@ def dtypes(rank: int, num_workers: int, meeting: str, name: str) -> list[torch.d
 
 @pytest.mark.parametrize("strategy", OF_SEVERAL)
 def test_steps_and_predictions_are_computed_in_bf16(strategy: str) -> None:
-    found = [each for rank in run_together(dtypes, 2, strategy) for each in rank]
-    assert found
-    assert set(found) == {torch.bfloat16}
+    computed = [dtype for rank in run_together(dtypes, 2, strategy) for dtype in rank]
+    assert computed
+    assert set(computed) == {torch.bfloat16}

@@ -59,7 +59,7 @@ def member(name: str, rank: int, group: Group) -> Worker:
 
 
 def train_all(rank: int, group: Group) -> list[Any]:
-    found = []
+    trained = []
     for name, micro_batch, optimizer, clip_norm in CASES:
         worker = member(name, rank, group)
         strategy = divided(name, worker, optimizer, clip_norm)
@@ -68,14 +68,14 @@ def train_all(rank: int, group: Group) -> list[Any]:
         held = sum(each.to_local().numel() for each in parameters if isinstance(each, DTensor))
         part = held / sum(each.numel() for each in parameters)
         state = strategy.state()
-        found.append((losses, part, state["model"] if rank == 0 else None))
+        trained.append((losses, part, state["model"] if rank == 0 else None))
         strategy.close()
-    return found
+    return trained
 
 
 def hand_over(rank: int, group: Group, saved: bytes) -> dict[str, bytes]:
     """Continue a state of one worker here, and what comes of it in every other strategy."""
-    found = {}
+    handed = {}
     for name in NAMES:
         worker = member(name, rank, group)
         strategy = divided(name, worker, "adamw")
@@ -89,9 +89,9 @@ def hand_over(rank: int, group: Group, saved: bytes) -> dict[str, bytes]:
             continued.load(torch.load(io.BytesIO(sent), weights_only=False))
             train(continued, theirs, 6, range(4, 6))
             reached = continued.state()["model"]
-            found[f"{name} {other}"] = written(reached if rank == 0 else {})
+            handed[f"{name} {other}"] = written(reached if rank == 0 else {})
             continued.close()
-    return found
+    return handed
 
 
 def written(state: dict[str, Any]) -> bytes:
@@ -121,13 +121,13 @@ def train_all_of(rank: int, num_workers: int, meeting: str) -> list[Any]:
 def continue_and_measure(rank: int, num_workers: int, meeting: str, saved: bytes) -> Any:
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
-    found = (
+    continued = (
         hand_over(rank, group, saved),
         [measure(worker, divided(name, worker, "sgd")) for name in NAMES if name in OF_REPLICAS],
         measure(worker, make("ddp", worker)),
     )
     group.close()
-    return found
+    return continued
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +157,9 @@ def test_workers_that_hold_two_copies_train_like_one(trained: list[Any]) -> None
 def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any) -> None:
     alone = make("single", Worker(), optimizer="adamw")
     train(alone, Worker(), GLOBAL_BATCH)
-    expected, found = alone.state()["model"], together[0]
-    assert set(found) == {f"{name} {other}" for name in NAMES for other in OTHERS[name]}
-    for way, saved in found.items():
+    expected, state = alone.state()["model"], together[0]
+    assert set(state) == {f"{name} {other}" for name in NAMES for other in OTHERS[name]}
+    for way, saved in state.items():
         for name, values in torch.load(io.BytesIO(saved)).items():
             torch.testing.assert_close(
                 values, expected[name], rtol=1e-4, atol=1e-5, msg=f"{way}: {name}"
@@ -239,11 +239,11 @@ def test_the_advisor_tries_shards_of_stages_and_parts_where_there_are_replicas()
             choices.usual_variant,
             *alternatives(choices.usual_variant, choices.options, "memory"),
         ]
-        found = {
+        plans = {
             (plan.workers, getattr(plan, axis), plan.shard)
             for plan in enumerate_plans(choices, variants)
         }
-        assert found == {(2, 2, 0), (4, 2, 0), (4, 2, 2), (4, 4, 0)}
+        assert plans == {(2, 2, 0), (4, 2, 0), (4, 2, 2), (4, 4, 0)}
 
 
 @pytest.mark.slow

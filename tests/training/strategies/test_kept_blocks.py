@@ -36,13 +36,13 @@ def held_at_each_moment(cost: PassCost, kept: list[bool]) -> list[int]:
 def test_the_choice_is_the_best_of_all(cost: PassCost, limit_bytes: int) -> None:
     choices = [list(kept) for kept in itertools.product([False, True], repeat=len(cost.blocks))]
     fitting = [kept for kept in choices if max(held_at_each_moment(cost, kept)) <= limit_bytes]
-    found = cost.choose_kept(limit_bytes)
+    chosen = cost.choose_kept(limit_bytes)
     if not fitting:
-        assert found is None
+        assert chosen is None
         assert cost.least_bytes > limit_bytes
     else:
-        assert found in fitting
-        assert cost.again_s(found) == min(cost.again_s(kept) for kept in fitting)
+        assert chosen in fitting
+        assert cost.again_s(chosen) == min(cost.again_s(kept) for kept in fitting)
         assert cost.least_bytes <= limit_bytes
 
 

@@ -68,11 +68,11 @@ def train(name: str, worker: Worker, **settings: Any) -> tuple[list[float], Any,
 
 def train_together(rank: int, num_workers: int, meeting: str, name: str, kept_bytes: int) -> Any:
     group = Group(rank, num_workers, None, meeting)
-    found = train(
+    trained = train(
         name, worker_of(name, rank, num_workers, group), recompute=True, kept_bytes=kept_bytes
     )
     group.close()
-    return found
+    return trained
 
 
 @pytest.mark.parametrize(("name", "kept_bytes"), [("tensor", 7_000), ("pipeline", 12_000)])

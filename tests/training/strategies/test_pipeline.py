@@ -64,9 +64,9 @@ def train(worker: Worker, num_micro_batches: int, schedule: str, **settings: Any
         strategy.update(0.05)
     strategy.train(False)
     outputs = strategy.predict(inputs)
-    found = {"losses": losses, "outputs": outputs, "state": strategy.state()}
+    results = {"losses": losses, "outputs": outputs, "state": strategy.state()}
     strategy.close()
-    return found
+    return results
 
 
 CASES = [
@@ -77,9 +77,9 @@ CASES = [
 def train_all(rank: int, num_workers: int, meeting: str) -> list[Any]:
     group = Group(rank, num_workers, None, meeting)
     worker = worker_of("pipeline", rank, num_workers, group)
-    found = [train(worker, *case) for case in CASES]
+    trained = [train(worker, *case) for case in CASES]
     group.close()
-    return found
+    return trained
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def plain_net() -> nn.Module:
 
 def batches(replica: int = 0, num_replicas: int = 1) -> list[Any]:
     rng = np.random.default_rng(1)
-    found: list[Any] = []
+    batch_shapes: list[Any] = []
     for _ in range(3):
         inputs = torch.from_numpy(rng.normal(size=(12, 8)).astype(np.float32))
         targets = torch.from_numpy(rng.integers(0, 8, 12))
@@ -132,8 +132,8 @@ def batches(replica: int = 0, num_replicas: int = 1) -> list[Any]:
             MicroBatch(inputs[part], targets[part], len(part) / 12)
             for part in torch.arange(12).chunk(num_replicas)[replica].chunk(2)
         ]
-        found.append(micro_batches)
-    return found
+        batch_shapes.append(micro_batches)
+    return batch_shapes
 
 
 @pytest.mark.parametrize("shard", [0, 2])

@@ -179,7 +179,7 @@ def test_only_what_may_not_be_kept_is_computed_again_and_the_step_is_the_same() 
     batch = (torch.randn(512, 6), torch.randint(0, 3, (512,)))
     plain = make("single", Worker(), recompute=False, dropout=0.5)
     meter = make("single", Worker(), recompute=True, dropout=0.5)
-    before = {name: each.clone() for name, each in meter._model.state_dict().items()}  # type: ignore[attr-defined]
+    before = {name: tensor.clone() for name, tensor in meter._model.state_dict().items()}  # type: ignore[attr-defined]
     random_state = torch.get_rng_state()
     model: Any = meter._model  # type: ignore[attr-defined]
     _, cost = measure_pass(
@@ -215,7 +215,7 @@ def test_only_what_may_not_be_kept_is_computed_again_and_the_step_is_the_same() 
 
 def gradients(strategy: Strategy, batch: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
     strategy.forward_backward([MicroBatch(*batch, 1.0)])
-    return [each.grad.clone() for each in strategy._parameters]  # type: ignore[attr-defined]
+    return [parameter.grad.clone() for parameter in strategy._parameters]  # type: ignore[attr-defined]
 
 
 def test_predicted_bytes_are_those_that_are_kept() -> None:

@@ -48,14 +48,17 @@ def make(name: str) -> tuple[nn.Module, torch.Tensor]:
 def test_the_pieces_of_the_zoo_compute_what_the_model_computes(name: str) -> None:
     model, inputs = make(name)
     model.eval()
-    pieces, found = pieces_of(model, 2), inputs
+    pieces, outputs = pieces_of(model, 2), inputs
     for piece in pieces:
-        found = piece.call(found)
-    assert torch.equal(found, model(inputs))
+        outputs = piece.call(outputs)
+    assert torch.equal(outputs, model(inputs))
     held = {
-        id(each) for piece in pieces for module in piece.modules for each in module.parameters()
+        id(parameter)
+        for piece in pieces
+        for module in piece.modules
+        for parameter in module.parameters()
     }
-    assert held == {id(each) for each in model.parameters()}
+    assert held == {id(parameter) for parameter in model.parameters()}
     assert all(cost > 0 for cost in costs(pieces, inputs))
 
 

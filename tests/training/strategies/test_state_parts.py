@@ -59,7 +59,7 @@ def train(strategy: Strategy, worker: Worker) -> None:
 
 def write_and_continue(rank: int, num_workers: int, meeting: str) -> list[Any]:
     group = Group(rank, num_workers, None, meeting)
-    found = []
+    results = []
     for name, shard in CASES:
         worker = worker_of(name, rank, num_workers, group, per_replica=2)
         strategy = make(name, worker, shard)
@@ -78,9 +78,9 @@ def write_and_continue(rank: int, num_workers: int, meeting: str) -> list[Any]:
             train(others, theirs)
             continued[other] = others.state()["model"]
             others.close()
-        found.append((state, parts, continued) if rank == 0 else None)
+        results.append((state, parts, continued) if rank == 0 else None)
     group.close()
-    return found
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +91,21 @@ def together() -> list[Any]:
 @pytest.mark.slow
 def test_parts_are_the_state_and_each_is_written_once(together: list[Any]) -> None:
     for case, (state, parts, _) in zip(CASES, together, strict=True):
-        found = state_of(parts)
-        assert found["model"].keys() == state["model"].keys()
+        whole_state = state_of(parts)
+        assert whole_state["model"].keys() == state["model"].keys()
         for name, values in state["model"].items():
-            assert torch.equal(found["model"][name], values), (case, name)
+            assert torch.equal(whole_state["model"][name], values), (case, name)
             written = [
                 piece
-                for each in parts
-                for _, piece in each.tensors.get(("model", name), (0, []))[1]
+                for part in parts
+                for _, piece in part.tensors.get(("model", name), (0, []))[1]
             ]
             assert sum(piece.numel() for piece in written) == values.numel(), (case, name)
-        assert found["optimizer"]["param_groups"] == state["optimizer"]["param_groups"]
-        assert found["optimizer"]["state"].keys() == state["optimizer"]["state"].keys()
+        assert whole_state["optimizer"]["param_groups"] == state["optimizer"]["param_groups"]
+        assert whole_state["optimizer"]["state"].keys() == state["optimizer"]["state"].keys()
         for number, values in state["optimizer"]["state"].items():
             for name, value in values.items():
-                assert torch.equal(found["optimizer"]["state"][number][name], value), (
+                assert torch.equal(whole_state["optimizer"]["state"][number][name], value), (
                     case,
                     number,
                     name,
@@ -125,9 +125,9 @@ def test_any_strategy_continues_from_parts(together: list[Any]) -> None:
     for case, (state, parts, continued) in zip(CASES, together, strict=True):
         alone = make("single", Worker())
         kept = io.BytesIO()
-        torch.save([vars(each) for each in parts], kept)
+        torch.save([vars(part) for part in parts], kept)
         kept.seek(0)
-        alone.load(state_of([StateParts(**each) for each in torch.load(kept, weights_only=True)]))
+        alone.load(state_of([StateParts(**part) for part in torch.load(kept, weights_only=True)]))
         assert torch.equal(
             alone.state()["optimizer"]["state"][0]["exp_avg"],
             state["optimizer"]["state"][0]["exp_avg"],

@@ -40,9 +40,9 @@ def train(strategy: Strategy, worker: Worker) -> dict[str, Any]:
         losses.append(worker.group.total(strategy.forward_backward(batch)).item())
         strategy.update(0.05)
     outputs = strategy.predict(tokens)
-    found = {"losses": losses, "outputs": outputs, "state": strategy.state()}
+    results = {"losses": losses, "outputs": outputs, "state": strategy.state()}
     strategy.close()
-    return found
+    return results
 
 
 def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -59,12 +59,12 @@ def train_parts(
     group = Group(rank, num_workers, None, meeting)
     for _ in range(num_other_groups):
         group.part(range(num_workers))
-    found = train(
+    trained = train(
         TensorParallel(settings(shard=shard)),
         worker_of("tensor", rank, num_workers, group, per_replica=2),
     )
     group.close()
-    return found
+    return trained
 
 
 @pytest.mark.slow
@@ -92,9 +92,9 @@ def test_heads_and_hidden_units_in_parts_compute_what_one_worker_computes(
     for name, values in expected["state"]["model"].items():
         torch.testing.assert_close(answers[0]["state"]["model"][name], values, rtol=1e-4, atol=1e-5)
     for number, values in expected["state"]["optimizer"]["state"].items():
-        found = answers[0]["state"]["optimizer"]["state"][number]
+        moments = answers[0]["state"]["optimizer"]["state"][number]
         for name, value in values.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(moments[name], value, rtol=1e-3, atol=1e-5)
 
 
 def hold(rank: int, num_workers: int, meeting: str) -> tuple[int, int]:

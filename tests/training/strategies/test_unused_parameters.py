@@ -65,7 +65,7 @@ def train(
 def train_on_two(rank: int, num_workers: int, meeting: str) -> Any:
     group = Group(rank, num_workers, meeting=meeting)
     worker = Worker(rank, num_workers, group=group)
-    found = {
+    results = {
         "same": train(DataParallel, worker, diverse=False),
         "fsdp": train(FullySharded, worker, diverse=False),
         "diverse": train(DataParallel, worker, diverse=True),
@@ -74,7 +74,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str) -> Any:
     used = DataParallel(StepSettings(loss=functional.mse_loss))
     used.setup(nn.Linear(2, 1), lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
     used.forward_backward([MicroBatch(torch.ones(1, 2), torch.ones(1, 1), 0.5)])
-    found["used"] = ({}, used._trained.find_unused_parameters)  # type: ignore[assignment]
+    results["used"] = ({}, used._trained.find_unused_parameters)  # type: ignore[assignment]
     used.close()
     never = DataParallel(StepSettings(loss=functional.cross_entropy, find_unused=False))
     never.setup(Net(), lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
@@ -84,7 +84,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str) -> Any:
         never.forward_backward(batch)
     never.close()
     group.close()
-    return found
+    return results
 
 
 def test_workers_make_the_steps_of_one_with_unused_parameters() -> None:

@@ -30,10 +30,10 @@ def chosen(field: dict[str, Any], **expected: Any) -> bool:
 
 
 def test_every_setting_of_an_experiment_but_its_space_and_function_has_a_field_with_help() -> None:
-    found = fields(DOCUMENT)
+    by_path = fields(DOCUMENT)
     for section in ("training", "plan", "budget", "early_stop", "sampler", "resources"):
         for name in Experiment.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
-            assert f"{section}.{name}" in found
+            assert f"{section}.{name}" in by_path
     assert {
         "name",
         "seed",
@@ -44,8 +44,8 @@ def test_every_setting_of_an_experiment_but_its_space_and_function_has_a_field_w
         "loss",
         "metrics",
         "goals",
-    } <= found.keys()
-    without = {path for path, field in found.items() if not field["help"]}
+    } <= by_path.keys()
+    without = {path for path, field in by_path.items() if not field["help"]}
     assert without == {"early_stop.pruner", "sampler.name", "objectives.0.goal"}
 
 
@@ -58,36 +58,38 @@ def test_directions_of_further_metrics_have_a_field_for_any_training(kind: dict[
 
 
 def test_bounds_choices_and_units_come_from_the_types() -> None:
-    found = fields(DOCUMENT)
+    by_path = fields(DOCUMENT)
     assert chosen(
-        found["training.epochs"], kind="whole", unit="epochs", low=0, low_open=True, default=10
+        by_path["training.epochs"], kind="whole", unit="epochs", low=0, low_open=True, default=10
     )
     assert chosen(
-        found["training.momentum"], kind="number", low=0, high=1, low_open=False, high_open=True
+        by_path["training.momentum"], kind="number", low=0, high=1, low_open=False, high_open=True
     )
     assert chosen(
-        found["plan.micro_batch"], kind="whole", unit="samples", allows_auto=True, default="auto"
+        by_path["plan.micro_batch"], kind="whole", unit="samples", allows_auto=True, default="auto"
     )
-    assert chosen(found["plan.precision"], kind="choice", choices=["auto", "fp32", "bf16", "fp16"])
-    assert chosen(found["training.measure_noise"], kind="switch", default=True, value=None)
     assert chosen(
-        found["resources.max_checkpoints_size"], kind="size", unit="bytes", allows_none=True
+        by_path["plan.precision"], kind="choice", choices=["auto", "fp32", "bf16", "fp16"]
     )
-    assert chosen(found["resources.keep_best"], kind="whole", choices=["all"], default=10)
-    assert chosen(found["training.optimizer_options"], kind="mapping")
-    assert "fsdp" in found["plan.strategy"]["choices"]
-    optimizers = found["training.optimizer"]["choices"]
+    assert chosen(by_path["training.measure_noise"], kind="switch", default=True, value=None)
+    assert chosen(
+        by_path["resources.max_checkpoints_size"], kind="size", unit="bytes", allows_none=True
+    )
+    assert chosen(by_path["resources.keep_best"], kind="whole", choices=["all"], default=10)
+    assert chosen(by_path["training.optimizer_options"], kind="mapping")
+    assert "fsdp" in by_path["plan.strategy"]["choices"]
+    optimizers = by_path["training.optimizer"]["choices"]
     assert {"sgd", "adamw", "rmsprop", "muon"} <= set(optimizers)
     assert not {"lbfgs", "sparseadam"} & set(optimizers)
-    assert "val_accuracy" in found["objectives.0.metric"]["choices"]
+    assert "val_accuracy" in by_path["objectives.0.metric"]["choices"]
 
 
 def test_the_chosen_model_and_data_bring_their_own_fields() -> None:
-    found = fields(DOCUMENT)
-    assert chosen(found["model"], value="mlp", is_written=True)
-    assert chosen(found["model.dropout"], kind="number", value=0.5, default=0.0, high=1.0)
-    assert chosen(found["data.path"], kind="text", value="houses.csv")
-    assert chosen(found["data.drop"], kind="names", value=None, default=[])
+    by_path = fields(DOCUMENT)
+    assert chosen(by_path["model"], value="mlp", is_written=True)
+    assert chosen(by_path["model.dropout"], kind="number", value=0.5, default=0.0, high=1.0)
+    assert chosen(by_path["data.path"], kind="text", value="houses.csv")
+    assert chosen(by_path["data.drop"], kind="names", value=None, default=[])
     other = fields(DOCUMENT | {"model": "convnet", "data": "digits"})
     assert "model.num_blocks" in other
     assert "model.hidden_width" not in other
@@ -95,31 +97,33 @@ def test_the_chosen_model_and_data_bring_their_own_fields() -> None:
 
 
 def test_values_are_as_people_write_them_and_a_written_nothing_is_told_from_a_default() -> None:
-    found = fields(DOCUMENT)
-    assert chosen(found["budget.time"], kind="duration", value="1h30m")
-    assert chosen(found["training.checkpoint_after"], value=None, is_written=True, default="10m")
-    assert chosen(found["budget.trials"], value=None, is_written=False)
+    by_path = fields(DOCUMENT)
+    assert chosen(by_path["budget.time"], kind="duration", value="1h30m")
+    assert chosen(by_path["training.checkpoint_after"], value=None, is_written=True, default="10m")
+    assert chosen(by_path["budget.trials"], value=None, is_written=False)
 
 
 def test_the_value_of_a_trial_is_chosen_or_typed() -> None:
     objective = {"metric": "val_loss", "goal": "minimize"}
-    found = fields(DOCUMENT | {"objectives": [objective, objective | {"value": {"mean_last": 3}}]})
+    by_path = fields(
+        DOCUMENT | {"objectives": [objective, objective | {"value": {"mean_last": 3}}]}
+    )
     names = ["returned", "last", "best"]
-    assert chosen(found["objectives.0.value"], choices=names, value=None, default="returned")
-    assert chosen(found["objectives.1.value"], value="mean_last: 3", is_written=True)
+    assert chosen(by_path["objectives.0.value"], choices=names, value=None, default="returned")
+    assert chosen(by_path["objectives.1.value"], value="mean_last: 3", is_written=True)
 
 
 def test_only_what_the_chosen_pruner_reads_applies() -> None:
-    found = fields(DOCUMENT | {"early_stop": {"pruner": "patience", "percentile": 3.0}})
-    applying = {path for path, field in found.items() if field.get("applies") is not False}
+    by_path = fields(DOCUMENT | {"early_stop": {"pruner": "patience", "percentile": 3.0}})
+    applying = {path for path, field in by_path.items() if field.get("applies") is not False}
     assert {"early_stop.patience", "early_stop.grace", "early_stop.percentile"} <= applying
     assert not {"early_stop.reduction_factor", "early_stop.p_threshold"} & applying
     assert chosen(fields(DOCUMENT | {"early_stop": "asha"})["early_stop.pruner"], value="asha")
 
 
 def test_what_is_searched_is_marked() -> None:
-    found = fields(DOCUMENT)
-    assert [path for path, field in found.items() if field["is_searched"]] == [
+    by_path = fields(DOCUMENT)
+    assert [path for path, field in by_path.items() if field["is_searched"]] == [
         "model.num_layers",
         "training.lr",
     ]
@@ -127,8 +131,8 @@ def test_what_is_searched_is_marked() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", [], [1], {"name": 1}, {"name": "horse", "a": 1}])
 def test_a_document_in_which_everything_is_wrong_still_has_its_fields(wrong: Any) -> None:
-    found = fields(dict.fromkeys(Experiment.model_fields, wrong))
-    assert {"training.epochs", "model", "seed"} <= found.keys()
+    by_path = fields(dict.fromkeys(Experiment.model_fields, wrong))
+    assert {"training.epochs", "model", "seed"} <= by_path.keys()
 
 
 def test_own_names_can_be_chosen_beside_the_zoo() -> None:
@@ -149,13 +153,13 @@ def sections(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_only_they_know() -> (
     None
 ):
-    found = sections(DOCUMENT)
-    assert found["objectives"]["items"] == {
+    by_name = sections(DOCUMENT)
+    assert by_name["objectives"]["items"] == {
         "num_items": 1,
         "min_items": 1,
         "next": {"metric": "val_accuracy", "goal": "maximize"},
     }
-    assert found["constraints"]["items"] == {
+    assert by_name["constraints"]["items"] == {
         "num_items": 0,
         "min_items": 0,
         "next": {"metric": "val_loss"},
@@ -172,15 +176,15 @@ def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> 
     }
     for kind, drawn in RULES.items():
         rule = {"on": kind, **({"pattern": "x"} if kind == "log" else {})}
-        found = sections(DOCUMENT | {"alerts": [{"on": "disk"}, rule]})["alerts"]["fields"]
+        alert_fields = sections(DOCUMENT | {"alerts": [{"on": "disk"}, rule]})["alerts"]["fields"]
         names = [
             field["path"].removeprefix("alerts.1.")
-            for field in found
+            for field in alert_fields
             if "alerts.1." in field["path"]
         ]
         assert names[0] == "on"
         assert set(names[1:]) == drawn.keys()
-        on = next(field for field in found if field["path"] == "alerts.1.on")
+        on = next(field for field in alert_fields if field["path"] == "alerts.1.on")
         assert chosen(on, kind="choice", value=kind)
         assert set(on["choices"]) == RULES.keys()
         assert on["help"]
@@ -189,9 +193,9 @@ def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> 
 
 
 def test_what_a_train_function_reports_is_not_guessed() -> None:
-    found = sections({"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]})
-    assert found["objectives"]["items"]["next"] == {"metric": ""}
-    assert found["objectives"]["fields"][0]["choices"] == []
+    by_name = sections({"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]})
+    assert by_name["objectives"]["items"]["next"] == {"metric": ""}
+    assert by_name["objectives"]["fields"][0]["choices"] == []
 
 
 def test_what_the_advisor_may_choose_of_a_program_is_chosen_among_its_parameters() -> None:
@@ -200,22 +204,24 @@ def test_what_the_advisor_may_choose_of_a_program_is_chosen_among_its_parameters
         "command": "python x.py {args}",
         "search": {"batch-size": {"choices": [8, 32]}, "lr": 0.1},
     }
-    found = fields(program | {"advise": {"batch": "batch-size"}})
+    by_path = fields(program | {"advise": {"batch": "batch-size"}})
     assert chosen(
-        found["advise.batch"], kind="text", choices=["batch-size", "lr"], value="batch-size"
+        by_path["advise.batch"], kind="text", choices=["batch-size", "lr"], value="batch-size"
     )
-    assert chosen(found["advise.lr"], choices=["batch-size", "lr"], allows_none=True)
-    assert chosen(found["advise.workers"], kind="switch", default=False)
-    assert "ms/step" in found["advise.unit"]["choices"]
-    assert all(field["help"] for path, field in found.items() if path.startswith("advise."))
+    assert chosen(by_path["advise.lr"], choices=["batch-size", "lr"], allows_none=True)
+    assert chosen(by_path["advise.workers"], kind="switch", default=False)
+    assert "ms/step" in by_path["advise.unit"]["choices"]
+    assert all(field["help"] for path, field in by_path.items() if path.startswith("advise."))
     assert chosen(fields({"train": "json:dumps"})["advise.batch"], choices=[], is_written=False)
 
 
 def test_a_constraint_has_a_field_for_each_bound() -> None:
-    found = fields(DOCUMENT | {"constraints": [{"metric": "train_loss", "at_most": 3.0}]})
-    assert chosen(found["constraints.0.at_most"], kind="number", value=3.0, allows_none=True)
-    assert chosen(found["constraints.0.at_least"], value=None, is_written=False)
-    assert all(found[f"constraints.0.{name}"]["help"] for name in ("metric", "at_most", "at_least"))
+    by_path = fields(DOCUMENT | {"constraints": [{"metric": "train_loss", "at_most": 3.0}]})
+    assert chosen(by_path["constraints.0.at_most"], kind="number", value=3.0, allows_none=True)
+    assert chosen(by_path["constraints.0.at_least"], value=None, is_written=False)
+    assert all(
+        by_path[f"constraints.0.{name}"]["help"] for name in ("metric", "at_most", "at_least")
+    )
 
 
 def test_the_target_is_chosen_from_the_columns_of_the_table_that_is_named(tmp_path: Path) -> None:

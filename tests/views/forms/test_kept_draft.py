@@ -88,9 +88,9 @@ def test_a_class_of_the_notebook_is_kept_by_its_name(store: Store) -> None:
     draft.edit([("model", "Net")])
     keeper.save()
 
-    found = read_draft(store.artifacts, KEY)
-    assert found is not None
-    assert found.document["model"] == "Net"
+    saved = read_draft(store.artifacts, KEY)
+    assert saved is not None
+    assert saved.document["model"] == "Net"
     assert cell(store)[0].document["model"] == draft.document["model"]
 
 

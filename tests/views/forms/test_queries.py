@@ -52,7 +52,7 @@ def test_an_answer_has_the_number_of_its_query(queries: Queries, told: queue.Que
     queries.submit("samples", 7, {})
     message = last(told)
     assert (message["type"], message["topic"], message["query"]) == ("answer", "samples", 7)
-    assert [one["name"] for one in message["result"]["parameters"]] == ["lr"]
+    assert [parameter["name"] for parameter in message["result"]["parameters"]] == ["lr"]
     assert [to_message(answer) for answer in queries.latest()] == [message]
 
 
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said_before_a_run_and_nothing_is_started(
 ) -> None:
     context.draft.edit([("model.hidden_width", 0), ("plan.strategy", "horse")])
     queries.submit("preflight", 1, {})
-    assert {one["field"] for one in result(told)["problems"]} == {
+    assert {problem["field"] for problem in result(told)["problems"]} == {
         "model.hidden_width",
         "plan.strategy",
     }
@@ -160,10 +160,10 @@ def test_the_result_of_a_run_and_what_can_be_done_next(
     assert last(told)["problem"]["next_step"] == "Start the run first."
     run_id = record_run(tmp_path)
     queries.submit("result", 2, {"run_id": run_id})
-    found = result(told)
+    lines = result(told)
     best = attach(run_id, store=context.open_store()).best
     assert best is not None
-    assert (found["run_id"], found["best"]["trial"]) == (run_id, best.number)
+    assert (lines["run_id"], lines["best"]["trial"]) == (run_id, best.number)
     for topic, arguments, field in [
         ("extend", {"trials": "many"}, "trials"),
         ("enqueue", {"params": 3}, "params"),
@@ -186,9 +186,9 @@ def test_trees_are_described_as_they_have_no_layers(
 ) -> None:
     context.draft.edit([("model", "boosted_trees")])
     queries.submit("model", 1, {})
-    found = result(told)
-    assert (found["layers"], found["problems"], found["memory"]) == ([], [], None)
-    assert "1,000 in all" in found["words"]
+    lines = result(told)
+    assert (lines["layers"], lines["problems"], lines["memory"]) == ([], [], None)
+    assert "1,000 in all" in lines["words"]
 
 
 def test_data_is_summarized_as_it_is_written_whatever_else_is_wrong(context: QueryContext) -> None:

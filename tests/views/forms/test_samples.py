@@ -23,19 +23,19 @@ SPACE = Space.model_validate(
 
 def test_what_would_be_sampled_is_counted() -> None:
     picture = sampled(SPACE, 2000).model_dump(mode="json")
-    found = {parameter["name"]: parameter for parameter in picture["parameters"]}
+    parameters = {parameter["name"]: parameter for parameter in picture["parameters"]}
     assert picture["num_samples"] == 2000
-    assert {name for name, one in found.items() if one["kind"] == "range"} == {
+    assert {name for name, one in parameters.items() if one["kind"] == "range"} == {
         "lr",
         "dropout",
         "width",
         "momentum",
     }
-    assert found["depth"]["choices"] == [1, 2, 3, 4]
-    assert found["seed"] | {"exists_share": 1.0} == found["seed"]
-    assert (found["seed"]["choices"], found["seed"]["counts"]) == ([7], [2000])
-    assert found["momentum"]["exists_share"] == 0.5
-    assert sum(found["momentum"]["counts"]) == found["optimizer"]["counts"][0]
+    assert parameters["depth"]["choices"] == [1, 2, 3, 4]
+    assert parameters["seed"] | {"exists_share": 1.0} == parameters["seed"]
+    assert (parameters["seed"]["choices"], parameters["seed"]["counts"]) == ([7], [2000])
+    assert parameters["momentum"]["exists_share"] == 0.5
+    assert sum(parameters["momentum"]["counts"]) == parameters["optimizer"]["counts"][0]
 
 
 def test_equal_choices_have_equal_shares_whatever_the_sample_was() -> None:
@@ -49,27 +49,27 @@ def test_equal_choices_have_equal_shares_whatever_the_sample_was() -> None:
             "of_rate": {"low": 0.0, "high": 1.0, "when": {"grid": 1}},
         }
     )
-    found = {one.name: one for one in sampled(space, 500).parameters}
-    assert found["kind"].shares == (0.25, 0.25, 0.25, 0.25)
-    assert found["optimizer"].exists_share == 0.5
+    parameters = {parameter.name: parameter for parameter in sampled(space, 500).parameters}
+    assert parameters["kind"].shares == (0.25, 0.25, 0.25, 0.25)
+    assert parameters["optimizer"].exists_share == 0.5
     # Of a, b, c and d only b allows both conditions, and half of those are sgd.
-    assert found["below"].exists_share == 0.125
-    assert found["grid"].shares is None, "whole numbers on a logarithmic scale are not even"
-    assert found["of_rate"].exists_share == sum(found["of_rate"].counts) / 500
+    assert parameters["below"].exists_share == 0.125
+    assert parameters["grid"].shares is None, "whole numbers on a logarithmic scale are not even"
+    assert parameters["of_rate"].exists_share == sum(parameters["of_rate"].counts) / 500
 
 
 @pytest.mark.parametrize("name", ["lr", "dropout", "width"])
 def test_bins_are_even_where_sampling_is(name: str) -> None:
-    found = next(
+    parameter = next(
         one
         for one in sampled(SPACE, 4000).model_dump(mode="json")["parameters"]
         if one["name"] == name
     )
     domain = SPACE.root[name]
-    edges = found["edges"]
+    edges = parameter["edges"]
     assert (edges[0], edges[-1]) == (domain.low, domain.high)  # type: ignore[union-attr]
     assert edges == sorted(edges)
-    assert all(120 < count < 290 for count in found["counts"])
+    assert all(120 < count < 290 for count in parameter["counts"])
 
 
 @given(experiments())

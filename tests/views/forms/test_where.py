@@ -28,11 +28,11 @@ def test_what_is_meant_for_a_cluster_that_takes_jobs_is_submitted(
     draft.address = ADDRESS
     context = QueryContext(draft, str(tmp_path / "store.sqlite"))
     said: list[str] = []
-    found = answer(context, "start", {}, said.append)
-    assert isinstance(found, StartedRun)
+    told = answer(context, "start", {}, said.append)
+    assert isinstance(told, StartedRun)
     sent.assert_called_once_with(draft.experiment, address=ADDRESS, store=None)
-    assert (found.run_id, context.run_id) == ("", ""), "it is not in the store of the form"
-    assert f"workbench show mine-1 --address {ADDRESS}" in found.message
+    assert (told.run_id, context.run_id) == ("", ""), "it is not in the store of the form"
+    assert f"workbench show mine-1 --address {ADDRESS}" in told.message
     assert said[-1] == f"submitting it to {ADDRESS}", "after a word about torch, if it is loaded"
 
 

@@ -426,11 +426,11 @@ def test_every_figure_that_a_head_names_is_one_that_can_be_drawn() -> None:
 
 
 def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, feed: Feed) -> None:
-    found = [record_run(tmp_path, name=f"run {number}") for number in range(5)]
-    change_tags(feed.store, found[1], add=["good", "small"])
-    change_tags(feed.store, found[2], add=["good"])
-    set_pinned(feed.store, found[0], True)
-    set_archived(feed.store, found[4], True)
+    run_ids = [record_run(tmp_path, name=f"run {number}") for number in range(5)]
+    change_tags(feed.store, run_ids[1], add=["good", "small"])
+    change_tags(feed.store, run_ids[2], add=["good"])
+    set_pinned(feed.store, run_ids[0], True)
+    set_archived(feed.store, run_ids[4], True)
     feed.note_edit()
 
     listed = run_list(feed, RunsQuery(limit=2))
@@ -450,7 +450,7 @@ def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, fe
 
     wait_until(lambda: first().best is not None)
     assert (first().spark, first().goal) == ((0.91, 0.95), "maximize")
-    rename(feed.store, found[0], "renamed")
+    rename(feed.store, run_ids[0], "renamed")
     feed.note_edit()
     assert (first().name, first().best) == ("renamed", "val_accuracy 0.95")
 

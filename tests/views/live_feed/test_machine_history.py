@@ -73,12 +73,12 @@ def test_each_machine_is_a_series_with_its_gpus_and_its_trials(store: Store, run
         (0, (0.9, 0.9)),
         (1, (None, None)),
     ]
-    assert [(one.trial, one.begin_s, one.end_s, one.lane) for one in big.trials] == [
+    assert [(bar.trial, bar.begin_s, bar.end_s, bar.lane) for bar in big.trials] == [
         (0, 10.0, 11.0, 0),
         (1, 10.0, None, 1),
         (3, 11.0, 12.0, 0),
     ]
-    assert (big.num_lanes, [one.trial for one in far.trials], far.cpu) == (2, [1], (None,))
+    assert (big.num_lanes, [bar.trial for bar in far.trials], far.cpu) == (2, [1], (None,))
 
 
 def test_samples_that_became_part_of_a_rollup_are_shown_once(store: Store, run_id: str) -> None:
@@ -105,8 +105,8 @@ def test_a_long_run_is_sent_as_means_of_few_parts(store: Store, run_id: str) -> 
 def test_a_trial_of_an_unknown_machine_belongs_to_the_only_one(store: Store, run_id: str) -> None:
     keep(store, run_id, sample(1000.0))
     assert [
-        one.trial
-        for one in MachineHistory(store, run_id)
+        bar.trial
+        for bar in MachineHistory(store, run_id)
         .series(RunClock.since(0.0), [trial(7, 1.0, 2.0)])
         .nodes[0]
         .trials

@@ -65,7 +65,7 @@ def test_a_run_that_is_shown_again_is_told_from_the_beginning(
     after = frames_of(session, 3)
     assert after["run"]["run_id"] == first  # pyright: ignore[reportIndexIssue]
     assert after["chart"]["shown"] == before["chart"]["shown"]  # pyright: ignore[reportIndexIssue]
-    assert [one["start"] for one in after["chart"]["curves"]] == [0] * 5  # pyright: ignore[reportIndexIssue]
+    assert [curve["start"] for curve in after["chart"]["curves"]] == [0] * 5  # pyright: ignore[reportIndexIssue]
 
 
 def test_what_is_no_message_is_refused(feed: Feed) -> None:

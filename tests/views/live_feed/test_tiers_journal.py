@@ -24,7 +24,7 @@ def reports(now_s: float, num_waiting: int) -> list[dict[str, float]]:
 
 
 def states(found: list[TiersRun | TiersStatus]) -> list[str]:
-    return [one.state if isinstance(one, TiersRun) else "status" for one in found]
+    return [event.state if isinstance(event, TiersRun) else "status" for event in found]
 
 
 def test_a_reader_follows_the_run_that_is_under_way_and_the_next_one(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_a_reader_follows_the_run_that_is_under_way_and_the_next_one(tmp_path: P
     journal.on_status(reports(2, 5))
     late = JournalReader(file)
     for reader in (early, late):
-        found = reader.read()
-        assert states(found) == ["starting", "running", "status"]
-        status = found[-1]
+        read_back = reader.read()
+        assert states(read_back) == ["starting", "running", "status"]
+        status = read_back[-1]
         assert isinstance(status, TiersStatus)
         assert status.tiers[0].num_waiting == 5
     journal.end(state="done", num_requests=40)
-    assert [one.state for one in early.read() if isinstance(one, TiersRun)] == ["done"]
+    assert [event.state for event in early.read() if isinstance(event, TiersRun)] == ["done"]
     assert early.read() == []
     # The same number of bytes: only who began it, and when, tells it from the first.
     TiersJournal(file, RUN)

@@ -20,9 +20,9 @@ def report(**values: float) -> dict[str, float]:
 def test_a_status_is_what_happened_between_two_reports() -> None:
     before = [report(now_s=10, busy_s=1, num_answered=5), report(now_s=3)]
     now = [report(now_s=12, busy_s=1.5, num_answered=11, num_waiting=4), report(now_s=3, busy_s=1)]
-    found = status_between(before, now, at_s=7.5)
-    first, second = found.tiers
-    assert (found.at_s, first.num_waiting) == (7.5, 4)
+    status = status_between(before, now, at_s=7.5)
+    first, second = status.tiers
+    assert (status.at_s, first.num_waiting) == (7.5, 4)
     assert (first.load, first.answers_per_s) == pytest.approx((0.25, 3.0))
     # Two reports of the same moment say nothing.
     assert (second.load, second.answers_per_s) == (0, 0)

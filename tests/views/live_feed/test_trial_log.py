@@ -27,10 +27,10 @@ def reader(folder: Path, **query: object) -> TrialLogReader:
 
 
 def searched(one: TrialLogReader) -> TrialLog:
-    found = one.read()
-    while found.searched < 1:
-        found = one.read()
-    return found
+    read_back = one.read()
+    while read_back.searched < 1:
+        read_back = one.read()
+    return read_back
 
 
 def test_the_end_follows_what_is_printed(tmp_path: Path) -> None:
@@ -40,8 +40,12 @@ def test_the_end_follows_what_is_printed(tmp_path: Path) -> None:
     assert follows.read().lines == ("one", "tw")
     with path.open("a") as file:
         file.write("o\nthree\n")
-    found = follows.read()
-    assert (found.lines, found.num_found, found.num_bytes) == (("one", "two", "three"), None, 14)
+    read_back = follows.read()
+    assert (read_back.lines, read_back.num_found, read_back.num_bytes) == (
+        ("one", "two", "three"),
+        None,
+        14,
+    )
     path.write_text("anew\n")
     assert follows.read().lines == ("anew",), "a log that was replaced by a shorter one starts anew"
 
@@ -55,8 +59,8 @@ def test_of_a_long_log_only_the_end_is_read_unless_it_is_searched(tmp_path: Path
     assert (len(end.lines), end.lines[-1]) == (MAX_LINES, "epoch 199999 of many, loss 2")
     first = reader(tmp_path, text="LOSS 3")
     assert first.read().searched < 1
-    found = searched(first)
-    assert found.num_found == sum(number % 7 == 3 for number in range(200_000))
+    matches = searched(first)
+    assert matches.num_found == sum(number % 7 == 3 for number in range(200_000))
     assert searched(reader(tmp_path, text="epoch 17 of")).lines == ("epoch 17 of many, loss 3",)
 
 
@@ -68,8 +72,8 @@ def test_bars_of_progress_and_colours_are_written_as_they_look_in_the_end(tmp_pa
 def test_each_worker_has_its_log(tmp_path: Path) -> None:
     log_of(tmp_path, "first\n")
     log_of(tmp_path, "second\n", rank=1)
-    found = reader(tmp_path, rank=1).read()
-    assert (found.ranks, found.lines) == ((0, 1), ("second",))
+    read_back = reader(tmp_path, rank=1).read()
+    assert (read_back.ranks, read_back.lines) == ((0, 1), ("second",))
     artifacts = open_artifacts(tmp_path)
     assert find_log(artifacts, 3, 1) == log_file(tmp_path, 3, 1)
     assert find_log(artifacts, 3, 2) is None

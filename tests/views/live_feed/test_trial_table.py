@@ -32,9 +32,9 @@ from workbench.views.live_feed.updates import FrameBuilder
 @pytest.fixture
 def tail(tmp_path: Path) -> RunTail:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = RunTail(store, record_run(tmp_path))
-        found.catch_up()
-        return found
+        run_tail = RunTail(store, record_run(tmp_path))
+        run_tail.catch_up()
+        return run_tail
 
 
 def numbers(tail: RunTail, **query: object) -> list[int]:

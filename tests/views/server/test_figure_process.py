@@ -41,12 +41,12 @@ def drawer(tmp_path: Path) -> Iterator[FigureRenderer]:
 
 
 def pids() -> set[int]:
-    found = set()
+    pids_seen = set()
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it may end meanwhile
             if child.status() != psutil.STATUS_ZOMBIE and "spawn_main" in " ".join(child.cmdline()):
-                found.add(child.pid)
-    return found
+                pids_seen.add(child.pid)
+    return pids_seen
 
 
 def wait_until_gone(pid: int) -> None:

@@ -38,20 +38,20 @@ def _drawn_in_one_process(
 
 def api_routes(jp_serverapp: Any) -> list[str]:
     """Return an address for every route of ours that the server knows."""
-    found = []
+    routes = []
     for rule in (
         jp_serverapp.web_app.wildcard_router.rules + jp_serverapp.web_app.default_router.rules
     ):
         inner = getattr(rule.target, "rules", [])
-        for one in [rule, *inner]:
-            pattern = getattr(getattr(one, "matcher", None), "regex", None)
+        for route in [rule, *inner]:
+            pattern = getattr(getattr(route, "matcher", None), "regex", None)
             if (
                 pattern is not None
                 and "/workbench" in pattern.pattern
                 and "static" not in pattern.pattern
             ):
-                found.append(pattern.pattern)
-    return found
+                routes.append(pattern.pattern)
+    return routes
 
 
 def example_of(pattern: str) -> str:
@@ -148,8 +148,8 @@ class TestReading:
     async def test_what_a_trial_attached_is_a_file_that_runs_nothing(self, jp_fetch, run_id, store):
         files = attach(store, run_id, 1)
         address = ("workbench", "api", "runs", run_id, "trials", "1")
-        found = json.loads((await jp_fetch(*address)).body)["attachments"]
-        assert [(one["name"], one["kind"], one["file"]) for one in found] == [
+        attachments = json.loads((await jp_fetch(*address)).body)["attachments"]
+        assert [(item["name"], item["kind"], item["file"]) for item in attachments] == [
             ("picture", "image", files["picture"]),
             ("words", "table", files["words"]),
             ("sample", "text", files["sample"]),
@@ -185,9 +185,9 @@ class TestReading:
 
         whole = await get()
         assert whole["layout"]["title"]["text"]
-        found = trials(whole)
-        assert len(found) > 1
-        assert trials(await get(filter=f"trial = {min(found)}", colour="lr")) == {min(found)}
+        figures = trials(whole)
+        assert len(figures) > 1
+        assert trials(await get(filter=f"trial = {min(figures)}", colour="lr")) == {min(figures)}
         for wrong in ({"filter": "nothing < 1"}, {"colour": "nothing"}):
             with pytest.raises(HTTPClientError) as caught:
                 await get(**wrong)
@@ -231,8 +231,8 @@ class TestReading:
         (jp_root_dir / "other.yaml").write_text("a: 1\n")
         (jp_root_dir / "a.ipynb").write_text('{"source": ["import workbench as wb"]}')
         (jp_root_dir / "b.ipynb").write_text('{"source": ["import numpy"]}')
-        found = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
-        assert found[:2] == [
+        answer = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
+        assert answer[:2] == [
             {"path": "a.ipynb", "name": "a", "help": "", "kind": "notebook"},
             {
                 "path": "mine/sweep.yaml",
@@ -241,10 +241,10 @@ class TestReading:
                 "kind": "experiment",
             },
         ]
-        assert found.pop()["path"] == "best/experiment.yaml", (
+        assert answer.pop()["path"] == "best/experiment.yaml", (
             "that of a bundle is the last to be proposed"
         )
-        assert {(file["name"], file["kind"]) for file in found[2:]} == {
+        assert {(file["name"], file["kind"]) for file in answer[2:]} == {
             (name, "example")
             for name in (
                 "boxes",
@@ -260,7 +260,7 @@ class TestReading:
                 "text",
             )
         }
-        assert all(Path(file["path"]).is_file() for file in found[2:])
+        assert all(Path(file["path"]).is_file() for file in answer[2:])
 
 
 class TestLooking:

@@ -35,9 +35,9 @@ async def test_views_of_a_file_share_a_process_that_states_what_is_wrong(
         for _ in range(2)
     ]
     for view in views:
-        found = await next_message(view)
-        assert (found["type"], found["state"]) == ("run", "idle")
-        assert found["problem"]["field"] == "place.scheduler"
+        message = await next_message(view)
+        assert (message["type"], message["state"]) == ("run", "idle")
+        assert message["problem"]["field"] == "place.scheduler"
     await views[0].write_message(json.dumps({"type": "hello"}))
     assert (await next_message(views[0]))["problem"]["field"] == "place.scheduler"
 

@@ -299,8 +299,8 @@ def test_an_advice_is_measured_shown_asked_further_and_applied(
 
     searched = next(one for one in advice["apply"] if one["path"] == "training.global_batch")
     assert (searched["now"], searched["removals"]) == ("searched", ["search.global_batch"])
-    changes = [[one["path"], one["value"]] for one in advice["apply"]]
-    removals = [path for one in advice["apply"] for path in one["removals"]]
+    changes = [[change["path"], change["value"]] for change in advice["apply"]]
+    removals = [path for change in advice["apply"] for path in change["removals"]]
     state = talk.say("edit", changes=changes, removals=removals, label="Apply the advice")
     assert state["problems"] == []
     assert state["document"]["training"]["global_batch"] == searched["value"]

@@ -55,9 +55,9 @@ class View:
 
     def until(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         while True:
-            found = self.sent.get(timeout=120)
-            if is_wanted(found):
-                return found
+            answer = self.sent.get(timeout=120)
+            if is_wanted(answer):
+                return answer
 
 
 def is_idle(message: dict[str, Any]) -> bool:
@@ -76,7 +76,7 @@ def test_a_view_plans_runs_and_compares(file: Path) -> None:
         0.7,
     )
     planned = picture["points"][0]["schedulers"]
-    assert {one["scheduler"] for one in planned} >= set(picture["runnable"]) > {"cut"}
+    assert {plan["scheduler"] for plan in planned} >= set(picture["runnable"]) > {"cut"}
     assert all(one["accuracy"] <= one["group_accuracy"] <= 1 for one in planned)
     assert view.until(is_idle)["problem"] is None
 

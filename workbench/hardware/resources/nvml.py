@@ -184,12 +184,12 @@ def holders_of(uuid: str) -> tuple[Holder, ...]:
     with session() as (nvml, _, _):
         if nvml is None:
             return ()
-        found: list[Any] = []
+        holders: list[Any] = []
         for name in ("Compute", "Graphics"):
             with contextlib.suppress(nvml.NVMLError):  # not told in a container or on Windows
                 handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-                found += getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(handle)
-    return tuple(_holder(process) for process in {item.pid: item for item in found}.values())
+                holders += getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(handle)
+    return tuple(_holder(process) for process in {item.pid: item for item in holders}.values())
 
 
 def _holder(process: Any) -> Holder:

@@ -368,7 +368,7 @@ class _MeanMistake:
         self._before = _mistakes(predicted, targets, task)
 
     def worse(self, shuffled: Sequence[np.ndarray]) -> tuple[float, float]:
-        differences = [_mistakes(each, self._targets, self._task) for each in shuffled]
+        differences = [_mistakes(rows, self._targets, self._task) for rows in shuffled]
         worse = np.mean(differences, axis=0) - self._before
         return mean_and_error(worse, self._weights)
 
@@ -406,7 +406,7 @@ class _ScoreLoss:
 
     def worse(self, shuffled: Sequence[np.ndarray]) -> tuple[float, float]:
         """Return the mean change for the worse and its error, by the jackknife of the parts."""
-        changes = np.mean([self._scores(each) for each in shuffled], axis=0) - self._before
+        changes = np.mean([self._scores(rows) for rows in shuffled], axis=0) - self._before
         changes = changes if self.is_error else -changes
         without = changes[1:][np.isfinite(changes[1:])]
         error = 0.0
@@ -514,7 +514,7 @@ def partial_dependence(
             continue
         del why[name]
         predicted = (predict(_changed(rows, name, value)) for _, value in values)
-        means = np.array([np.average(each, axis=0, weights=weights) for each in predicted])
+        means = np.array([np.average(curve, axis=0, weights=weights) for curve in predicted])
         kept = range(means.shape[1])
         shown_names = [str(label) for label in labels] or list(names) or ["prediction"]
         if len(labels) == 2:
