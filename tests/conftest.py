@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.builders.examples import NUM_EXAMPLES
 from tests.services.clusters import Cluster
 from tests.services.disk import Disk, mounted_disk
 from tests.services.fake_nvml import FakeNvml
@@ -35,10 +36,10 @@ settings.register_profile(
     "shared",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=NUM_EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", settings.get_profile("shared"), max_examples=100)
+settings.register_profile("thorough", settings.get_profile("shared"), max_examples=2 * NUM_EXAMPLES)
 settings.load_profile("shared")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import settings
 
-_USUAL = settings.get_profile("shared").max_examples
+NUM_EXAMPLES = 50
+"""The examples of a property that says nothing else, in the suite."""
 
 
 def examples(num: int, **others: Any) -> settings:
@@ -16,4 +17,4 @@ def examples(num: int, **others: Any) -> settings:
         num: The number in the suite. The profile `thorough` of the slow tests doubles it.
         others: Other settings.
     """
-    return settings(max_examples=round(num * settings().max_examples / _USUAL), **others)
+    return settings(max_examples=round(num * settings().max_examples / NUM_EXAMPLES), **others)
