@@ -11,11 +11,11 @@ import pytest
 import workbench as wb
 
 _BEFORE = """
-import atexit, sys, threading
+import atexit, threading
 atexit.register(lambda: print("function at exit"))
 threading.Thread(target=lambda: (threading.main_thread().join(), print("thread"))).start()
-from workbench.cli.entry import main
-main(sys.argv[1:])
+from workbench.cli import main
+main()
 """
 
 

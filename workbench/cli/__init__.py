@@ -22,9 +22,13 @@ def main() -> None:
     # A script that starts this process in the background makes it ignore Ctrl-C. That is kept.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end)
+    from workbench.cli.entry import end_process
     from workbench.cli.entry import main as enter
 
-    enter()
+    try:
+        enter()
+    except SystemExit as end:
+        end_process(end.code if isinstance(end.code, int) else 1)
 
 
 def _end(*_: object) -> None:

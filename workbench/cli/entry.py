@@ -260,13 +260,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if is_interruptible:
         # From here on, Ctrl-C ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _end(code)
+    sys.exit(code)
 
 
-def _end(code: int) -> NoReturn:
-    """End this process, and leave its memory to the system.
+def end_process(code: int) -> NoReturn:
+    """End this process after its threads and functions at exit, and leave its memory to the system.
 
     To free what torch and scikit-learn hold takes longer than a second of a processor.
+
+    Args:
+        code: The exit code.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
