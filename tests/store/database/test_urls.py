@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,11 @@ def test_a_store_is_named_again_without_its_password() -> None:
     )
 
 
-def test_a_folder_is_refused_with_a_file_in_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("use", [check_exists, resolve_url])
+def test_a_folder_is_refused_with_a_file_in_it(
+    tmp_path: Path, use: Callable[[str], object]
+) -> None:
     with pytest.raises(
         StoreError, match=rf"store: {tmp_path} is a folder. Choose a file in it: {tmp_path}/s"
     ):
-        check_exists(str(tmp_path))
+        use(str(tmp_path))

@@ -296,10 +296,10 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
         if needed:
             lines.append(f"relies most on: {', '.join(needed)}")
         elif importance["num_left_out"]:
-            left_out = format_count(importance["num_left_out"], "column")
+            num_measured = format_count(len(importance["columns"]), "column")
             lines.append(
-                "no column that was measured makes a clear difference. There was no time to measure"
-                f" {left_out}"
+                f"{num_measured} measured, without a clear difference. There was no time for"
+                f" {importance['num_left_out']} more"
             )
         else:
             lines.append("no single column makes a clear difference")

@@ -94,7 +94,8 @@ def resolve_url(address: str | None) -> URL:
         The URL. A SQLite file has its absolute path.
 
     Raises:
-        StoreError: If it is not a URL or a file, or the kind of database is not supported.
+        StoreError: If it is a folder, or not a URL or a file, or the kind of database is not
+            supported.
     """
     text = address or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
@@ -127,7 +128,14 @@ def resolve_url(address: str | None) -> URL:
             field="store",
             allowed=_ALLOWED,
         )
-    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
+    path = Path(str(url.database)).expanduser().absolute()
+    if path.is_dir():
+        raise StoreError(
+            f"{path} is a folder",
+            field="store",
+            next_step=f"Choose a file in it: {path / 'store.sqlite'}",
+        )
+    return url.set(database=str(path))
 
 
 def check_exists(address: str | None) -> None:
@@ -146,12 +154,6 @@ def check_exists(address: str | None) -> None:
     path = Path(str(url.database))
     if url.get_backend_name() != "sqlite" or path.is_file():
         return
-    if path.is_dir():
-        raise StoreError(
-            f"{path} is a folder",
-            field="store",
-            next_step=f"Choose a file in it: {path / 'store.sqlite'}",
-        )
     neighbours = path.parent.glob("*") if path.parent.is_dir() else ()
     names = [
         file.name for file in neighbours if file.is_file() and not file.name.endswith(_OF_SQLITE)
