@@ -897,3 +897,31 @@ def test_what_a_program_writes_is_no_configuration(tmp_path: Path) -> None:
     text = experiment_for(script).text
     assert "tuned.json" in text
     assert "stats.json" not in text
+
+
+def test_constants_for_a_folder_and_a_seed_are_those_of_the_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "LR = 0.1\nWIDTH = 64\nSEED = 42\nOUT_DIR = 'runs/first'\nDATA_DIR = 'data'\n"
+        "print(f'val_loss {loss:.3f}')\n"
+    )
+    command = Experiment.from_yaml(experiment_for(script).text).command or ""
+    assert "OUT_DIR={folder} SEED={seed} -- python " in command
+    assert "DATA_DIR" not in command
+
+
+def test_a_configuration_file_has_the_folder_and_the_seed_of_the_trial(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "experiment: {output_dir: outputs/run1, seed: 1234}\noptim: {lr: 0.003}\n"
+        "model: {dropout: 0.1}\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse, yaml\nparser = argparse.ArgumentParser()\n"
+        f"parser.add_argument('--config', default={str(tmp_path / 'base.yaml')!r})\n"
+        "config = yaml.safe_load(open(parser.parse_args().config))\n"
+        "rate, drop = config['optim']['lr'], config['model']['dropout']\n"
+        "print(f'val_loss {loss:.3f}')\n"
+    )
+    command = Experiment.from_yaml(experiment_for(script).text).command or ""
+    assert "experiment.output_dir={folder} experiment.seed={seed} -- python " in command

@@ -338,15 +338,18 @@ def _first_experiment(
     path, options = program.path, interface.options
     searched = searched_domains(options, program.refusals)
     places: dict[str, str] = {}
+    edited = _edited_files(options, searched)
     for option in options:
-        if option.way != "constant" and (place := place_for_trial(option)) is not None:
+        # A file of constants is only copied if one of them is searched.
+        is_passed = option.way != "constant" or option.file in edited
+        if is_passed and (place := place_for_trial(option)) is not None:
             places[option.name] = place
     trees = [module.tree for module in program.modules]
     for name in places_in_source(trees, options):
         places.setdefault(name, "{folder}")
     required = [option for option in options if _must_be_given(option)]
     passed = {option.name for option in options if _must_be_given(option) or _is_seed(option)}
-    passed |= places.keys()
+    passed |= places.keys() | {option.name for option in _seeds_in(edited, options)}
     others = [option for option in options if option.name not in {*searched, *passed}]
     needed = [
         option
@@ -369,9 +372,7 @@ def _first_experiment(
             "what another one wrote."
         )
     lines.append(f"command: {_yaml(command)}")
-    edits_in_place = any(
-        not _is_named(program, interface, file) for file in _edited_files(options, searched)
-    )
+    edits_in_place = any(not _is_named(program, interface, file) for file in edited)
     lines += _settings(interface, objective, command, edits_in_place=edits_in_place)
     lines += _objective_lines(objective)
     notes = [*interface.notes, *objective.notes]
@@ -420,8 +421,12 @@ def _value_of(option: ScriptOption) -> str | None:
 def _is_seed(option: ScriptOption) -> bool:
     """Return whether an option takes the seed of a training."""
     is_passed = option.way in ("option", "apart", "single", "assigned", "listed")
+    return is_passed and _is_number_of_seed(option)
+
+
+def _is_number_of_seed(option: ScriptOption) -> bool:
     is_number = option.kind == "int" or (option.kind is None and type(option.default) is int)
-    return is_passed and is_number and option.name.rpartition(".")[2] in _SEEDS
+    return is_number and option.name.rpartition(".")[2].lower() in _SEEDS
 
 
 def _must_be_given(option: ScriptOption) -> bool:
@@ -482,8 +487,16 @@ def _command(
     words += _passed(interface, named, searched, places)
     if words[0] == "env":  # it must also hold for what replaces values
         variables, words = [*words[1:2], *variables], words[2:]
-    for file, edited in _edited_files(interface.options, searched).items():
-        values = [f"{option.name}={{{option.name}}}" for option in edited]
+    edited = _edited_files(interface.options, searched)
+    seeds = _seeds_in(edited, interface.options)
+    for file, constants in edited.items():
+        values = [f"{option.name}={{{option.name}}}" for option in constants]
+        values += [
+            f"{option.name}={places[option.name]}"
+            for option in interface.options
+            if option.way == "constant" and option.file == file and option.name in places
+        ]
+        values += [f"{option.name}={{seed}}" for option in seeds if option.file == file]
         words = ["python", "-m", MODULE, shlex.quote(str(file)), *values, "--", *words]
     if variables:
         words = ["env", *variables, *words]
@@ -499,6 +512,15 @@ def _edited_files(
         if option.name in searched and option.way == "constant" and option.file is not None:
             files.setdefault(option.file, []).append(option)
     return files
+
+
+def _seeds_in(files: Container[Path | None], options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return the seeds among the constants of some files."""
+    return [
+        option
+        for option in options
+        if option.way == "constant" and option.file in files and _is_number_of_seed(option)
+    ]
 
 
 def _is_named(program: ProgramSource, interface: _Interface, file: Path) -> bool:
