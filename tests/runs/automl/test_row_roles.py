@@ -370,3 +370,28 @@ def test_new_samples_have_the_groups_and_times_that_they_bring():
     assert blocks.times is not None
     for other in (new[:1], new.assign(day="soon"), new.drop(columns="day"), ["a text"]):
         assert blocks_in(other, roles).times is None
+
+
+def people(num_people: int, num_same: int) -> pd.DataFrame:
+    """Return three rows of each person, who are equal in some columns."""
+    draws = np.random.default_rng(3)
+    own = pd.DataFrame(draws.integers(0, 4, (num_people, num_same))).add_prefix("fixed")
+    table = own.loc[np.repeat(np.arange(num_people), 3)].reset_index(drop=True)
+    table["visit_cost"] = draws.normal(size=len(table))
+    table["zper"] = np.repeat(draws.permutation(num_people) + 125_000, 3)
+    return table
+
+
+def test_a_number_in_whose_rows_other_columns_are_equal_is_asked_about():
+    (note,) = find_row_roles(people(100, 3), pd.Series(rng().normal(size=300))).notes
+    assert note.startswith(
+        "rows with the same `zper` are equal in 3 other columns, such as `fixed0`"
+    )
+    assert "--group-column zper" in note
+
+
+@pytest.mark.parametrize("name", ["zip", "zper"])
+def test_other_numbers_are_not_asked_about(name):
+    num_same = {"zip": 3, "zper": 2}[name]
+    table = people(100, num_same).rename(columns={"zper": name})
+    assert find_row_roles(table, pd.Series(rng().normal(size=300))).notes == ()

@@ -74,6 +74,9 @@ _NEARLY_NUMBERS = 0.8
 _CODE = re.compile(
     r"[A-Za-z]{0,12}[-_ #]?\d{2,}|[0-9a-f]{8}(-?[0-9a-f]{4}){0,4}[0-9a-f]*", re.ASCII
 )
+_FEWEST_EQUAL = 3
+"""In so many other columns the rows of one person are equal, at least."""
+_NEARLY_ALL = 0.99
 _NUM_COMPARED = 30
 _MAX_ROWS = 200_000
 _RARE_MISSING = 0.05
@@ -343,7 +346,7 @@ def _groups(
         if _resemble(groups, targets, others, is_certain=kind < 2):
             candidates.append((kind, int(groups.max()) + 1, str(name), groups))
     if not candidates:
-        return None, None, None
+        return None, None, _note_of_owners(table)
     _, num_groups, name, groups = min(candidates, key=lambda candidate: candidate[:2])
     purpose = "models are chosen" if "test" in own_parts else "the score holds"
     why = (
@@ -353,6 +356,47 @@ def _groups(
         f" be the best input: {_way('group_column', NONE)}"
     )
     return name, groups, why
+
+
+def _note_of_owners(table: pd.DataFrame) -> str | None:
+    """Return a note on a column of numbers that may say whose rows these are, whatever its name is.
+
+    Rows of one person are equal in what does not change, such as sex, place and education.
+    """
+    for name in table.columns:
+        column = column_of(table, name)
+        if column.dtype.kind not in "iu" or not _has_repeats(column):
+            continue
+        if any(map(_KINDS.fullmatch, _words_of(str(name)))):
+            continue
+        if _possible_times(str(name), column)[0] is not None:
+            continue
+        groups = _codes(column)
+        if int(groups.max()) + 1 < _FEWEST_GROUPS:
+            continue
+        others = [other for other in table.columns if other != name][:_NUM_COMPARED]
+        equal = [
+            f"`{other}`" for other in others if _is_same_in(groups, _codes(column_of(table, other)))
+        ]
+        if len(equal) >= _FEWEST_EQUAL:
+            return (
+                f"rows with the same `{name}` are equal in {len(equal)} other columns, such as"
+                f" {equal[0]} and {equal[1]}. Does it say whose rows these are, and will you"
+                f" predict for new ones? Then keep them on one side of every split:"
+                f" {_way('group_column', str(name))}"
+            )
+    return None
+
+
+def _is_same_in(groups: np.ndarray, values: np.ndarray) -> bool:
+    """Return whether values that vary are the same in nearly all groups of several rows."""
+    if not np.ptp(values):
+        return False
+    num_values = np.zeros(int(groups.max()) + 1, dtype=np.int64)
+    pairs = np.unique(np.stack([groups, values]), axis=1)
+    np.add.at(num_values, pairs[0], 1)
+    several = np.bincount(groups) > 1
+    return bool((num_values[several] == 1).mean() >= _NEARLY_ALL)
 
 
 def _codes(column: pd.Series) -> np.ndarray:
