@@ -271,7 +271,7 @@ def end_process(code: int) -> NoReturn:
     Args:
         code: The exit code.
     """
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
