@@ -122,6 +122,16 @@ class Waiting(nn.Module):
         return self.layers(inputs)
 
 
+class SpoiledBySmallParts(Waiting):
+    """A network that learns the opposite as soon as a worker trains 32 samples of a batch or less,
+    as a model does that is no longer right with another number of workers.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = super().forward(inputs)
+        return -outputs if self.training and len(inputs) <= 32 else outputs
+
+
 class _WaitingBlock(nn.Module):
     def __init__(self, num_inputs: int, num_outputs: int, sample_s: float) -> None:
         super().__init__()

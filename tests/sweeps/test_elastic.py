@@ -528,3 +528,35 @@ def test_a_trial_returns_a_worker_that_another_run_waits_for_and_takes_it_back(
     plans = [event.plan for event in long.of(TrialPlanned)][:3]
     assert [plan["global_batch"] for plan in plans] == [64, 64, 64]
     long.assert_sound()
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_a_trial_that_falls_behind_goes_back_and_ends_as_if_it_had_not_grown(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.sweeps.elastic.ElasticTrials._restart_s", lambda *_: 0.1)
+
+    def spoiled(*epochs: int, sample_s: float = 0.0005, **fields: Any) -> Any:
+        model = {"name": "sweep_models:SpoiledBySmallParts", "sample_s": sample_s}
+        return experiment(epochs=epochs, model=model, **fields)
+
+    pair = spoiled(3, plan={"workers": 2}, resources={})
+    Sweep(store, store.create_run(pair)).launch("inline")
+    sweep = Sweep(store, store.create_run(spoiled(8, 30))).launch("inline")
+    plain = Sweep(store, store.create_run(spoiled(8, 30, sample_s=0.0, resources={})))
+    plain.launch("inline")
+
+    grown, back = sweep.of(TrialResized)
+    long = sweep.trial_with(epochs=30)
+    assert {grown.trial, back.trial} == {long.number}
+    assert (grown.cause, grown.to_workers) == ("idle", 2)
+    assert (back.cause, back.from_workers, back.to_workers) == ("guard", 2, 1)
+    assert [len(start.worker_pids) for start in sweep.of(TrialStarted, long.number)] == [1, 2, 1]
+    undisturbed = plain.trial_with(epochs=30)
+    assert (long.state, long.last_step) == ("complete", undisturbed.last_step)
+    assert long.values == pytest.approx(undisturbed.values, abs=1e-3)
+    folder = store.artifacts_of(sweep.run_id).below(trial_folder(long.number))
+    assert not folder.below("before_resize").stamps()
+    sweep.assert_sound()

@@ -453,7 +453,8 @@ def _resized(
 def _gone_back(trial: Trial, rung: int) -> tuple[TrialResized, AttemptEnded] | None:
     """Return the events that undo the last change of a trial's workers."""
     undone, attempt = trial.resizes[-1].decided, trial.attempts - 1
-    plan = with_workers(trial.plan, undone.from_workers)
+    # The micro batch of before as well: some layers look at the samples of one worker.
+    plan = with_workers(trial.resizes[-1].plan, undone.from_workers)
     if plan is None:
         return None
     speed = trial.samples_per_s or undone.expected_samples_per_s

@@ -56,9 +56,13 @@ TrialEvent = (
 
 @dataclasses.dataclass
 class Resize:
-    """One change of a trial's workers: what was expected and, once it is known, measured."""
+    """One change of a trial's workers: what was expected and, once it is known, measured.
+
+    `plan` is the plan of the trial before the change.
+    """
 
     decided: TrialResized
+    plan: PartialPlan
     measured: ResizeMeasured | None = None
 
     def describe(self) -> str:
@@ -448,7 +452,7 @@ def _end_attempt(trial: Trial, event: AttemptEnded) -> None:
 
 
 def _resize(trial: Trial, event: TrialResized) -> None:
-    trial.resizes.append(Resize(event))
+    trial.resizes.append(Resize(event, trial.plan))
 
 
 def _measure_resize(trial: Trial, event: ResizeMeasured) -> None:
