@@ -128,8 +128,8 @@ def test_a_file_that_is_read_must_exist_and_similar_ones_are_named(tmp_path: Pat
     assert not (tmp_path / "rnus.sqlite").exists()
 
 
-def test_folder_in_place_of_the_file_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailableError, match="cannot be opened"):
+def test_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is a folder"):
         Store.open(str(tmp_path))
 
 

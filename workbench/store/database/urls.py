@@ -129,7 +129,7 @@ def resolve_url(address: str | None) -> URL:
             allowed=_ALLOWED,
         )
     path = Path(str(url.database)).expanduser().absolute()
-    if path.is_dir():
+    if os.path.isdir(path):  # False as well if its folder cannot be read
         raise StoreError(
             f"{path} is a folder",
             field="store",
