@@ -28,6 +28,10 @@ from workbench.training.probes import capacity as probe
 from workbench.training.probes.memory_estimate import MemoryEstimate, estimate_memory
 from workbench.training.probes.model_summary import summarise_model
 
+_DEPTHS = ("num_layers", "num_blocks")
+_MAX_LAYERS = 1024
+"""The greatest depth that is tried if the model declares no limit."""
+
 
 def memory_limit_bytes(
     experiment: Experiment, capacity: Capacity, cluster: ClusterInventory
@@ -53,11 +57,6 @@ def memory_limit_bytes(
             if count > 0
         ]
     return min(limits_bytes, default=None)
-
-
-_DEPTHS = ("num_layers", "num_blocks")
-_MAX_LAYERS = 1024
-"""The greatest depth that is tried if the model declares no limit."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class AnswerSession:
         """Return the answers, and whether each ends before its end.
 
         Args:
-            feeds: Prompts as `prompt_as_text` writes them, (n, 1), by the name of the input.
+            feeds: Prompts as `rows.read_samples` writes them, (n, 1), by the name of the input.
 
         Raises:
             DataError: If a prompt is too long for the model.

@@ -9,6 +9,7 @@ are none. Weights are only read from a column that the user names. Splitting is 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import shlex
 from collections.abc import Collection
@@ -363,6 +364,7 @@ def _note_of_owners(table: pd.DataFrame) -> str | None:
 
     Rows of one person are equal in what does not change, such as sex, place and education.
     """
+    codes = functools.cache(lambda name: _codes(column_of(table, name)))
     for name in table.columns:
         column = column_of(table, name)
         if column.dtype.kind not in "iu" or not _has_repeats(column):
@@ -371,13 +373,11 @@ def _note_of_owners(table: pd.DataFrame) -> str | None:
             continue
         if _possible_times(str(name), column)[0] is not None:
             continue
-        groups = _codes(column)
+        groups = codes(name)
         if int(groups.max()) + 1 < _FEWEST_GROUPS:
             continue
         others = [other for other in table.columns if other != name][:_NUM_COMPARED]
-        equal = [
-            f"`{other}`" for other in others if _is_same_in(groups, _codes(column_of(table, other)))
-        ]
+        equal = [f"`{other}`" for other in others if _is_same_in(groups, codes(other))]
         if len(equal) >= _FEWEST_EQUAL:
             return (
                 f"rows with the same `{name}` are equal in {len(equal)} other columns, such as"

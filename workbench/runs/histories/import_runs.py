@@ -6,13 +6,11 @@ was imported before only gets the trials that it does not have yet.
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from workbench.foundation.events import (
     process_unix_s,
 )
 from workbench.foundation.formatting import format_count
+from workbench.foundation.garbage import no_garbage_search
 from workbench.runs.histories.formats import read_old_runs
 from workbench.runs.histories.naming import (
     Names,
@@ -163,20 +162,8 @@ def import_runs(
     mapping = dict(names or {})
     if goal not in (None, "minimize", "maximize"):
         raise ArgumentError(f"{goal!r} is not a goal", field="goal", allowed="minimize, maximize")
-    with _many_objects():
+    with no_garbage_search():
         return _import(_path_of(place), format, (mapping, metric, goal), store)
-
-
-@contextmanager
-def _many_objects() -> Iterator[None]:
-    """Look for no garbage. Among millions of values that stay, it takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _import(place: Path, format: str | None, given: _Given, store: Store | str | None) -> Imported:
