@@ -61,6 +61,9 @@ def test_decimal_commas_are_read(hundredths, has_points):
         (("2257 CHF", "980CHF", "?"), "CHF", [2257.0, 980.0, math.nan]),
         (("54 m2", "60.5", "70m2", "n/a"), "m2", [54.0, 60.5, 70.0, math.nan]),
         (("1.5 km/h", "-3 km/h"), "km/h", [1.5, -3.0]),
+        (("91 cu in", "146 cu in", "90cu in"), "cu in", [91.0, 146.0, 90.0]),
+        (("12 miles per gallon", "30 miles per gallon"), "miles per gallon", [12.0, 30.0]),
+        (("1 year", "12 years", "1.5 years", "1 year"), "years", [1.0, 12.0, 1.5, 1.0]),
     ],
 )
 def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expected):
@@ -94,6 +97,9 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
         ("42 E", "40 W"),  # sizes of shoes
         ("42.5 E", "40.5 W"),
         ("2.50 N", "310.25 S"),
+        ("12 Main Street", "7 Elm Street"),
+        ("3 parts of the whole", "2 parts of the whole"),  # a sentence
+        ("5 pint", "3 gallons"),
     ],
 )
 def test_texts_without_a_common_unit_are_no_numbers(values):

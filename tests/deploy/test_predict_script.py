@@ -62,11 +62,18 @@ def check_names(text: str) -> None:
     assert used - imported - defined >= {"CARD", "FOLDER"}
 
 
-FUNCTIONS_OF_CELLS = ("cell", "plain_signs", "without_factor", "number")
+FUNCTIONS_OF_CELLS = ("cell", "plain_signs", "unit_pattern", "without_factor", "number")
 
 
 @pytest.mark.parametrize(
-    ("unit", "text"), [("CHF", " CHF 1,200.5"), ("m2", "1200.5m2"), ("%", "1,200.5 %")]
+    ("unit", "text"),
+    [
+        ("CHF", " CHF 1,200.5"),
+        ("m2", "1200.5m2"),
+        ("%", "1,200.5 %"),
+        ("cu in", "1,200.5 cu in"),
+        ("years", "1200.5 year"),
+    ],
 )
 def test_a_number_may_have_the_unit_of_the_training_data(unit: str, text: str) -> None:
     taken = Input(name="x", kind="number", dtype="float64", unit=unit, has_thousands=True)

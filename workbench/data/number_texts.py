@@ -163,8 +163,8 @@ CURRENCIES = (
     "ZAR",
 )
 """Words that may precede a number. Other words make a code, such as SKU 123 or flat 12."""
-NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
-"""The pattern of a number with the unit UNIT. Its groups are the number."""
+MORE_WORDS = r"(?: [^\W\d_][^\s\d,]*[23]?){0,2}"
+"""The pattern of the other words of a unit, such as in of cu in."""
 WORD_FACTORS: dict[str, dict[str, float]] = {
     "factors": {
         **dict.fromkeys(("k", "tsd", "tsd.", "thousand", "\u5343"), 1e3),
@@ -210,10 +210,10 @@ _PLAIN = re.compile(
 _WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
 _WITH_DECIMAL_COMMA = re.compile(NUMBER_WITH_DECIMAL_COMMA)
 _WITH_POINTS = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:[.][0-9]{3})+|[0-9]{1,3})")
-# A word behind a number may end in an exponent, as in 54 m2.
+# A word behind a number may end in an exponent, as in 54 m2. A unit may have more words.
 _WITH_WORD = re.compile(
     rf"[+-]?\s*({'|'.join(map(re.escape, CURRENCIES))})\s*[+-]?[\d.,]*\d[\d.,]*"
-    r"|[+-]?[\d.,]*\d[\d.,]*\s*((?:°|[^\W\d_])[^\s\d,]*[23]?)"
+    rf"|[+-]?[\d.,]*\d[\d.,]*\s*((?:°|[^\W\d_])[^\s\d,]*[23]?{MORE_WORDS})"
 )
 _WORD_BEHIND = re.compile(WORD_BEHIND)
 _CLEAR_ANGLE = re.compile(r"\u00b0[^NSEW]*[NSEW]$|\u00b0.*['\u2032\u2019]")
@@ -230,8 +230,8 @@ class NumberText:
     Attributes:
         has_thousands: Whether commas separate thousands.
         has_decimal_comma: Whether a comma precedes decimals, and points separate thousands.
-        unit: The sign or word next to each number, such as %, CHF or m2, or "" for none. 58.1% is
-            read as 58.1.
+        unit: The sign or words next to each number, such as %, CHF, m2 or cu in, or "" for none.
+            58.1% is read as 58.1, and 1 year as one of years.
         missing: Texts that count as missing besides the usual markers, in small letters.
         notation: How the size of a number is written: "factors" such as 1.2k next to 3M; "bytes"
             such as 512 MB; "durations" such as 2h 5m or 01:30:00, in seconds; "clock" for
@@ -415,6 +415,21 @@ def plain_signs(text):  # type: ignore[no-untyped-def]
     text = re.sub(r"^\u2013(?=\s*[0-9.])", "-", text)
     text = re.sub(r"^([^0-9()]*)\(([^()]*[0-9][^()0-9]*)\)$", r"-\1\2", text)
     return re.sub(r"^([0-9.,]*[0-9])\s?-$", r"-\1", text)
+
+
+def unit_pattern(unit):  # type: ignore[no-untyped-def]
+    """Return the pattern of a number with a unit before or after it. Its groups are the number.
+
+    One of years is 1 year.
+
+    Example:
+        >>> re.fullmatch(unit_pattern("years"), "1 year").groups()
+        (None, None, '1')
+    """
+    written = re.escape(unit)
+    if len(unit) > 2 and unit.endswith("s"):
+        written += "?"
+    return rf"([+-]?)\s*{written}\s*(.+)|(.+?)\s*{written}"
 
 
 def without_factor(text, notation):  # type: ignore[no-untyped-def]
@@ -738,6 +753,8 @@ def units_of(counts: Mapping[str, int]) -> dict[str, int]:
         unit = _unit_in(text)
         if _OF_DIGITS.fullmatch(number := _without_unit(text, unit)) or _PLAIN.fullmatch(number):
             units[unit] = units.get(unit, 0) + count
+    for unit in [name for name in units if len(name) > 1 and f"{name}s" in units]:
+        units[f"{unit}s"] += units.pop(unit)
     return units
 
 
@@ -753,7 +770,7 @@ def _unit_in(text: str) -> str:
 
 def _without_unit(text: str, unit: str) -> str:
     """Return a text without the unit before or after it, if it has the unit."""
-    match = unit and re.fullmatch(NUMBER_WITH_UNIT.replace("UNIT", re.escape(unit)), text)
+    match = unit and re.fullmatch(unit_pattern(unit), text)
     if not match:
         return text
     return "".join(filter(None, match.groups()))
@@ -764,7 +781,7 @@ NEW_FACTORS = _MULTIPLIERS
 _SIGNS = UNITS.replace("%", "").replace("‰", "")
 NEW_UNIT = (
     rf"[+-]?\s*({'|'.join(map(re.escape, (*_SIGNS, *CURRENCIES)))})?\s*[+-]?[\d.,]*\d[\d.,]*"
-    rf"\s*(?![eE][\d+-])((?:[{_SIGNS}°]|[^\W\d_])[^\s\d,+-]*[23]?)?"
+    rf"\s*(?![eE][\d+-])((?:[{_SIGNS}°]|[^\W\d_])[^\s\d,+-]*[23]?{MORE_WORDS})?"
 )
 """The pattern of a number with a unit before or after it, which are its groups."""
 

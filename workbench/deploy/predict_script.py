@@ -38,7 +38,6 @@ from workbench.data.number_texts import (
     NEW_UNIT,
     NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
-    NUMBER_WITH_UNIT,
     WORD_BEHIND,
     WORD_FACTORS,
     category_in,
@@ -46,6 +45,7 @@ from workbench.data.number_texts import (
     plain_signs,
     spelling_of,
     spellings,
+    unit_pattern,
     without_factor,
 )
 from workbench.data.pixels import eight_bits
@@ -98,7 +98,6 @@ _VALUES = {
     "MOST": MOST,
     "NUMBER_WITH_SEPARATORS": f'r"{NUMBER_WITH_SEPARATORS}"',
     "NUMBER_WITH_DECIMAL_COMMA": f'r"{NUMBER_WITH_DECIMAL_COMMA}"',
-    "NUMBER_WITH_UNIT": f'r"{NUMBER_WITH_UNIT}"',
     "WORD_BEHIND": f'r"{WORD_BEHIND}"',
     "CLOCK_TIME": f'r"{CLOCK_TIME}"',
     "ANGLE": f'r"{ANGLE}"',
@@ -300,7 +299,7 @@ def _reading(inputs: Sequence[Input]) -> str:
         return _source(as_taken, read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
     missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
-    functions = (read_points, cell, plain_signs, without_factor, number, seconds)
+    functions = (read_points, cell, plain_signs, unit_pattern, without_factor, number, seconds)
     notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
     notes = (*notes, far_outside, unusual_values, describe_unusual, note_of_unit)
     notes = (*notes, notes_of_bare)
@@ -601,8 +600,7 @@ def cell(column, text):
 def number(column, text):
     """Return a number, which may have a unit and separators as it did in training."""
     text, factor = without_factor(plain_signs(text), column["notation"])
-    pattern = NUMBER_WITH_UNIT.replace("UNIT", re.escape(column["unit"]))
-    if column["unit"] and (match := re.fullmatch(pattern, text)):
+    if column["unit"] and (match := re.fullmatch(unit_pattern(column["unit"]), text)):
         text = "".join(filter(None, match.groups()))
     if column["has_thousands"] and re.fullmatch(NUMBER_WITH_SEPARATORS, text):
         return factor * float(text.replace(",", ""))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.builders.examples import examples
 from tests.builders.report_pages import report_html
 from workbench.experiment import Experiment
+from workbench.experiment.automl import HELD_OUT
 from workbench.foundation.events import (
     DriverStarted,
     Event,
@@ -150,6 +151,23 @@ def test_a_run_that_mostly_starts_trials_is_not_one_that_trains() -> None:
     assert judge(trial_events(0, 0.0, start_s=20.0, train_s=1.0)) == [], (
         "the first trials start the workers"
     )
+
+
+def test_a_user_of_automl_is_told_to_extend_the_run_instead_of_how_to_sweep_it() -> None:
+    data = EXPERIMENT.data
+    assert data is not None
+    data = data.model_copy(update={"options": {HELD_OUT: "0" * 64}})
+    experiment = EXPERIMENT.model_copy(update={"data": data})
+    events = [
+        event
+        for number in range(4)
+        for event in trial_events(number, 0.3, start_s=100.0, train_s=20.0)
+    ]
+    (verdict,) = verdicts_of(History.of(experiment, events), "some-run")
+    assert verdict.text.startswith("candidates spent 83% of their time starting up")
+    assert "resources" not in verdict.text
+    assert verdict.next_step is not None
+    assert verdict.next_step.words[:2] == ("extend", "some-run")
 
 
 def late_trial(number: int, rank: int, factor: float, *, train_s: float = 60.0) -> list[Event]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.data.plain_frames import column_of
-from workbench.foundation.formatting import format_number
+from workbench.foundation.formatting import format_count, format_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +115,7 @@ def describe_slice(worst: dict[str, Any], *, is_classification: bool, unit: str 
         unit: The unit of numbers, or "".
     """
     where = f"{worst['column']} is {worst['value']}"
-    samples = f"on {worst['num_samples']} samples"
+    samples = f"on {format_count(worst['num_samples'], 'sample')}"
     if is_classification:
         return (
             f"worst where {where}: accuracy {1 - worst['mean']:.3g} {samples},"

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from workbench.experiment.actions import suggest
+from workbench.experiment.automl import is_automl
 from workbench.foundation.errors import Suggestion, WorkbenchError
 from workbench.foundation.events.trials import MAX_LOADERS, input_stall, loaders_to_hide
 from workbench.foundation.formatting import format_count, format_duration, format_percent
@@ -63,10 +64,13 @@ def verdicts_of(history: History, run_id: str | None = None) -> list[Verdict]:
         run_id: Its id, so that commands can be entered as they are printed, or None if unknown.
     """
     trials = list(history.trials.values())
+    if is_automl(history.experiment):  # its user sets nothing but the time
+        verdict = _starting(history, trials, run_id)
+        return [] if verdict is None else [verdict]
     verdicts = (
         _waiting_for_data(history, trials, run_id),
         _waiting_for_a_rank(trials),
-        _starting(trials),
+        _starting(history, trials, run_id),
         _choosing(history, trials, run_id),
     )
     return [verdict for verdict in verdicts if verdict is not None]
@@ -222,7 +226,7 @@ def _may_draw_at_random(history: History) -> bool:
     return not (kind.is_population or kind.enumerates_grid)
 
 
-def _starting(trials: list[Trial]) -> Verdict | None:
+def _starting(history: History, trials: list[Trial], run_id: str | None) -> Verdict | None:
     starts_s = [
         (
             trial.planned_unix_s - trial.proposed_unix_s,
@@ -236,13 +240,17 @@ def _starting(trials: list[Trial]) -> Verdict | None:
     starting_s, whole_s = (math.fsum(times_s) for times_s in zip(*starts_s, strict=True))
     if starting_s < _STARTING_S or starting_s < _STARTING * whole_s:
         return None
+    spent = (
+        f"spent {format_percent(starting_s / whole_s)} of their time starting up"
+        f" ({format_duration(starting_s / len(starts_s))} each): waiting for workers, loading data"
+        " and building the model"
+    )
+    if is_automl(history.experiment):
+        more = suggest("extend", run_id or "RUN", time="5m", lead="To try more of them")
+        return Verdict(f"candidates {spent}", next_step=more)
     is_concurrent = _trials_at_once(trials) > 1
     fewer = "fewer trials at once (resources.concurrency) or " if is_concurrent else ""
-    return Verdict(
-        f"trials spent {format_percent(starting_s / whole_s)} of their time starting up"
-        f" ({format_duration(starting_s / len(starts_s))} each): waiting for workers, loading data"
-        f" and building the model. Try {fewer}longer trials"
-    )
+    return Verdict(f"trials {spent}. Try {fewer}longer trials")
 
 
 def _trials_at_once(trials: list[Trial]) -> int:
