@@ -98,7 +98,6 @@ def serve(
     from workbench.deploy.serving.drift_alerts import DriftAlerts
     from workbench.deploy.serving.served_models import Limits, name_bundles
     from workbench.deploy.serving.tokens import is_loopback_name, read_or_make_token, token_path
-    from workbench.foundation.errors import ArgumentError
     from workbench.store.alerts import Settings, read_settings
 
     _check_place(
@@ -123,22 +122,15 @@ def serve(
         keep_bytes=keep_limit,
         latency_s=latency,
     )
-    if no_token and token_file is not None:
-        raise click.UsageError("you cannot combine --no-token and --token-file")
-    is_private = is_loopback_name(host)
-    if no_token and not is_private:
-        raise ArgumentError(
-            f"others can reach {host}, so the server needs a token",
-            field="--no-token",
-            allowed="only with a loopback address, such as 127.0.0.1",
-        )
-    versions, token = process.open_versions(folders, limits), None
+    _check_token(host, token_file, no_token=no_token)
+    versions = process.open_versions(folders, limits)
+    token = None
     if not no_token:
         token = read_or_make_token(token_file or token_path())
 
     def show(shown_host: str, shown_port: int) -> None:
         _show(f"http://{shown_host}:{shown_port}", versions, token, as_json=as_json)
-        if not is_private:
+        if not is_loopback_name(host):
             print_note(
                 "requests and their token are not encrypted. Put a proxy with HTTPS in front of the"
                 " server"
@@ -186,6 +178,23 @@ def serve(
         alerts=alerts,
         trusted_proxies=networks,
     )
+
+
+def _check_token(host: str, token_file: Path | None, *, no_token: bool) -> None:
+    """Raise an error if a server that others can reach would ask for no token."""
+    from workbench.deploy.serving.tokens import is_loopback_name
+    from workbench.foundation.errors import ArgumentError
+
+    if not no_token:
+        return
+    if token_file is not None:
+        raise click.UsageError("you cannot combine --no-token and --token-file")
+    if not is_loopback_name(host):
+        raise ArgumentError(
+            f"others can reach {host}, so the server needs a token",
+            field="--no-token",
+            allowed="only with a loopback address, such as 127.0.0.1",
+        )
 
 
 def _check_place(

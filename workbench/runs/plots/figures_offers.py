@@ -53,19 +53,14 @@ def draw_offers(
         for offer in offers
         if offer["run_s"] and offer["cost_usd"] and offer["fits"] is not False
     ]
-    title, about = (
-        "Estimated time and cost of the run",
-        "hollow: extrapolated, not measured on this device with this many workers",
-    )
+    title = "Estimated time and cost of the run"
+    about = "hollow: extrapolated, not measured on this device with this many workers"
     if not known:
         return show_message(
             new_figure(title, about), "No machine has both a known time and a known price."
         )
     unit, unit_s = time_unit(max(offer["run_s"]["value"] for offer in known))
-    times, costs = (
-        (min(offer[name]["low"] for offer in known), max(offer[name]["high"] for offer in known))
-        for name in ("run_s", "cost_usd")
-    )
+    times, costs = _ends(known, "run_s"), _ends(known, "cost_usd")
     beyond = []
     if deadline_s is not None and not _is_near(deadline_s, times):
         beyond.append(f"the deadline ({format_duration(deadline_s)})")
@@ -74,34 +69,21 @@ def draw_offers(
         beyond.append(f"the budget ({format_money(budget_usd)})")
         budget_usd = None
     if beyond:
-        verb = "lies"
-        if len(beyond) > 1:
-            verb = "lie"
+        verb = "lies" if len(beyond) == 1 else "lie"
         about += f" ({' and '.join(beyond)} {verb} beyond)"
     figure = new_figure(title, about)
+    names = {id(offer): _name(offer) for offer in _worth_a_name(known, times, costs)}
     middle_usd = math.sqrt(costs[0] * costs[1])
-    named = [id(offer) for offer in _worth_a_name(known, times, costs)]
     for (provider, market), group in _groups(known).items():
-        colour = _COLOURS.get(provider, MUTED)
         figure.add_scatter(
-            x=[offer["cost_usd"]["value"] for offer in group],
-            y=[offer["run_s"]["value"] / unit_s for offer in group],
-            error_x=_bars(group, "cost_usd", 1.0, colour),
-            error_y=_bars(group, "run_s", unit_s, colour),
-            text=[_name(offer) if id(offer) in named else "" for offer in group],
+            **_marks(group, _COLOURS.get(provider, MUTED), unit_s),
+            text=[names.get(id(offer), "") for offer in group],
             textposition=[
                 "top right" if offer["cost_usd"]["value"] < middle_usd else "top left"
                 for offer in group
             ],
-            hovertext=[_name(offer) for offer in group],
-            mode="markers+text",
             name=plain(f"{provider}, {market}"),
-            marker={
-                "color": [colour if offer["measured"] else "white" for offer in group],
-                "size": 9,
-                "symbol": _SYMBOLS[market],
-                "line": {"color": colour, "width": 1.8},
-            },
+            marker_symbol=_SYMBOLS[market],
             hovertemplate=(
                 f"%{{hovertext}}, {market}<br>$%{{x:,.2f}}<br>%{{y:.3g}} {unit}<extra></extra>"
             ),
@@ -119,8 +101,8 @@ def draw_offers(
         note_level(figure, deadline_s / unit_s, "deadline", log=True)
     if budget_usd is not None:
         note_place(figure, budget_usd, "budget", VERMILLION, row=0)
-    (least_usd, most_usd) = _with(budget_usd, costs)
-    (least_s, most_s) = _with(deadline_s, times)
+    least_usd, most_usd = _with(budget_usd, costs)
+    least_s, most_s = _with(deadline_s, times)
     figure.update_xaxes(
         **log_axis(0.8 * least_usd, 1.25 * most_usd), title_text="cost of the run, USD"
     )
@@ -135,6 +117,26 @@ def draw_offers(
         legend={"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1.0, "yanchor": "top"},
     )
     return figure
+
+
+def _ends(offers: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
+    """Return the ends of the range that the intervals of a value span."""
+    return min(offer[name]["low"] for offer in offers), max(offer[name]["high"] for offer in offers)
+
+
+def _marks(group: Sequence[Mapping[str, Any]], colour: str, unit_s: float) -> dict[str, Any]:
+    """Return the marks of offers with their intervals, hollow where they are extrapolated."""
+    return {
+        "x": [offer["cost_usd"]["value"] for offer in group],
+        "y": [offer["run_s"]["value"] / unit_s for offer in group],
+        "error_x": _bars(group, "cost_usd", 1.0, colour),
+        "error_y": _bars(group, "run_s", unit_s, colour),
+        "hovertext": [_name(offer) for offer in group],
+        "mode": "markers+text",
+        "marker_color": [colour if offer["measured"] else "white" for offer in group],
+        "marker_size": 9,
+        "marker_line": {"color": colour, "width": 1.8},
+    }
 
 
 def write_offers(path: Path, offers: Sequence[Mapping[str, Any]], **limits: float | None) -> None:

@@ -51,6 +51,55 @@ def launcher_file(
         ArgumentError: If an argument is missing, or the store or the artifacts are on a single
             machine.
     """
+    _check(rental, project, machine_image)
+    wheel = _wheel_of(package)
+    token_file = f"~/.workbench/{rental.name}.token"
+    installed = package
+    mounts = {"~/.workbench-token": token_file, "~/.pgpass": "~/.pgpass"}
+    if wheel is not None:
+        installed = f"~/{wheel.name}"
+        mounts[installed] = str(wheel)
+    start = (
+        f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats"
+        " --object-manager-port=8076"
+    )
+    document: dict[str, Any] = {
+        "cluster_name": rental.name,
+        "max_workers": rental.nodes,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": rental.idle_s / 60.0,
+        "provider": _provider(rental, project),
+        "auth": {"ssh_user": "ubuntu"},
+        "docker": {
+            "head_image": ray_image(0),
+            "worker_image": ray_image(rental.machine.gpus),
+            "container_name": "workbench",
+            "pull_before_run": True,
+        },
+        "head_node_type": "head",
+        "available_node_types": _node_types(rental, machine_image),
+        "file_mounts": mounts,
+        "cluster_synced_files": [],
+        "setup_commands": _setup_commands(rental, installed),
+        "head_setup_commands": [],
+        "worker_setup_commands": [],
+        "initialization_commands": [],
+        "head_start_ray_commands": [
+            "ray stop",
+            (
+                f"{start} --head --port={_PORT} --num-cpus=0 --dashboard-host=127.0.0.1 "
+                "--autoscaling-config=~/ray_bootstrap_config.yaml"
+            ),
+        ],
+        "worker_start_ray_commands": ["ray stop", f"{start} --address=$RAY_HEAD_IP:{_PORT}"],
+    }
+    return _instructions(rental, path or Path(f"{rental.name}.yaml"), token_file) + write_yaml(
+        document
+    )
+
+
+def _check(rental: ClusterRequest, project: str | None, machine_image: str | None) -> None:
+    """Raise an error if the launcher could not rent these machines, or a run could not use them."""
     rental.check_shared_storage()
     provider = rental.machine.provider
     if provider not in PROVIDERS:
@@ -73,86 +122,48 @@ def launcher_file(
                 "Choose one of: gcloud compute images list --project deeplearning-platform-release"
             ),
         )
+
+
+def _node_types(rental: ClusterRequest, machine_image: str | None) -> dict[str, Any]:
+    """Return the head, on which nothing trains and which is never a spot machine, and workers."""
+    provider = rental.machine.provider
     gpus = rental.machine.gpus
-    wheel = _wheel_of(package)
-    token_file = f"~/.workbench/{rental.name}.token"
-    installed = package
-    mounts = {"~/.workbench-token": token_file, "~/.pgpass": "~/.pgpass"}
-    if wheel is not None:
-        installed = f"~/{wheel.name}"
-        mounts[installed] = str(wheel)
     worker_resources: dict[str, Any] = {"CPU": rental.cpus}
     if gpus:
         worker_resources["GPU"] = gpus
-    start = (
-        f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats"
-        " --object-manager-port=8076"
-    )
-    document: dict[str, Any] = {
-        "cluster_name": rental.name,
-        "max_workers": rental.nodes,
-        "upscaling_speed": 1.0,
-        "idle_timeout_minutes": rental.idle_s / 60.0,
-        "provider": _provider(rental, project),
-        "auth": {"ssh_user": "ubuntu"},
-        "docker": {
-            "head_image": ray_image(0),
-            "worker_image": ray_image(gpus),
-            "container_name": "workbench",
-            "pull_before_run": True,
+    return {
+        "head": {
+            "resources": {"CPU": 0},
+            "min_workers": 0,
+            "max_workers": 0,
+            "node_config": _node_config(
+                provider, _HEADS[provider], spot=False, image=_CPU_IMAGE, gpus=0
+            ),
         },
-        "head_node_type": "head",
-        "available_node_types": {
-            # Nothing trains on the head, and it is never a spot machine.
-            "head": {
-                "resources": {"CPU": 0},
-                "min_workers": 0,
-                "max_workers": 0,
-                "node_config": _node_config(
-                    provider, _HEADS[provider], spot=False, image=_CPU_IMAGE, gpus=0
-                ),
-            },
-            "worker": {
-                "resources": worker_resources,
-                "min_workers": rental.min_nodes,
-                "max_workers": rental.nodes,
-                "node_config": _node_config(
-                    provider,
-                    rental.machine.type,
-                    spot=rental.spot,
-                    image=machine_image or _CPU_IMAGE,
-                    gpus=gpus,
-                ),
-            },
+        "worker": {
+            "resources": worker_resources,
+            "min_workers": rental.min_nodes,
+            "max_workers": rental.nodes,
+            "node_config": _node_config(
+                provider,
+                rental.machine.type,
+                spot=rental.spot,
+                image=machine_image or _CPU_IMAGE,
+                gpus=gpus,
+            ),
         },
-        "file_mounts": mounts,
-        "cluster_synced_files": [],
-        "setup_commands": [
-            "chmod 600 ~/.workbench-token ~/.pgpass",
-            (
-                f"pip install torch=={versions()['torch']} {_quote_home(_with_training(installed))}"
-                " 'psycopg[binary]>=3.2'"
-            ),
-            (
-                f"grep -q WORKBENCH_STORE ~/.bashrc || echo {shlex.quote(_exports(rental, 'auto'))}"
-                " >> ~/.bashrc"
-            ),
-        ],
-        "head_setup_commands": [],
-        "worker_setup_commands": [],
-        "initialization_commands": [],
-        "head_start_ray_commands": [
-            "ray stop",
-            (
-                f"{start} --head --port={_PORT} --num-cpus=0 --dashboard-host=127.0.0.1 "
-                "--autoscaling-config=~/ray_bootstrap_config.yaml"
-            ),
-        ],
-        "worker_start_ray_commands": ["ray stop", f"{start} --address=$RAY_HEAD_IP:{_PORT}"],
     }
-    return _instructions(rental, path or Path(f"{rental.name}.yaml"), token_file) + write_yaml(
-        document
-    )
+
+
+def _setup_commands(rental: ClusterRequest, installed: str) -> list[str]:
+    """Return what each machine runs once, before Ray starts on it."""
+    packages = f"torch=={versions()['torch']} {_quote_home(_with_training(installed))}"
+    exports = shlex.quote(_exports(rental, "auto"))
+    return [
+        "chmod 600 ~/.workbench-token ~/.pgpass",
+        f"pip install {packages} 'psycopg[binary]>=3.2'",
+        f"grep -q WORKBENCH_STORE ~/.bashrc || echo {exports} >> ~/.bashrc",
+    ]
 
 
 def _wheel_of(package: str) -> Path | None:

@@ -156,23 +156,13 @@ def run_detail(tail: RunTail) -> RunDetail:
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
     reading = history.reading
-    now_s, in_force = driven_until_unix_s(row, history), values_of(history.in_force)
+    in_force = values_of(history.in_force)
     ended = row.state in FINISHED_RUN_STATES
     left = None
     if not ended and row.state != "lost":
-        left = _time_left(row, history, now_s, is_advice=tail.is_advice)
-    has_front = len(history.objectives) > 1
-    best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
+        left = _time_left(row, history, driven_until_unix_s(row, history), is_advice=tail.is_advice)
+    by_hand = chosen_by_hand(history)
     counts = {state: len(trials) for state in _STATES if (trials := history.in_state(state))}
-    # The front end draws the other figures of a search itself.
-    figures = ("timeline",) if history.trials else ()
-    if tail.data.advice.exists:
-        figures = (*figures, *ADVICE_FIGURES)
-    elif len({trial.plan.workers for trial in history.trials.values()} - {None}) > 1:
-        figures = (*figures, "scaling")
-    if any(trial.segment is not None for trial in history.trials.values()):
-        figures = ("schedule", *figures)
-    figures = (*model_figures(history), *figures)
     return RunDetail(
         run_id=row.run_id,
         name=row.name,
@@ -192,30 +182,14 @@ def run_detail(tail: RunTail) -> RunDetail:
         num_configurations=history.num_different_configurations(),
         chosen=chosen_model(history),
         candidates=candidates(history),
-        best=best
-        and Best(
-            trial=best.number,
-            values=plain(history.mean_values(best)),
-            params=best.params,
-            num_repeats=len(history.repeats_of(best)),
-            certainty=tuple(certainty_lines(history)) if ended else (),
-        ),
-        front=_front(history) if has_front else None,
+        best=_best(history, ended=ended),
+        front=_front(history),
         no_best=None if tail.is_advice or history.result else history.why_no_best(),
         summary=_summary(row, history) if not tail.is_advice else None,
         chosen_by_hand=by_hand
         and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
         decisions=_decisions(tail) if ended else (),
-        failures=tuple(
-            Failure(
-                reason=group.reason,
-                message=group.message[:_MAX_MESSAGE_CHARS],
-                place=group.place and group.place[-_MAX_MESSAGE_CHARS:],
-                num_trials=len(group.trials),
-                trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS_PER_FAILURE]),
-            )
-            for group in failure_groups(history)[:_MAX_FAILURES]
-        ),
+        failures=_failures(history),
         verdicts=tuple(
             verdict.describe(write_for_panel) for verdict in verdicts_of(history, row.run_id)
         ),
@@ -233,7 +207,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         notes=row.notes,
         pinned=row.pinned,
         archived=row.archived,
-        figures=figures,
+        figures=_figures(tail),
         card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
         latest=_latest(tail),
         loading=tail.loading,
@@ -330,7 +304,53 @@ def _progress(row: RunRow, history: History, *, is_advice: bool) -> float | None
     return progress_of(history, driven_until_unix_s(row, history)).part
 
 
-def _front(history: History) -> Front:
+def _best(history: History, *, ended: bool) -> Best | None:
+    """Return the best trial, or None if there is none or several objectives leave a front."""
+    best = history.best() if len(history.objectives) == 1 else None
+    if best is None:
+        return None
+    return Best(
+        trial=best.number,
+        values=plain(history.mean_values(best)),
+        params=best.params,
+        num_repeats=len(history.repeats_of(best)),
+        certainty=tuple(certainty_lines(history)) if ended else (),
+    )
+
+
+def _failures(history: History) -> tuple[Failure, ...]:
+    """Return why trials failed, by cause, as far as a page can show it."""
+    return tuple(
+        Failure(
+            reason=group.reason,
+            message=group.message[:_MAX_MESSAGE_CHARS],
+            place=group.place and group.place[-_MAX_MESSAGE_CHARS:],
+            num_trials=len(group.trials),
+            trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS_PER_FAILURE]),
+        )
+        for group in failure_groups(history)[:_MAX_FAILURES]
+    )
+
+
+def _figures(tail: RunTail) -> tuple[str, ...]:
+    """Return the figures that Python draws. The front end draws the others of a search itself."""
+    history = tail.data.history
+    trials = history.trials.values()
+    figures = model_figures(history)
+    if any(trial.segment is not None for trial in trials):
+        figures = (*figures, "schedule")
+    if trials:
+        figures = (*figures, "timeline")
+    if tail.data.advice.exists:
+        return (*figures, *ADVICE_FIGURES)
+    if len({trial.plan.workers for trial in trials} - {None}) > 1:
+        return (*figures, "scaling")
+    return figures
+
+
+def _front(history: History) -> Front | None:
+    if len(history.objectives) == 1:
+        return None
     extremes = tuple(
         Extreme(metric=metric, value=trial.values[metric], trial=trial.number)
         for metric, trial in history.extremes().items()
