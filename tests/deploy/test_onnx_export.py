@@ -45,16 +45,50 @@ def test_the_operators_of_onnx_are_read_once(
     assert num_read < 50
 
 
+class _Causal(nn.Module):
+    def __init__(self, *, has_decoder: bool) -> None:
+        super().__init__()
+        self.body: nn.Module = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1
+        )
+        if has_decoder:
+            self.body = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(inputs.shape[1])
+        if isinstance(self.body, nn.Transformer):
+            return self.body(inputs, inputs, src_mask=mask, tgt_mask=mask, memory_mask=mask)
+        return self.body(inputs, mask)
+
+
+@pytest.mark.parametrize("has_decoder", [False, True])
+def test_transformers_of_torch_keep_their_causal_masks(tmp_path: Path, has_decoder: bool) -> None:
+    model = _Causal(has_decoder=has_decoder)
+    detecting = nn.modules.transformer._detect_is_causal_mask
+    write_onnx(model, torch.randn(2, 6, 8), tmp_path / "model.onnx")
+    assert nn.modules.transformer._detect_is_causal_mask is detecting
+
+    session = open_session(tmp_path / "model.onnx", threads=1)
+    given = torch.randn(5, 6, 8)
+    changed = given.clone()
+    changed[:, 4:] += 1.0  # what comes later changes nothing before
+    before, after = (session.run(None, {"inputs": one.numpy()})[0] for one in (given, changed))
+    assert difference_of(torch.from_numpy(before), model.eval()(given)) <= 1e-5
+    assert before[:, :4] == pytest.approx(after[:, :4], abs=1e-6)
+    assert before[:, 4:] != pytest.approx(after[:, 4:], abs=1e-3)
+
+
 class _LooksAtValues(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs * 2 if inputs.sum().item() > 0 else inputs
 
 
 def test_a_model_that_cannot_be_exported_is_refused_in_words_and_leaves_no_file(
-    tmp_path: Path,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(
         RunError, match=r"_LooksAtValues cannot be exported to ONNX: .*without --format onnx"
     ):
         write_onnx(_LooksAtValues(), torch.ones(2, 3), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", ""), "torch prints the program where it stopped"

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import io
 import logging
 import tempfile
 import warnings
@@ -64,7 +65,7 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     # torch would treat a batch of one as a constant.
     arguments = tuple(_resized(argument, max(2, len(argument))) for argument in arguments)
     try:
-        with _quiet():
+        with _quiet(), _masks_as_given():
             _read_operators_once()
             torch.onnx.export(
                 model,
@@ -285,7 +286,7 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
     names = [argument.name for argument in session.get_inputs()]
     for size in BATCHES:
         given = tuple(_resized(argument, size) for argument in arguments)
-        with torch.inference_mode():
+        with torch.inference_mode(), _quiet():
             expected = model(*given)
         if not isinstance(expected, Tensor):
             raise RunError(
@@ -345,7 +346,10 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-    """Suppress the exporter's output and warnings. Users can do nothing about them."""
+    """Suppress the exporter's output and warnings. Users can do nothing about them.
+
+    On a failure, torch prints the program that it had read by then.
+    """
     loggers = [
         logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
     ]
@@ -353,12 +357,39 @@ def _quiet() -> Iterator[Any]:
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        unread = io.StringIO()
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(unread),
+            contextlib.redirect_stderr(unread),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _masks_as_given() -> Iterator[None]:
+    """Let the transformers of torch use a mask without asking whether it is a causal one.
+
+    They compare its values to choose a faster kernel, which an exporter cannot follow. With the mask
+    itself the outputs are the same.
+    """
+    detecting = getattr(nn.modules.transformer, "_detect_is_causal_mask", None)
+    if detecting is None:
+        yield
+        return
+
+    def detect(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return bool(is_causal)
+
+    nn.modules.transformer._detect_is_causal_mask = detect
+    try:
+        yield
+    finally:
+        nn.modules.transformer._detect_is_causal_mask = detecting
 
 
 def _lower_float32(thresholds: np.ndarray, is_leaf: np.ndarray) -> np.ndarray:
