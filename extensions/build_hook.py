@@ -34,13 +34,25 @@ class FrontEndBuild(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """Return what the build needs beside hatch."""
-        return [NODE] if is_stale() and shutil.which("npm") is None else []
+        return [NODE] if is_stale() and not has_npm() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is missing or old."""
         del version, build_data
         if is_stale():
             build()
+
+
+def has_npm() -> bool:
+    """Tell whether npm runs here.
+
+    One that another environment got as a Python package is found, but does not run: a build sees
+    no packages of that environment.
+    """
+    program = shutil.which("npm")
+    if program is None:
+        return False
+    return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
 
 
 def is_stale() -> bool:

@@ -78,6 +78,9 @@ def test_node_is_asked_for_only_where_there_is_none(hook, tmp_path, monkeypatch)
     assert asked(hook, tmp_path) == []
     monkeypatch.setenv("PATH", "")
     assert asked(hook, tmp_path) == [hook.NODE]
+    npm.write_text("#!/bin/sh\necho no such module >&2\nexit 1\n")  # of another environment
+    monkeypatch.setenv("PATH", str(npm.parent))
+    assert asked(hook, tmp_path) == [hook.NODE]
 
 
 def test_a_build_that_fails_says_what_and_why(hook, tmp_path, monkeypatch) -> None:

@@ -49,7 +49,14 @@ def test_what_is_wrong_is_readable_for_all_and_leads_to_its_field(page, kernel) 
     page.get_by_role("tabpanel", name="Search space").wait_for()
 
 
-@pytest.mark.parametrize("width", [380, 640, 900])
+# What is wider than its place lies over its neighbours.
+PUSHED_OUT = (
+    "() => Array.from(document.querySelectorAll('.workbench-form-row-body'))"
+    ".filter((body) => body.scrollWidth > body.clientWidth).map((body) => body.textContent)"
+)
+
+
+@pytest.mark.parametrize("width", [380, 640, 700, 900])
 @pytest.mark.slow
 def test_no_part_is_cut_off_where_there_is_little_room(live_browser, kernel, width) -> None:
     page = new_page(live_browser)
@@ -59,6 +66,7 @@ def test_no_part_is_cut_off_where_there_is_little_room(live_browser, kernel, wid
         show(page, part)
         page.wait_for_timeout(300)
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, part
+        assert page.evaluate(PUSHED_OUT) == [], part
     page.context.close()
 
 

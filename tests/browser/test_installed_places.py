@@ -227,7 +227,8 @@ def test_behind_a_hub_and_its_proxy_runs_are_seen_and_asked_for(live_browser, hu
     # What changes something is refused by the run, not by a missing token of the page.
     tab = page.locator(".jp-MainAreaWidget .workbench-wide")
     tab.get_by_role("button", name=re.compile("^More")).click()
-    tab.get_by_role("button", name=re.compile("^Extend")).click()
+    more = tab.get_by_role("group", name="More")
+    more.get_by_role("button", name=re.compile("^Extend")).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Trials").fill("-3")
     dialog.get_by_role("button", name=re.compile("^Extend")).click()

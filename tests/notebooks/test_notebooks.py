@@ -22,6 +22,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 import workbench as wb
+from tests.builders.recorded_runs import finished_run
 from tests.services.waiting import wait_until
 from workbench.runs import Run
 
@@ -173,9 +174,10 @@ def test_a_space_survives_yaml(tell: Tell, tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
+    finished_run(str(tmp_path / "store.sqlite"))  # whoever opens it has runs already
     notebook = tell("04_the_advisor")
 
-    followed, advice = runs_of(tmp_path)
+    followed, advice, _ = runs_of(tmp_path)
     assert advice.is_advice
     assert advice.advice is not None
     assert (
@@ -186,6 +188,8 @@ def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
         sum("Advice for " in data.get("text/html", "") for data in shown) == 1
     )  # the live view's card
     assert any(data.get("text/plain", "").startswith("the advice above: ") for data in shown)
+    figures = [data["application/vnd.plotly.v1+json"] for data in shown if len(data) > 3]
+    assert figures[0]["data"], "the plans that were measured"
 
 
 @pytest.mark.ray

@@ -65,7 +65,7 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
     experiment = make_experiment()
     advice = ask(store, experiment, heard)
 
-    run = wb.attach("last", store=store)
+    run = wb.attach(advice.run_id, store=store)
     assert run.state == "complete"
     assert run.is_advice
     assert run.advice == advice.to_json()

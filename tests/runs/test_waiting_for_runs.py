@@ -72,6 +72,7 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
     assert len(cell.outputs) == 2
     told = "digits-small  complete  2 complete, 1 pruned, 2 failed  best val_accuracy 0.95"
     assert cell.outputs[1][-1]["text/plain"].startswith(told), "the cell above shows the run"
+    assert f"<p>{told.replace('  ', ' · ')}" in cell.outputs[1][-1]["text/html"]
     assert RUN_MIME_TYPE not in cell.outputs[1][-1]
     assert is_shown_in_this_cell(run.stored)
     assert not is_whole_in_this_cell(run.stored)

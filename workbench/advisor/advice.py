@@ -231,6 +231,7 @@ class Advice:
         exchanges: Other exchanges, the fastest step first. Empty if no links were measured.
         rejected: The plan that seemed the fastest, if another one is recommended.
         power: The recommended power limit, or None if it was not requested.
+        run_id: The run that measured it, whose figures show the evidence, or empty.
         is_shown: Returns whether the running notebook cell already shows the card.
     """
 
@@ -251,12 +252,13 @@ class Advice:
     overrun: str | None = None
     rejected: Rejected | None = None
     power: PowerAdvice | None = None
+    run_id: str = field(default="", compare=False)
     is_shown: Callable[[], bool] = field(default=_is_not_shown, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, as `AdviceGiven` stores them."""
         plain = asdict(self)
-        del plain["is_shown"]
+        del plain["is_shown"], plain["run_id"]
         plain["noise"] = {
             "scale_samples": plain.pop("noise_scale_samples"),
             "status": plain.pop("noise_status"),

@@ -69,7 +69,8 @@ def advise(
             restored afterwards.
 
     Returns:
-        The advice. `advice.apply(experiment)` is the experiment with its recommendations.
+        The advice. `advice.apply(experiment)` is the experiment with its recommendations, and
+        `wb.attach(advice.run_id)` is the run that measured them.
 
     Raises:
         ArgumentError: If the objective or the time is invalid.
@@ -118,7 +119,9 @@ def advise(
             advice = _advise(
                 run, writer, objective, float(budget_s), receive, max_slowdown=max_slowdown
             )
-            return dataclasses.replace(advice, is_shown=lambda: is_shown_in_this_cell(run.stored))
+            return dataclasses.replace(
+                advice, run_id=run.run_id, is_shown=lambda: is_shown_in_this_cell(run.stored)
+            )
 
 
 @contextlib.contextmanager

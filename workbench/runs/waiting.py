@@ -308,7 +308,8 @@ def _cell_of(shell: Any) -> int | None:
 
 
 def _forms_of_line(line: str) -> dict[str, Any]:
-    return {"text/plain": line, "text/html": f"<p>{html.escape(line)}</p>"}
+    # HTML shows two spaces as one.
+    return {"text/plain": line, "text/html": f"<p>{html.escape(line).replace('  ', ' · ')}</p>"}
 
 
 def _draw_progress(run: StoredRun) -> dict[str, Any]:
