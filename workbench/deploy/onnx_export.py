@@ -374,8 +374,8 @@ def _quiet() -> Iterator[Any]:
 def _masks_as_given() -> Iterator[None]:
     """Let the transformers of torch use a mask without asking whether it is a causal one.
 
-    They compare its values to choose a faster kernel, which an exporter cannot follow. With the mask
-    itself the outputs are the same.
+    They compare its values to choose a faster kernel, which an exporter cannot follow. With the
+    mask itself the outputs are the same.
     """
     detecting = getattr(nn.modules.transformer, "_detect_is_causal_mask", None)
     if detecting is None:
