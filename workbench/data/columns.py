@@ -35,8 +35,9 @@ TextForm = str | NumberText
 _MAX_ROWS = 5
 # A category with fewer values needs no other numbers than a column for each of them.
 _MIN_CATEGORIES_FOR_TARGETS = 5
-# Where categories have a column each, their mean targets must be known well to add anything.
-_MIN_ROWS_PER_CATEGORY = 100
+# Where categories have a column each, their mean targets must be known to add anything. If a
+# category has many rows, one of them changes its mean too little to matter.
+_MIN_ROWS_PER_CATEGORY, _MANY_ROWS = 40, 100
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Column:
         if self.width > len(self.ranks):
             # A row is a hundredth of the mean of a frequent category, at most. The means of parts
             # of the rows differ by chance, and models would learn that.
-            is_frequent = np.bincount(categories)[categories] >= _MIN_ROWS_PER_CATEGORY
+            is_frequent = np.bincount(categories)[categories] >= _MANY_ROWS
             shown[is_frequent] = encoded[is_frequent]
         return shown
 
@@ -256,9 +257,11 @@ def learn_categories(values: pd.Series, targets: np.ndarray, *, max_categories: 
     their targets.
 
     The mean tells models in which order few categories are. It is added if there is one target, and
-    if most categories have many rows. On six tables of 4,000 rows, means lowered the squared error
-    of ordered categories by several percent, and changed that of others little. For several
-    classes, they made the log loss up to 1.7 % worse.
+    if most categories have enough rows. On six tables of 4,000 rows, means lowered the squared
+    error of ordered categories by several percent, and changed that of others little. With 60 rows
+    of each category, they lowered the loss of LightGBM by 2 % on average of seven tables (7 % less
+    to 1 % more). With 25, it was more as often as less. For several classes, they made the log loss
+    up to 1.7 % worse.
 
     Args:
         values: The train rows.
