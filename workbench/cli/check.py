@@ -300,13 +300,16 @@ def describe_memory(forecast: MemoryForecast) -> str:
 @takes(SCRIPT, TO, JSON)
 @example("workbench init train.py --to experiment.yaml")
 def init(script: Path, to: Path | None, as_json: bool) -> None:
-    """Write a first experiment file for a script, from its options."""
+    """Write a first experiment file for a script, from its options.
+
+    SCRIPT is a file, or a command with what all trials have: 'python train.py config.yaml'.
+    """
     from workbench.foundation.errors import ArgumentError
     from workbench.foundation.formatting import counted_noun
     from workbench.runs.scripts.first_experiment import experiment_for
 
     first_experiment = experiment_for(script)
-    path = to or script.with_suffix(".yaml")
+    path = to or first_experiment.script.with_suffix(".yaml")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(first_experiment.text)

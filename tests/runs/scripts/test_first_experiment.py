@@ -925,3 +925,103 @@ def test_a_configuration_file_has_the_folder_and_the_seed_of_the_trial(tmp_path:
     )
     command = Experiment.from_yaml(experiment_for(script).text).command or ""
     assert "experiment.output_dir={folder} experiment.seed={seed} -- python " in command
+
+
+BY_PLACE = """
+import sys
+import yaml
+
+def load(path):
+    with open(path) as file:
+        return yaml.safe_load(file)
+
+config = load(sys.argv[1])
+print(f"val_loss {config['optim']['lr']:.4f}")
+"""
+IN_FILE = "optim: {lr: 0.1}\nmodel: {dropout: 0.1}\n"
+
+
+@pytest.mark.parametrize("use", ["load(sys.argv[1])", "yaml.safe_load(open(sys.argv[1]))"])
+def test_a_configuration_file_by_its_place_has_what_is_searched(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.py").write_text(BY_PLACE.replace("load(sys.argv[1])", use))
+    Path("small.yaml").write_text(IN_FILE)
+    experiment = Experiment.from_yaml(experiment_for(Path("run.py")).text)
+    assert list(experiment.search.root) == ["optim.lr", "model.dropout"]
+    assert (experiment.command or "").endswith(" -- python run.py small.yaml")
+
+
+def test_a_command_says_which_configuration_file_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.py").write_text(BY_PLACE)
+    Path("a.yaml").write_text(IN_FILE)
+    Path("conf").mkdir()
+    Path("conf/z.yaml").write_text("optim: {lr: 0.2}\nmodel: {width: 8}\n")
+    first = experiment_for(Path("python -u run.py conf/z.yaml"))
+    experiment = Experiment.from_yaml(first.text)
+    assert first.script == Path("run.py")
+    assert list(experiment.search.root) == ["optim.lr", "model.width"]
+    assert (experiment.command or "").endswith(" -- python -u run.py conf/z.yaml")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected", "searched"),
+    [
+        (
+            "python train.py rows.csv --lr 0.3",
+            "python train.py rows.csv --lr 0.3 --out-dir {folder} {args}",
+            ["batch-size", "dropout"],
+        ),
+        (
+            "A=1 B=2 torchrun --nproc-per-node 2 train.py 'my rows.csv' -b 16 --out-dir=o",
+            "env A=1 B=2 torchrun --nproc-per-node 2 train.py 'my rows.csv' -b 16 --out-dir=o"
+            " {args}",
+            ["lr", "dropout"],
+        ),
+        (
+            "./train.py rows.csv",
+            "python train.py rows.csv --out-dir {folder} {args}",
+            ["lr", "batch-size", "dropout"],
+        ),
+    ],
+)
+def test_what_a_command_has_already_is_the_same_in_all_trials(
+    command: str,
+    expected: str,
+    searched: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\n"
+        "p.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--batch-size', '-b', type=int, default=32)\n"
+        "p.add_argument('--dropout', type=float, default=0.1)\n"
+        "p.add_argument('--out-dir', default='out')\nprint(f'val_acc: {acc}')\n"
+    )
+    first = experiment_for(Path(command))
+    experiment = Experiment.from_yaml(first.text)
+    assert (experiment.command, list(experiment.search.root)) == (expected, searched)
+    assert first.values_to_write == ()
+
+
+def test_a_module_in_a_command_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pkg").mkdir()
+    Path("pkg/train.py").write_text(CLICK)
+    experiment = Experiment.from_yaml(experiment_for(Path("python -m pkg.train --kind b")).text)
+    assert experiment.command == "python -m pkg.train --kind b {args}"
+    assert list(experiment.search.root) == ["rate"]
+
+
+def test_a_command_of_a_missing_script_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"cannot read python gone\.py"):
+        experiment_for(Path("python gone.py --lr 1"))

@@ -174,3 +174,23 @@ def test_a_number_keeps_the_remainder_that_a_program_asserts(use: str, tmp_path:
         tmp_path, use, "'--lr', type=float, default=0.1", "'--depth', type=int, default=16"
     )
     assert found["depth"] == {"choices": [10, 16, 34]}  # 6n + 4, nearest to 8 and 32
+
+
+def test_an_option_that_no_code_reads_is_not_searched(tmp_path: Path) -> None:
+    declared = (
+        "'--lr', type=float, default=0.1",
+        "'--dropout', type=float, default=0.1",
+        "'--momentum', type=float, default=0.5",
+        "'--amp', action='store_true'",
+    )
+    use = "Net(args.dropout), SGD(args.lr, args.momentum)"
+    assert list(domains(tmp_path, use, *declared)) == ["lr", "dropout", "momentum"]
+    for other in ("if args.amp: pass", "scaler = make(**vars(args))", "x = vars(args)['amp']"):
+        assert "amp" in domains(tmp_path, f"{use}\n{other}", *declared)
+
+
+def test_options_that_are_passed_on_as_a_whole_are_read(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path, "fit(args)", "'--lr', type=float, default=0.1", "'--width', type=int, default=8"
+    )
+    assert list(found) == ["lr", "width"]

@@ -728,7 +728,7 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
     by_place = option is not None and option.is_positional
     if not is_torchtune and not by_place and (named_in := _named_file(program, [])) is not None:
         return Configured(_options_in_file(named_in[0], "assigned"))
-    files = configurations_near(program.path)
+    files = _files_near(program)
     if not files:
         return None
     options, name = _options_in_file(files[0], "assigned"), str(files[0])
@@ -766,7 +766,7 @@ def _of_hyperpyyaml(program: ProgramSource, declared: list[ScriptOption]) -> Con
         return None
     option = next((o for o in declared if _names_file(o)), None)
     file = _file_of_option(program, option) if option is not None else None
-    file = file or next(iter(configurations_near(program.path)), None)
+    file = file or next(iter(_files_near(program)), None)
     if file is None:
         return None
     options = [replace(o, way="option") for o in _options_in_file(file, "option")]
@@ -850,6 +850,8 @@ def _root_of(path: Path) -> Path:
 
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the values of a configuration file that the program reads and cannot override."""
+    if (given := given_file(program)) is not None:
+        return Configured(_searched_in_file(given))
     named = [(o, _file_of_option(program, o)) for o in declared if _names_file(o)]
     held = {file: _searched_in_file(file) for _, file in named if file is not None}
     # A program may read several files. The one with most parameters is not that of its data.
@@ -988,6 +990,8 @@ def _searched_in_file(file: Path) -> list[ScriptOption]:
 def _file_of_option(
     program: ProgramSource, option: ScriptOption, suffixes: tuple[str, ...] = _SUFFIXES
 ) -> Path | None:
+    if (given := given_file(program)) is not None and given.suffix in suffixes:
+        return given
     if isinstance(option.default, str) and Path(option.default).suffix in suffixes:
         for path in (Path(option.default), program.path.parent / option.default):
             if path.is_file():
@@ -1002,6 +1006,22 @@ def _file_of_option(
     return next(
         (file for file in configurations_near(program.path) if file.suffix in suffixes), None
     )
+
+
+def given_file(program: ProgramSource) -> Path | None:
+    """Return the configuration file in the command that a user gives, or None without one.
+
+    Args:
+        program: The program that the command starts.
+    """
+    paths = [Path(word.rpartition("=")[2]) for word in program.given]
+    return next((p for p in paths if p.suffix in _SUFFIXES and p.is_file()), None)
+
+
+def _files_near(program: ProgramSource) -> list[Path]:
+    """Return the configuration files that may be meant, the most likely one first."""
+    given = given_file(program)
+    return configurations_near(program.path) if given is None else [given]
 
 
 def _file_in_readme(program: ProgramSource) -> Path | None:

@@ -55,6 +55,10 @@ _KINDS = {
     "File": "path",
     "FileType": "path",
 }
+_PARSES = re.compile(
+    r"(?i)^(?:\w*ya?ml\w*|json5?|toml\w*|omegaconf|\w*pars\w*|conf\w*|cfg)\.(?:\w*load\w*|read\w*)$"
+)
+"""Functions that parse a configuration file."""
 _READS_BOOL = re.compile(r"bool", re.IGNORECASE)
 _ALTERNATIVES = re.compile(r"(?<![\w|])(\w[\w.-]*(?:\s?\|\s?\w[\w.-]*)+)(?![\w|])")
 _LISTED = re.compile(r"[\[({:]\s*([\w.'\"-]+(?:\s*,\s*[\w.'\"-]+)+)\s*[\])}.]?")
@@ -227,8 +231,50 @@ def _by_place(tree: ast.Module) -> Iterator[ScriptOption]:
         places[place] = ScriptOption(
             name, default, kind=_converted_kind(value), way="positional", is_required=is_required
         )
+    for place, option in _configurations_by_place(tree):
+        known = places.get(place, option)
+        places[place] = replace(known, name=option.name, kind="path")
     if sorted(places) == list(range(1, len(places) + 1)):
         yield from (places[place] for place in sorted(places))
+
+
+def _configurations_by_place(tree: ast.Module) -> Iterator[tuple[int, ScriptOption]]:
+    """Yield the places of arguments that name a file which the script parses.
+
+    It does so at once, `yaml.safe_load(open(sys.argv[1]))`, or by variables, `with` and parameters.
+    """
+    held: dict[str, int] = {}
+    """The places of the arguments that variables are made of."""
+
+    def place_in(node: ast.expr) -> int | None:
+        names = [part.id for part in walk(node) if isinstance(part, ast.Name)]
+        return _place_in_argv(node) or next((held[name] for name in names if name in held), None)
+
+    for name, value in _bindings(tree):
+        if (place := place_in(value)) is not None:
+            held.setdefault(name, place)
+    for node in walk(tree):
+        if isinstance(node, ast.Call) and _PARSES.search(dotted_name(node.func)):
+            for place in filter(None, map(place_in, node.args)):
+                yield (
+                    place,
+                    ScriptOption("config", kind="path", way="positional", is_required=True),
+                )
+
+
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the values that variables and parameters receive."""
+    nodes = walk(tree)
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield name, value
+            case ast.withitem(context_expr=value, optional_vars=ast.Name(id=name)):
+                yield name, value
+            case ast.Call(args=args) if called_name(node) in functions:
+                names = [argument.arg for argument in functions[called_name(node)].args.args]
+                yield from zip(names, args, strict=False)
 
 
 def _if_given(tree: ast.Module) -> frozenset[int]:

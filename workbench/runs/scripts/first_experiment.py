@@ -8,6 +8,7 @@ is started with `--help`. The domains say which options are worth a search.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import shlex
@@ -22,6 +23,7 @@ from workbench.runs.scripts.configured_options import (
     constant_options,
     environment_options,
     file_options,
+    given_file,
     notebook_options,
     overridden_options,
     wandb_options,
@@ -34,7 +36,12 @@ from workbench.runs.scripts.option_domains import (
 )
 from workbench.runs.scripts.option_uses import MODES, with_uses
 from workbench.runs.scripts.other_languages import options_of_language
-from workbench.runs.scripts.program_source import ProgramSource, read_program
+from workbench.runs.scripts.program_source import (
+    ProgramSource,
+    option_in,
+    quoted,
+    read_program,
+)
 from workbench.runs.scripts.script_help import TAKES_OPTIONS, help_of
 from workbench.runs.scripts.script_objective import Objective, objective_of
 from workbench.runs.scripts.script_options import (
@@ -71,11 +78,13 @@ class FirstExperiment:
     """A first experiment file.
 
     Attributes:
+        script: The file of the script.
         text: What it consists of.
         values_to_write: The words in its command that must be replaced before the script starts.
         notes: What could not be found, and what to write instead.
     """
 
+    script: Path
     text: str
     values_to_write: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -98,16 +107,17 @@ def experiment_for(path: Path) -> FirstExperiment:
     """Return a first experiment file for a script.
 
     Args:
-        path: The script.
+        path: The script, or the command that starts it with what all trials have.
 
     Raises:
         DataError: If it cannot be read.
     """
     program = read_program(path)
-    interface = _options_of(program)
+    interface = _without_given(program, _options_of(program))
     interface = replace(interface, options=with_uses(program, interface.options))
     objective = objective_of(program, interface.options)
     evaluation = _evaluation_words(program, interface, objective)
+    evaluation = tuple(word for word in evaluation if not program.is_given(option_in(word)))
     names = {word.lstrip("-").partition("=")[0] for word in evaluation}
     interface = replace(
         interface,
@@ -136,7 +146,7 @@ def _options_of(program: ProgramSource) -> _Interface:
     configured = overridden_options(program, interface.options)
     if configured is not None:
         configured = replace(configured, options=_without_filled(program, configured.options))
-    if configured is None and not _is_enough(interface.options):
+    if configured is None and (given_file(program) or not _is_enough(interface.options)):
         configured = file_options(program, interface.options)
     if configured is not None and searched_domains(configured.options):
         own = [option for option in interface.options if option.name not in _named(configured)]
@@ -144,6 +154,24 @@ def _options_of(program: ProgramSource) -> _Interface:
             [*own, *configured.options], interface.words, configured, is_by_types=True
         )
     return _with_others(program, interface)
+
+
+def _without_given(program: ProgramSource, interface: _Interface) -> _Interface:
+    """Return what is left of the options and words if the user's command has some of them."""
+    if not program.given:
+        return interface
+    configured = interface.configured
+    by_place = [option for option in interface.options if option.is_positional]
+    taken = {option.name for option in by_place[: program.num_given_by_place]}
+    options = [
+        option
+        for option in interface.options
+        if option.name not in taken and not program.is_given(option.name)
+    ]
+    if configured is not None and given_file(program) is not None:
+        configured = replace(configured, words=())
+    words = tuple(word for word in interface.words if word not in program.given)
+    return replace(interface, options=options, words=words, configured=configured)
 
 
 def _file_of_lightning(program: ProgramSource) -> tuple[str, ...]:
@@ -391,7 +419,7 @@ def _first_experiment(
         *(f"  # {option.name}: {_described(option)}{_way_of(option)}" for option in shown),
         "budget: {trials: 20}",
     ]
-    return FirstExperiment("\n".join(lines) + "\n", values, tuple(notes))
+    return FirstExperiment(path, "\n".join(lines) + "\n", values, tuple(notes))
 
 
 def _with_choices(option: ScriptOption) -> str:
@@ -481,12 +509,13 @@ def _command(
     """Return the command of a trial, with a placeholder for each parameter."""
     named = [option for option in interface.options if option.name in searched]
     variables = [f"{o.name}={{{o.name}}}" for o in named if o.way == "variable"]
-    words = [*program.command, *map(_quoted, interface.words)]
+    words = [*program.command, *map(quoted, interface.words)]
     if interface.configured is not None:
-        words += map(_quoted, interface.configured.words)
+        words += map(quoted, interface.configured.words)
     words += _passed(interface, named, searched, places)
     if words[0] == "env":  # it must also hold for what replaces values
-        variables, words = [*words[1:2], *variables], words[2:]
+        num_set = len(list(itertools.takewhile(lambda word: "=" in word, words[1:])))
+        variables, words = [*words[1 : num_set + 1], *variables], words[num_set + 1 :]
     edited = _edited_files(interface.options, searched)
     seeds = _seeds_in(edited, interface.options)
     for file, constants in edited.items():
@@ -527,11 +556,6 @@ def _is_named(program: ProgramSource, interface: _Interface, file: Path) -> bool
     """Return whether the command names a file, so that it can be given a copy of it."""
     words = [*program.command, *(interface.configured or Configured([])).words]
     return shlex.quote(str(file)) in words or str(file) in words
-
-
-def _quoted(word: str) -> str:
-    """Return a word for a shell, with the braces of placeholders as they are."""
-    return word if re.fullmatch(r"[\w./=:,@%+{}-]+", word) else shlex.quote(word)
 
 
 def _passed(

@@ -8,6 +8,7 @@ with is worth a search. What data are made with, and what no code reads, is not.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -269,33 +270,40 @@ def _texts_in(values: Any) -> list[str]:
 
 
 def _without_unread(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
-    """Return options, of which no value of a configuration is searched that no code reads.
+    """Return options, of which none is searched that no code reads.
 
-    A group that is passed on as a whole has values that are read by other names.
+    A group of a configuration, or all options, may be passed on as a whole. Then their values are
+    read by other names, and most of them seem to be unread.
     """
-    grouped = [option for option in options if option.way == "assigned" and "." in option.name]
-    if not grouped:
-        return options
-    read = {
-        name
-        for module in program.modules
-        for node in walk(module.tree)
-        for name in _names_read(node)
-    }
-    siblings: dict[str, list[bool]] = {}
-    for option in grouped:
-        group, _, name = option.name.rpartition(".")
-        siblings.setdefault(group, []).append(name in read)
-    by_name = {group for group, known in siblings.items() if sum(known) * 2 > len(known)}
+    nodes = [node for module in program.modules for node in walk(module.tree)]
+    read = {name for node in nodes for name in _names_read(node)}
+    are_passed_on = any(isinstance(node, ast.keyword) and _is_all(node) for node in nodes)
+    groups: dict[str, list[ScriptOption]] = {}
+    for option in options:
+        group = option.name.rpartition(".")[0]
+        is_declared = option.way in _DECLARED_WAYS and option.is_own and not are_passed_on
+        if (option.way == "assigned" and group) or (is_declared and not group):
+            groups.setdefault(f"{option.way == 'assigned'} {group}", []).append(option)
+    unread: set[str] = set()
+    for group in groups.values():
+        others = {option.name for option in group if _plain(option) not in read}
+        if len(others) * 2 < len(group):
+            unread |= others
     return [
-        replace(option, way="fixed")
-        if option in grouped
-        and option.name.rpartition(".")[0] in by_name
-        and option.name.rpartition(".")[2] not in read
-        and not option.is_required
-        else option
+        replace(option, way="fixed") if option.name in unread and not option.is_required else option
         for option in options
     ]
+
+
+_DECLARED_WAYS = ("option", "apart", "single", "switch", "both", "off")
+
+
+def _is_all(word: ast.keyword) -> bool:
+    """Return whether a call receives all options as keywords: `**vars(args)`."""
+    return (
+        word.arg is None
+        and re.search(r"\bvars\(|__dict__|asdict", ast.unparse(word.value)) is not None
+    )
 
 
 def _names_read(node: ast.AST) -> Iterator[str]:

@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -81,6 +81,8 @@ class ProgramSource:
         modules: The Python files that it consists of, itself first.
         is_module: Whether it must be started with `python -m`.
         imports_from: The folder of its modules that Python does not find by itself. None without.
+        started_by: The words up to its file, if the user gave a command: `torchrun train.py`.
+        given: The words after its file in that command, which all trials have.
     """
 
     path: Path
@@ -91,11 +93,37 @@ class ProgramSource:
     imports_from: Path | None = None
     classes: dict[str, tuple[Module, ast.ClassDef]] = field(default_factory=dict)
     functions: dict[str, tuple[Module, ast.FunctionDef]] = field(default_factory=dict)
+    started_by: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
     @property
     def is_python(self) -> bool:
         """Whether it is a Python program, or a notebook."""
         return self.interpreter in ("python", "papermill")
+
+    def is_given(self, name: str) -> bool:
+        """Return whether the command of the user has an option already, by any of its names."""
+        return name in self._names_given
+
+    @cached_property
+    def _names_given(self) -> frozenset[str]:
+        """The names of the options in the command of the user, with the other names of each."""
+        words = {word.partition("=")[0] for word in self.given if word.startswith("-")}
+        for module in self.modules if words else ():
+            for call in walk(module.tree):
+                if isinstance(call, ast.Call):
+                    names = {part.value for part in call.args if isinstance(part, ast.Constant)}
+                    words |= {str(name) for name in names} if words & names else set()
+        return frozenset(map(option_in, words))
+
+    @property
+    def num_given_by_place(self) -> int:
+        """How many arguments without a name the command of the user has at most."""
+        before = [("-", *self.given)[place] for place in range(len(self.given))]
+        return sum(
+            not word.startswith("-") and "=" not in word and not _takes_next(previous)
+            for previous, word in zip(before, self.given, strict=True)
+        )
 
     @property
     def main(self) -> Module:
@@ -126,7 +154,14 @@ class ProgramSource:
 
     @property
     def command(self) -> list[str]:
-        """The words that start it."""
+        """The words that start it, with those that the user gave."""
+        return [*self._start, *map(quoted, self.given)]
+
+    @property
+    def _start(self) -> list[str]:
+        if len(self.started_by) > 1:
+            set_variables = ["env"] if "=" in self.started_by[0] else []
+            return [*set_variables, *map(quoted, self.started_by)]
         if self.interpreter == "papermill":
             output = f"{{folder}}/{self.path.name}"
             return ["papermill", "--log-output", shlex.quote(str(self.path)), shlex.quote(output)]
@@ -146,15 +181,75 @@ class ProgramSource:
         return words
 
 
+def option_in(word: str) -> str:
+    """Return the name of the option in `--name=value`."""
+    return word.lstrip("-").partition("=")[0]
+
+
+def _takes_next(word: str) -> bool:
+    """Return whether the word after an option is its value."""
+    return len(word) > 1 and word.startswith("-") and "=" not in word
+
+
+def quoted(word: str) -> str:
+    """Return a word for a shell, with the braces of placeholders as they are."""
+    return word if re.fullmatch(r"[\w./=:,@%+{}-]+", word) else shlex.quote(word)
+
+
+@dataclass(frozen=True)
+class GivenCommand:
+    """A command that starts a program, as a user writes it.
+
+    Attributes:
+        path: The file of the program.
+        started_by: The words up to it, itself included.
+        given: The words after it.
+    """
+
+    path: Path
+    started_by: tuple[str, ...]
+    given: tuple[str, ...]
+
+
+def command_of(text: str) -> GivenCommand | None:
+    """Return what a command starts, or None if it names no program that is here.
+
+    Args:
+        text: The command, such as `torchrun --nproc-per-node 2 train.py conf.yaml`.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return None
+    paths = [Path(word) for word in words]
+    for place, word in enumerate(words[1:], 1):
+        if words[place - 1] == "-m":
+            module = Path(*word.split("."))
+            paths[place] = module.with_suffix(".py")
+            if not paths[place].is_file():
+                paths[place] = module / "__main__.py"
+    files = [place for place, path in enumerate(paths) if path.is_file()]
+    scripts = [place for place in files if paths[place].suffix.lower() in _INTERPRETERS]
+    if not scripts and files[:1] == [0] and os.access(paths[0], os.X_OK):
+        scripts = [0]
+    if not scripts:
+        return None
+    end = scripts[0] + 1
+    return GivenCommand(paths[end - 1], tuple(words[:end]), tuple(words[end:]))
+
+
 def read_program(path: Path) -> ProgramSource:
     """Read a program and the files that it imports.
 
     Args:
-        path: The file that is started.
+        path: The file that is started, or the command that starts it.
 
     Raises:
         DataError: If it cannot be read, or if it is not valid Python although its name ends in .py.
     """
+    if not path.exists() and (command := command_of(str(path))) is not None:
+        read = read_program(command.path)
+        return replace(read, started_by=command.started_by, given=command.given)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
