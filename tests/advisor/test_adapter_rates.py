@@ -136,6 +136,13 @@ def test_the_included_law_answers_for_any_training(
     assert 0 <= answer.diverges <= 1
 
 
+@pytest.mark.parametrize("rate", [1e-12, 10.0])
+def test_no_loss_is_above_that_of_guessing_words_however_odd_the_rate(rate: float) -> None:
+    (answer,) = shipped_law().predict([AdapterPoint(8.0, 8.0, False, rate, 16)])
+    most = 18 * math.log(2)  # of 262,144 words
+    assert 1.0 < answer.excess_nll <= answer.high <= most * (1 + 1e-12)
+
+
 def test_the_included_law_prefers_higher_rates_for_smaller_models() -> None:
     law = shipped_law()
     best = []

@@ -91,6 +91,33 @@ def test_measurements_decide_the_unit_and_the_factors_of_a_library(factor: float
     assert prediction.low_gb < prediction.memory_gb < prediction.high_gb
 
 
+@pytest.mark.parametrize("unit", [1000.0, 953.7, 1e6, 1e9], ids=["MB", "MiB", "kB", "bytes"])
+def test_peaks_in_another_unit_are_answered_in_it_and_still_fit_their_gpu(unit: float) -> None:
+    plans = [replace(LARGE, micro_batch=batch, gpu_memory_gb=40.0) for batch in (1, 2)]
+    in_gb = [replace(plan, memory_gb=1.1 * memory_of(plan)) for plan in plans]
+    in_unit = [replace(plan, memory_gb=1.1 * unit * memory_of(plan)) for plan in plans]
+    asked = [replace(LARGE, micro_batch=3, gpu_memory_gb=gpu) for gpu in (24.0, 80.0)]
+    expected = fit_fine_tuning_law(in_gb).predict(asked)
+    answers = fit_fine_tuning_law(in_unit).predict(asked)
+    for answer, usual in zip(answers, expected, strict=True):
+        assert answer.memory_gb == pytest.approx(unit * usual.memory_gb, rel=0.03)
+        assert answer.low_gb == pytest.approx(unit * usual.low_gb, rel=0.03)
+    assert [answer.fits for answer in answers] == [False, True]
+    # The memory of the GPU may have the same unit.
+    asked = [replace(LARGE, micro_batch=3, gpu_memory_gb=unit * gpu) for gpu in (24.0, 80.0)]
+    assert [answer.fits for answer in fit_fine_tuning_law(in_unit).predict(asked)] == [False, True]
+
+
+def test_plans_without_a_method_are_what_their_columns_say(tmp_path: Path) -> None:
+    path = tmp_path / "plans.csv"
+    path.write_text(
+        "parameters_b,rank,adapted,weights\n8,16,q_proj,bf16\n8,16,q_proj,nf4\n8,,,\n8,,,int8\n"
+    )
+    with pytest.warns(UserWarning, match="no column method"):
+        plans = read_fine_tunings(path)
+    assert [plan.method for plan in plans] == ["lora", "qlora", "full", "qlora"]
+
+
 def test_what_did_not_fit_teaches_that_more_is_needed() -> None:
     measured = [replace(LARGE, micro_batch=1, memory_gb=memory_of(LARGE))]
     failed = [
@@ -196,6 +223,7 @@ def test_experts_cost_memory_but_no_time() -> None:
     of_experts = replace(dense, active_b=13.0)
     measured = [replace(LARGE, memory_gb=22.0, seconds_per_step=1.0)]
     slow, fast = fit_fine_tuning_law(measured).predict([dense, of_experts])
+    assert slow.seconds_per_step is not None
     assert fast.seconds_per_step == pytest.approx(slow.seconds_per_step * 13 / 47, rel=0.35)
     assert 94.0 < fast.memory_gb < slow.memory_gb
 

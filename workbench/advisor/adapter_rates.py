@@ -18,6 +18,7 @@ If a model has a name, the trained models of its family move its prediction.
 from __future__ import annotations
 
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,6 +66,9 @@ _NOISE, _RELATIVE_NOISE = 0.001, 0.1
 _NUM_DRAWS = 2000
 _TRIM = 0.1  # of the draws at each end: two powers make their mean depend on the most extreme ones
 _KEPT = slice(int(_TRIM * _NUM_DRAWS), int((1 - _TRIM) * _NUM_DRAWS))
+# The loss of a model that guesses equally among the words of a large vocabulary. Far outside the
+# rates that were measured, the law would exceed it.
+_MOST_EXCESS = math.log(262_144)
 _CONFIDENCE = 0.9
 # The lowest and the highest values in the public trainings.
 _TRAINED = {"learning_rate": (4e-5, 3e-3), "rank": (1.0, 128.0), "parameters_b": (1.0, 1040.0)}
@@ -255,13 +259,13 @@ class AdapterLaw:
             np.array([point.learning_rate for point in points]),
             np.array([float(point.rank) for point in points]),
         )
-        excess = np.maximum(excess - lowest, 0.0)
+        excess = np.clip(excess - lowest, 0.0, _MOST_EXCESS)
         means = np.sort(excess, axis=0)[_KEPT].mean(axis=0)
         deviations = np.hypot(_NOISE, _RELATIVE_NOISE * excess)
         # One draw of noise for all points, so that equal points get equal intervals.
         noisy = excess + deviations * random.normal(size=(_NUM_DRAWS, 1))
         tail = (1 - _CONFIDENCE) / 2
-        low, high = np.maximum(np.quantile(noisy, [tail, 1 - tail], axis=0), 0.0)
+        low, high = np.clip(np.quantile(noisy, [tail, 1 - tail], axis=0), 0.0, _MOST_EXCESS)
         chances = self._chances_of_divergence(points)
         return [
             AdapterPrediction(*map(float, values))

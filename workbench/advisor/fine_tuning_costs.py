@@ -82,6 +82,8 @@ _BYTES_OF_WEIGHTS = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0, "fp4": 
 _BYTES_OF_WEIGHTS["nf4"] = 0.5625
 # A GPU of 24 GB has less than that to give: its driver and the context take a part.
 _USABLE = 0.94
+# No GPU has that much memory.
+_MOST_GPU_GB = 2000.0
 _QUANTILE = 1.7  # of a t-distribution with about 20 degrees of freedom, for 90 %
 _FACTORS: dict[str, tuple[float, float]] = {
     "attention": (16.0, 0.5),  # bytes per token, layer and hidden unit
@@ -443,6 +445,7 @@ class FineTuningLaw:
         known: The sizes that all measured plans have. Where a plan lacks one, its interval is
             wider.
         least: The least part of a plan's weights that it needs, in the unit of the law.
+        unit: How many units of the measured peaks are a GB: 1 for GB and GiB, 1,000 for MB and MiB.
     """
 
     logarithms: Array
@@ -451,6 +454,7 @@ class FineTuningLaw:
     time_coefficients: Array | None = None
     known: frozenset[str] = frozenset()
     least: float = 1.0
+    unit: float = 1.0
 
     def predict(self, plans: Sequence[FineTuningPlan]) -> list[FineTuningPrediction]:
         """Predict the memory, and with measured times also the seconds of a step.
@@ -477,14 +481,35 @@ class FineTuningLaw:
             seconds = np.exp(_time_features(plans) @ self.time_coefficients).tolist()
         return [
             FineTuningPrediction(
-                float(peak),
-                float(low),
-                float(high),
-                None if plan.gpu_memory_gb is None else bool(peak <= _USABLE * plan.gpu_memory_gb),
+                float(peak) * self.unit,
+                float(low) * self.unit,
+                float(high) * self.unit,
+                None
+                if plan.gpu_memory_gb is None
+                else bool(peak <= _usable_gb(plan.gpu_memory_gb, self.unit)),
                 time,
             )
             for plan, peak, low, high, time in zip(plans, memory, lows, highs, seconds, strict=True)
         ]
+
+
+def _usable_gb(gpu_memory: float, unit: float) -> float:
+    """Return what a GPU has to give, in GB or GiB.
+
+    Args:
+        gpu_memory: Its memory. A number that no GPU has in GB is in the unit of the peaks.
+        unit: The unit of the peaks.
+    """
+    return _USABLE * (gpu_memory if gpu_memory < _MOST_GPU_GB else gpu_memory / unit)
+
+
+def _unit_of(peaks: Sequence[float], expected_gb: Array) -> float:
+    """Return how many units of measured peaks are a GB, from what the law that is included expects.
+
+    Units differ by a factor of about 1,000, and laws of libraries by much less.
+    """
+    ratio = float(np.median(np.log(peaks) - np.log(expected_gb)))
+    return 1000.0 ** round(ratio / math.log(1000.0))
 
 
 def _variances_of_unknown(
@@ -534,11 +559,20 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
         )
     terms = _terms_of(used)
     is_censored = np.array([plan.memory_gb is None for plan in used])
-    log_memory_gb = np.log(
-        [plan.memory_gb or _USABLE * (plan.gpu_memory_gb or 1.0) for plan in used]
-    )
     means, deviations = np.array(list(_FACTORS.values())).T
     means = np.log(means)
+    unit = _unit_of(
+        [plan.memory_gb for plan in used if plan.memory_gb is not None],
+        np.exp(_log_memory(means, terms))[~is_censored],
+    )
+    log_memory_gb = np.log(
+        [
+            plan.memory_gb / unit
+            if plan.memory_gb is not None
+            else _usable_gb(plan.gpu_memory_gb or 1.0, unit)
+            for plan in used
+        ]
+    )
 
     def residuals(at: Array) -> Array:
         left = (_log_memory(at, terms) - log_memory_gb) / _MEMORY_NOISE
@@ -555,7 +589,7 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
     )
     # In GiB, numbers are smaller.
     least = min(1.0, math.exp(at[list(_FACTORS).index("scale")]))
-    return FineTuningLaw(at, covariance, noise, _fit_times(measured), given, least)
+    return FineTuningLaw(at, covariance, noise, _fit_times(measured), given, least, unit)
 
 
 def _fit_times(measured: Sequence[FineTuningPlan]) -> Array | None:
@@ -691,6 +725,12 @@ def read_fine_tunings(path: Path) -> list[FineTuningPlan]:
                 next_step="Remove one of the two columns.",
             )
     plans = [_plan_of(row) for row in read_table(path, *_COLUMNS)]
+    if "method" not in heads:
+        methods = " and ".join(sorted({plan.method for plan in plans}))
+        warnings.warn(
+            f"{path} has no column method. By the other columns, its plans are {methods}",
+            stacklevel=2,
+        )
     unknown = sorted({plan.method for plan in plans if plan.method not in _KIND_OF})
     if unknown:
         warnings.warn(
@@ -721,7 +761,19 @@ def _plan_of(row: dict[str, Any]) -> FineTuningPlan:
         given.setdefault("parameters_b", total / 1e9)
     if seconds is not None and steps is not None:
         given["seconds_per_step"] = seconds / steps
-    return FineTuningPlan(**given)
+    plan = FineTuningPlan(**given)
+    return plan if "method" in given else replace(plan, method=_likely_method(plan))
+
+
+def _likely_method(plan: FineTuningPlan) -> str:
+    """Return the usual method of a plan that does not say which it is.
+
+    Without an adapter, all weights are trained. They then have at least 16 bits.
+    """
+    is_quantised = _BYTES_OF_WEIGHTS[plan.weights or "bf16"] < 2.0
+    if plan.rank is None and plan.adapted is None and not is_quantised:
+        return "full"
+    return "qlora" if is_quantised else "lora"
 
 
 def _empty_or(parse: Any) -> Any:
@@ -773,7 +825,7 @@ _LARGEST_B = 1e5
 _IN_BILLIONS = number_between(1e-9, _LARGEST_B, "billion parameters")
 _ANY_NUMBER = number_between(1 / _LARGEST, _LARGEST)
 _COLUMNS = (
-    Column("method", _method),
+    Column("method", _method, required=False),
     *(
         Column(
             name,

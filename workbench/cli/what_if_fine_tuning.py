@@ -69,16 +69,17 @@ def what_if_fine_tuning(
     --gpu-memory, you also see the nearest plan that does.
 
     Instead of FOLDER, --points has one plan per row. Its column method is full, lora, qlora or
-    another method of PEFT. All other columns are optional, and a missing one means that you do not
-    know it: parameters_b, active_b, hidden, layers, heads, kv_heads, feed_forward, vocabulary,
-    tied, rank, adapted, dora, autocast_adapter, weights, optimizer, recompute, sequence,
-    micro_batch, gpus, gpu_memory_gb, trainable_parameters and total_parameters. adapted names the
-    layers with an adapter, such as q_proj+v_proj. targets and batch are other names of adapted and
-    micro_batch.
+    another method of PEFT. Without it, the other columns tell which one is likely. All columns are
+    optional, and a missing one means that you do not know it: parameters_b, active_b, hidden,
+    layers, heads, kv_heads, feed_forward, vocabulary, tied, rank, adapted, dora, autocast_adapter,
+    weights, optimizer, recompute, sequence, micro_batch, gpus, gpu_memory_gb, trainable_parameters
+    and total_parameters. adapted names the layers with an adapter, such as q_proj+v_proj. targets
+    and batch are other names of adapted and micro_batch.
 
     The measured file also has memory_gb or memory_max_gb, and for times train_s and steps. It may
-    have out_of_memory, for plans that did not fit gpu_memory_gb. Answers are in its unit. Without a
-    measured file, the law that is included answers, in GB of 1e9 bytes and without times.
+    have out_of_memory, for plans that did not fit gpu_memory_gb. Answers are in its unit, such as
+    GiB or MiB. gpu_memory_gb may have the same unit, or be in GB. Without a measured file, the law
+    that is included answers, in GB of 1e9 bytes and without times.
 
     90 % of the peaks should be between low and high. A plan fits if its memory is at most 94 % of
     the memory of the GPU.
