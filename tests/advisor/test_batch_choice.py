@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +93,35 @@ def test_the_later_the_end_the_larger_the_batch_that_growing_noise_bears() -> No
         return next(ranked.steps_relative for ranked in ranking if ranked.global_batch == 1024)
 
     assert steps_of_the_largest(100_000.0) < steps_of_the_largest(1000.0)
+
+
+def test_the_best_batch_loses_least_on_average_over_what_the_noise_may_become() -> None:
+    """In six cases, computed from the definitions alone."""
+    noise, batches = SeenNoise(64, {64: ([1000.0], [400.0])}), [64, 256, 1024]
+    step_times = affine(0.3, 0.001)
+    cases = []
+    for probability, growth in (
+        (1 / 6, 1 - math.sqrt(3) / 2),
+        (2 / 3, 1.0),
+        (1 / 6, 1 + math.sqrt(3) / 2),
+    ):
+        for follows in (False, True):
+            times = []
+            for batch in batches:
+                step_s = step_times([BatchPlan(1, batch, 1)])[0]
+                moments = (np.arange(4000) + 0.5) / 4000 * 2000.0
+                scales = 400.0 * (moments / 1000.0) ** growth
+                if follows:  # scale (scale + 64) / (scale + batch) stays the same
+                    half = (scales - 64) / 2
+                    scales = half + np.sqrt(half**2 + scales * batch)
+                steps = 2000.0 * np.mean(64 / batch * (scales + batch) / (scales + 64))
+                times.append(step_s * steps)
+            cases.append(probability / 2 * np.array(times) / min(times))
+    losses = np.sum(cases, axis=0)
+    ranking = rank_batches(batches, noise, step_times, num_workers=1, max_micro_batch=4096)
+    answer = {ranked.global_batch: ranked.time_to_accuracy_relative for ranked in ranking}
+    expected = dict(zip(batches, losses / losses.min(), strict=True))
+    assert answer == pytest.approx(expected, rel=1e-3)
 
 
 def test_each_batch_is_judged_by_the_noise_of_the_run_nearest_to_it() -> None:

@@ -57,7 +57,8 @@ class RankedBatch:
     Attributes:
         global_batch: The requested batch. The plan may use a slightly larger one that divides
             evenly among the workers.
-        time_to_accuracy_relative: Time of the training divided by the time of the best batch, >= 1.
+        time_to_accuracy_relative: Expected ratio of the time of the training to the shortest one,
+            divided by that of the best batch, >= 1. It is expected over what the noise may become.
         plan: The plan.
         step_time_s: Seconds per step of the plan.
         steps_relative: Steps of the training divided by the steps at the reference batch.
@@ -152,6 +153,10 @@ def rank_batches(
 ) -> list[RankedBatch]:
     """Rank batches by the time that a training needs to reach the same accuracy.
 
+    How the noise continues is uncertain, and a wrong guess may double the time. So the best batch
+    is not the one that would be fastest if the most likely course was true. It is the one that
+    loses least on average over the courses that may be true.
+
     Args:
         batches: The batches to compare. Batches with fewer samples than workers are skipped.
         noise: The gradient noise so far.
@@ -177,36 +182,98 @@ def rank_batches(
         )
     times_s = dict(zip(wanted, step_times(wanted), strict=True))
     courses = noise.courses(end)
-
-    def weigh(plan: BatchPlan) -> tuple[float, BatchPlan, float, float]:
-        # Noise measured at a batch near the plan's extrapolates best. Batches differ by factors, so
-        # the distance is taken between logarithms.
-        batch, reference = plan.global_batch, noise.reference_batch
-        seen = min(courses, key=lambda seen: abs(math.log(seen / batch)))
-        course = courses[seen]
-        steps = course.steps(batch, reference_batch=reference, seen_batch=seen)
-        scale = scale_at_batch(
-            course.at(course.end), seen_batch=seen, batch=batch, reference_batch=reference
-        )
-        return (
-            steps * times_s[plan],
-            plan,
-            steps / course.end,
-            batch / scale,
-        )
-
-    fastest = {
-        batch: min(map(weigh, several), key=lambda weighed: weighed[0])
-        for batch, several in plans.items()
-        if several
-    }
-    best = min(time for time, *_ in fastest.values())
-    return [
-        RankedBatch(batch, time / best, plan, times_s[plan], steps, noise_scales)
-        for batch, (time, plan, steps, noise_scales) in sorted(
-            fastest.items(), key=lambda item: item[1][0]
-        )
+    fastest: dict[int, tuple[BatchPlan, tuple[_Steps, ...]]] = {}
+    for batch, several in plans.items():
+        steps = {plan: _possible_steps(plan.global_batch, noise, courses) for plan in several}
+        if steps:
+            plan = min(steps, key=lambda plan: _mean(steps[plan]) * times_s[plan])
+            fastest[batch] = plan, steps[plan]
+    # The time of a batch in each case, over the time of the best batch in that case.
+    num_cases = len(next(iter(fastest.values()))[1])
+    least = [
+        min(steps[case].number * times_s[plan] for plan, steps in fastest.values())
+        for case in range(num_cases)
     ]
+    relative = {
+        batch: math.fsum(
+            possible.probability * possible.number * times_s[plan] / time
+            for possible, time in zip(steps, least, strict=True)
+        )
+        for batch, (plan, steps) in fastest.items()
+    }
+    best = min(relative.values())
+    last = next(iter(courses.values())).end
+    return [
+        RankedBatch(
+            batch,
+            relative[batch] / best,
+            plan,
+            times_s[plan],
+            _mean(steps) / last,
+            plan.global_batch / _scale_at_end(steps),
+        )
+        for batch, (plan, steps) in sorted(fastest.items(), key=lambda item: relative[item[0]])
+    ]
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a training in one of the cases that may be true.
+
+    Attributes:
+        probability: The probability of the case.
+        number: The steps.
+        scale_at_end: The noise scale at the end of the training, in samples.
+    """
+
+    probability: float
+    number: float
+    scale_at_end: float
+
+
+def _possible_steps(
+    batch: int, noise: SeenNoise, courses: Mapping[int, NoiseCourse]
+) -> tuple[_Steps, ...]:
+    """Return the steps of a batch in each case that may be true.
+
+    It is uncertain how fast the noise grows. It is also uncertain whether it depends on the batch
+    (`scale_at_batch`), because the learning rate may not follow the batch. Both count with the same
+    probability.
+
+    Args:
+        batch: Samples per step.
+        noise: What was seen.
+        courses: The course of the noise by the batch at which it was seen.
+    """
+    # Noise measured at a batch near the plan's extrapolates best. Batches differ by factors, so the
+    # distance is taken between logarithms.
+    seen = min(courses, key=lambda seen: abs(math.log(seen / batch)))
+    reference = noise.reference_batch
+    return tuple(
+        _Steps(
+            probability / 2,
+            course.steps(batch, reference_batch=reference, seen_batch=seen_batch),
+            scale_at_batch(
+                course.at(course.end),
+                seen_batch=seen_batch,
+                batch=batch,
+                reference_batch=reference,
+            ),
+        )
+        for probability, course in courses[seen].possible()
+        for seen_batch in (batch, seen)
+    )
+
+
+def _mean(steps: Sequence[_Steps]) -> float:
+    return math.fsum(possible.probability * possible.number for possible in steps)
+
+
+def _scale_at_end(steps: Sequence[_Steps]) -> float:
+    """Return the geometric mean, because scales differ by factors."""
+    return math.exp(
+        math.fsum(possible.probability * math.log(possible.scale_at_end) for possible in steps)
+    )
 
 
 def _plans(batch: int, num_workers: int, max_micro_batch: int) -> list[BatchPlan]:

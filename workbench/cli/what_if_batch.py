@@ -81,8 +81,9 @@ def what_if_batch(
     """Rank global batches by the time that a training takes to the same accuracy.
 
     A larger batch needs fewer steps, but each sample contributes less. The gradient noise measures
-    how much less. It grows during a training, so measure it again from time to time. It also
-    depends on the batch, which is computed for a learning rate that follows the batch.
+    how much less. It grows during a training, so measure it again from time to time. How fast it
+    grows and whether it depends on the batch is uncertain. The first batch loses least on average
+    over what may happen.
 
     The measured file has the columns of `what-if step-time`.
 

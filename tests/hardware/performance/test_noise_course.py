@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,31 @@ def test_a_long_look_is_believed(growth: float, level: float) -> None:
     )
     assert course.growth == pytest.approx(growth, abs=0.05)
     assert course.at(2000.0) == pytest.approx(level * 20**growth, rel=0.05)
+
+
+@given(growth=st.floats(0.0, 2.0), deviation=st.floats(1e-3, 1.0))
+def test_possible_courses_have_the_moments_of_what_is_believed(
+    growth: float, deviation: float
+) -> None:
+    course = NoiseCourse(100.0, 50.0, growth, 1000.0, deviation)
+    possible = course.possible()
+    assert math.fsum(chance for chance, _ in possible) == pytest.approx(1.0)
+    for power, moment in ((1, 0.0), (2, deviation**2), (3, 0.0), (4, 3 * deviation**4)):
+        moments = (chance * (other.growth - growth) ** power for chance, other in possible)
+        assert math.fsum(moments) == pytest.approx(moment, abs=1e-9)
+    assert {other.at(100.0) for _, other in possible} == {50.0}
+
+
+def test_a_longer_look_knows_the_growth_better() -> None:
+    deviations = [
+        NoiseCourse.extrapolate(PROGRESS[:num], PROGRESS[:num]).growth_deviation
+        for num in (1, 2, 5, 20)
+    ]
+    assert deviations[0] == 0.5  # the prior
+    assert deviations == sorted(deviations, reverse=True)
+    # A regression with a scatter of 0.3 and the prior, computed from the definitions.
+    away = np.log(PROGRESS) - np.mean(np.log(PROGRESS))
+    assert deviations[-1] == pytest.approx((np.sum(away**2) / 0.09 + 4) ** -0.5)
 
 
 def test_a_short_look_hardly_moves_what_is_believed_of_growth() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 SHORTEST_WINDOW = 100
@@ -241,12 +241,14 @@ class NoiseCourse:
         scale: The noise scale at that progress, in samples.
         growth: Its exponent.
         end: The progress at which the training is assumed to end.
+        growth_deviation: How uncertain the exponent is, as a standard deviation.
     """
 
     progress: float
     scale: float
     growth: float
     end: float
+    growth_deviation: float = 0.0
 
     @classmethod
     def extrapolate(
@@ -266,12 +268,26 @@ class NoiseCourse:
         if not progress:
             raise ValueError("the course of the noise needs at least one measured scale")
         points = sorted(zip(map(math.log, progress), map(math.log, scales), strict=True))
-        growth = _estimate_growth(points)
+        growth, growth_deviation = _estimate_growth(points)
         newest = points[-max(1, round(len(points) * _NEWEST_PART)) :]
         anchor = fmean(when for when, _ in newest)
         level = median(scale - growth * (when - anchor) for when, scale in newest)
         until = max(progress) * _UNKNOWN_END if end is None else end
-        return cls(math.exp(anchor), math.exp(level), growth, until)
+        return cls(math.exp(anchor), math.exp(level), growth, until, growth_deviation)
+
+    def possible(self) -> list[tuple[float, NoiseCourse]]:
+        """Return courses that may be true instead, with probabilities that add up to 1.
+
+        Source: Gauss-Hermite quadrature with three nodes, exact for polynomials of the exponent up
+        to degree 5.
+        """
+        if self.growth_deviation == 0:
+            return [(1.0, self)]
+        away = math.sqrt(3.0) * self.growth_deviation
+        return [
+            (probability, replace(self, growth=self.growth + change, growth_deviation=0.0))
+            for probability, change in ((1 / 6, -away), (2 / 3, 0.0), (1 / 6, away))
+        ]
 
     def at(self, progress: float) -> float:
         """Return the noise scale in samples at a progress."""
@@ -309,14 +325,17 @@ class NoiseCourse:
         )
 
 
-def _estimate_growth(points: Sequence[tuple[float, float]]) -> float:
+def _estimate_growth(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Regress the logarithm of the scale on the logarithm of progress, with the prior of growth.
 
     Args:
         points: Both logarithms of each measurement.
+
+    Returns:
+        The exponent of growth and its standard deviation.
     """
     if len(points) < 2:
-        return _GROWTH
+        return _GROWTH, _GROWTH_DEVIATION
     mean_when, mean_scale = (fmean(values) for values in zip(*points, strict=True))
     centred = [(when - mean_when, scale - mean_scale) for when, scale in points]
     product = math.fsum(when * scale for when, scale in centred)
@@ -327,4 +346,4 @@ def _estimate_growth(points: Sequence[tuple[float, float]]) -> float:
         growth = (product / variance + _GROWTH * belief) / (square / variance + belief)
         residual = math.fsum((scale - growth * when) ** 2 for when, scale in centred)
         variance = max(_MIN_SCATTER**2, residual / (len(points) - 1))
-    return growth
+    return growth, 1.0 / math.sqrt(square / variance + belief)
