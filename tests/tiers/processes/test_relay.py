@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import socket
-import statistics
 import threading
 import time
 
@@ -63,4 +62,3 @@ def test_bytes_pass_a_real_link_unchanged_and_no_faster_than_it_is() -> None:
             process.stop()
     # There and back, while the first bytes come back as the last ones are still sent.
     assert min(times) >= 0.02 + len(given) * 8 / 4e6
-    assert statistics.median(times) < 10 * min(times)
