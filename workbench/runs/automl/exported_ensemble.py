@@ -25,8 +25,8 @@ from workbench.runs.automl.stored_model import StoredModel
 from workbench.runs.bundles.ensemble import write_ensemble_bundle
 
 if TYPE_CHECKING:
-    from workbench.deploy.card import Input
-    from workbench.deploy.exported_model import Member
+    from workbench.deploy.card import Input, Output
+    from workbench.deploy.exported_model import Member, Quantiles
     from workbench.runs import Run
 
 _MAX_SAMPLES = 5_000
@@ -59,56 +59,30 @@ def write_ensemble(
     """
     with needs("onnx"):
         from workbench.deploy.card import Exported
-        from workbench.deploy.exported_bundle import output_of, write
-        from workbench.deploy.exported_model import Member, Quantiles, build
-    chosen, values = model.chosen, model.values
+        from workbench.deploy.exported_bundle import write
+        from workbench.deploy.exported_model import build
+    chosen, interpreter = model.chosen, model.chosen.interpreter
     members, examples = _members(model)
+    read_by = [member for member, _ in members]
+    sizes = _sizes_of_errors(model)
+    if sizes is not None:
+        read_by.append(sizes)
     samples = take(held_out.samples, np.arange(min(len(held_out.targets), _MAX_SAMPLES)))
-    interpreter = chosen.interpreter
-    bands, levels, sizes = model.bands, model.quantiles, None
     if interpreter.kind == "texts":
         inputs, columns = _text_inputs(interpreter.text_columns, samples)
     else:
-        read_by = [member for member, _ in members]
-        if (
-            bands is not None
-            and bands.trees is not None
-            and isinstance(bands.encoder, TableEncoder)
-        ):
-            read_by.append(sizes := Member(bands.trees, columns=bands.encoder.columns))
         inputs, columns = _inputs(read_by, samples)
-    terms = _terms([member for member, _ in members])
-    labels = tuple(map(str, interpreter.labels))
-    output = output_of(interpreter.task, (len(chosen.guess),), labels, None)
-    if interpreter.target_name is not None:
-        names = interpreter.target_names or (interpreter.target_name,)
-        output = output.model_copy(update={"targets": names})
-    quantiles = error_size = None
-    if bands is not None and (bands.trees is None or sizes is not None):
-        from workbench.models.trees import MAX_FACTOR
-
-        follows = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
-        quantiles, error_size = (follows, None) if levels else (None, follows)
-    if quantiles is not None:
-        names = tuple(f"{interpreter.target_name or 'prediction'} {level:g}" for level in levels)
-        output = output.model_copy(update={"shape": (len(levels),), "targets": names})
     inputs = tuple(
         taken.model_copy(update={"learned": held_out.ranges.get(taken.name)})
         if taken.kind == "number"
         else taken
         for taken in inputs
     )
-    learned = held_out.ranges.get(PREDICTION)
-    if interpreter.task == "classification":
-        learned = None
-    output = output.model_copy(
-        update={
-            "class_factors": chosen.decisions.factors,
-            "class_costs": chosen.decisions.costs,
-            "learned": learned,
-            "errors": () if error_size is None or bands is None else tuple(bands.errors.tolist()),
-        }
-    )
+    terms = _terms([member for member, _ in members])
+    quantiles, error_size = _quantiles(model, sizes)
+    output = _output(model, held_out, has_quantiles=quantiles is not None)
+    if error_size is not None and model.bands is not None:
+        output = output.model_copy(update={"errors": tuple(model.bands.errors.tolist())})
     made = build(
         members,
         inputs,
@@ -126,8 +100,8 @@ def write_ensemble(
     def expected(places: np.ndarray) -> np.ndarray:
         rows = take(samples, places)
         answers = chosen.outputs(rows)
-        if quantiles is not None and bands is not None:
-            return bands.quantiles(answers[:, 0], levels, rows)
+        if quantiles is not None and model.bands is not None:
+            return model.bands.quantiles(answers[:, 0], model.quantiles, rows)
         if output.kind == "classes":
             return answers
         return answers if interpreter.target_names else answers[:, 0]
@@ -140,7 +114,7 @@ def write_ensemble(
         model=label,
         trained_on=f"{run.name}, {num_train} samples",
         task=interpreter.task,
-        values=values,
+        values=model.values,
         num_train_samples=num_train,
     )
     used = [
@@ -156,7 +130,7 @@ def write_ensemble(
         run.stored,
         folder,
         used=used,
-        values=values,
+        values=model.values,
         force=force,
         title=f"{run.name}: {label}",
         of=f"The result of the AutoML run `{run.run_id}`.",
@@ -173,6 +147,55 @@ def write_ensemble(
             terms=terms,
         ),
     )
+
+
+def _sizes_of_errors(model: StoredModel) -> Member | None:
+    """Return the trees that say how large the error of a row is, or None without any."""
+    from workbench.deploy.exported_model import Member
+
+    bands = model.bands
+    if bands is None or bands.trees is None or not isinstance(bands.encoder, TableEncoder):
+        return None
+    return Member(bands.trees, columns=bands.encoder.columns)
+
+
+def _quantiles(
+    model: StoredModel, sizes: Member | None
+) -> tuple[Quantiles | None, Quantiles | None]:
+    """Return what follows from a prediction: the quantiles that were asked for, or its error.
+
+    Both are None if the graph cannot compute them.
+    """
+    from workbench.deploy.exported_model import Quantiles
+    from workbench.models.trees import MAX_FACTOR
+
+    bands, levels = model.bands, model.quantiles
+    if bands is None or (bands.trees is not None and sizes is None):
+        return None, None
+    follows = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
+    return (follows, None) if levels else (None, follows)
+
+
+def _output(model: StoredModel, held_out: HeldOut, *, has_quantiles: bool) -> Output:
+    """Return what the graph answers."""
+    from workbench.deploy.exported_bundle import output_of
+
+    chosen, interpreter = model.chosen, model.chosen.interpreter
+    labels = tuple(map(str, interpreter.labels))
+    changes: dict[str, Any] = {
+        "class_factors": chosen.decisions.factors,
+        "class_costs": chosen.decisions.costs,
+    }
+    if interpreter.target_name is not None:
+        changes["targets"] = interpreter.target_names or (interpreter.target_name,)
+    if has_quantiles:
+        name = interpreter.target_name or "prediction"
+        changes["shape"] = (len(model.quantiles),)
+        changes["targets"] = tuple(f"{name} {level:g}" for level in model.quantiles)
+    if interpreter.task != "classification":
+        changes["learned"] = held_out.ranges.get(PREDICTION)
+    output = output_of(interpreter.task, (len(chosen.guess),), labels, None)
+    return output.model_copy(update=changes)
 
 
 def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]:
