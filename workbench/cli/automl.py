@@ -180,25 +180,22 @@ def automl(
 
     where: Any = {"began_s": began_s, "launcher": launcher, "address": address}
     share = before.share_until(processor_times())
-    at_once = launch.reason_for_no_trials(created, share, **where)
+    here = launch.reason_for_no_driver(created, share, **where)
+    if here is not None:
+        print_note(here)
 
     def drive() -> None:
-        launch.start(created, **where, at_once=at_once, wait=not detach)
+        launch.start(created, **where, here=here, wait=not detach)
 
     try:
-        if launcher == "inline" and not detach:
+        if (launcher == "inline" or here is not None) and not detach:
             with ended_like_interrupted():
                 followed = follow_while(
                     drive, created.run, as_json=as_json, make_view=CandidatesView
                 )
                 return _print_result(created, *followed, began_s, as_json=as_json)
-        if at_once is not None:
-            print_note(at_once)
-            with ended_like_interrupted():
-                drive()
-        else:
-            with waiting_for_the_driver(created.run):
-                drive()
+        with waiting_for_the_driver(created.run):
+            drive()
         if detach:
             _say_how_to_use(created)
             return detached(created.run, as_json=as_json)

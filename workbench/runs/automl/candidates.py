@@ -133,6 +133,7 @@ _INSTANT_TREES: dict[Family, float] = {
     "boosted_trees": 3.0,
 }
 """The trees to fit at once, the first that a run may try, and their time next to LightGBM's."""
+_SLOW: tuple[Family, ...] = ("tabular_mlp", "foundation")
 # A randomised tree compares each sample at each of its levels with some of the features.
 _FOREST_NUMBER_S = 8e-9
 _MAX_FOREST_TREES, _MIN_FOREST_TREES = 200, 30
@@ -672,6 +673,24 @@ def first_configurations(experiment: Experiment, num_train: int = 0) -> list[dic
         for configurations in listed
         if index < len(configurations)
     ]
+
+
+def in_order_of_time(configurations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return configurations in the order in which to train them if there may be time for few.
+
+    Boosted trees come first, because they alone are good on most tables. What takes much longer
+    than trees comes last.
+
+    Args:
+        configurations: As `first_configurations` returns them.
+    """
+    families = [params["family"] for params in configurations]
+    trees = next((family for family in _INSTANT_TREES if family in families), None)
+    first = families.index(trees) if trees is not None else 0
+    places = sorted(
+        range(len(configurations)), key=lambda place: (place != first, families[place] in _SLOW)
+    )
+    return [configurations[place] for place in places]
 
 
 def instant_models(

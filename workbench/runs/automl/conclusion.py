@@ -1,6 +1,6 @@
 """The result of an AutoML run as the driver stores it when the last trial has ended.
 
-A run that has no time for trials gets its result without a driver. Choosing and testing is left to
+On a busy machine, a run gets its result without a driver. Choosing and testing is left to
 `result`.
 """
 
@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 
+from workbench.experiment import Experiment
 from workbench.experiment.automl import concluding_s
 from workbench.foundation.errors import PROBLEMS_VARIABLE, RunError
 from workbench.foundation.events import (
@@ -28,6 +29,7 @@ from workbench.foundation.events import (
 from workbench.foundation.python_values import plain
 from workbench.hardware.resources import num_usable_cpus
 from workbench.runs.automl.result import AutoML
+from workbench.runs.automl.trials_here import train_here
 from workbench.runs.run import Run
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
@@ -82,16 +84,17 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))
 
 
-def conclude_at_once(store: Store, run_id: str, why: str, *, waited_s: float) -> None:
-    """Give a run that was not driven a model that is fitted here and now, and end it.
+def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> None:
+    """Train the candidates of a run that was not driven in this process, choose one, and end it.
 
     It needs neither Ray nor other processes, which take most of a short time on a busy machine.
-    Extending the run continues it with trials.
+    Without any time for trials, a model is fitted here and now. Extending the run continues it with
+    further trials.
 
     Args:
         store: The store of the run.
         run_id: Its id.
-        why: Why there are no trials.
+        why: Why it is not driven.
         waited_s: How long the user has waited before, in seconds.
 
     Raises:
@@ -110,6 +113,9 @@ def conclude_at_once(store: Store, run_id: str, why: str, *, waited_s: float) ->
         result = []
         try:
             ended = RunStateChanged(state="complete", reason="time", message=why)
+            left_s = _left_for_trials_s(store.experiment(run_id), waited_s)
+            if left_s > 0.0 and train_here(store, run_id, writer, left_s=left_s):
+                ended = RunStateChanged(state="stopped", reason="person", message="by the user")
             result = result_of(store, run_id, store.experiment(run_id), ended)
             ending = ended
         finally:
@@ -117,15 +123,21 @@ def conclude_at_once(store: Store, run_id: str, why: str, *, waited_s: float) ->
             writer.append(*result, ending)
 
 
+def _left_for_trials_s(experiment: Experiment, waited_s: float) -> float:
+    """Return how much of a run's time trials may take, in seconds."""
+    time_s = experiment.budget.time
+    return 0.0 if time_s is None else time_s - waited_s - concluding_s(experiment)
+
+
 def conclude_elsewhere(run: Run, why: str, *, waited_s: float) -> None:
-    """Do the same as `conclude_at_once` in a process of its own, and return once it has begun.
+    """Do the same as `conclude_here` in a process of its own, and return once it has begun.
 
     It continues if this process ends.
 
     Args:
         run: The run.
-        why: As in `conclude_at_once`.
-        waited_s: As in `conclude_at_once`.
+        why: As in `conclude_here`.
+        waited_s: As in `conclude_here`.
 
     Raises:
         RunError: If it ended before it began.
@@ -159,7 +171,7 @@ def conclude_elsewhere(run: Run, why: str, *, waited_s: float) -> None:
 
 
 def conclude_given() -> None:
-    """Conclude the run of the command line: its id, why it has no trials, and since when."""
+    """Conclude the run of the command line: its id, why it is not driven, and since when."""
     run_id, why, began_unix_s = sys.argv[1:]
     with Store.open() as store:
-        conclude_at_once(store, run_id, why, waited_s=max(0.0, time.time() - float(began_unix_s)))
+        conclude_here(store, run_id, why, waited_s=max(0.0, time.time() - float(began_unix_s)))

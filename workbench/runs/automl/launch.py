@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 MIN_TIME_S = 10.0
 # The newest runs of a store that are compared with a new one, and how many of them are used.
 _MOST_COMPARED, _MOST_EARLIER = 50, 3
-# On a machine that gives a thread less than this part of a processor, a run has no trials if fewer
-# seconds of a processor are left than Ray, a driver, a worker and a first model take.
-_BUSY_SHARE, _LEAST_COMPUTED_S = 0.6, 25.0
+# On a machine that gives a thread less than this part of a processor, a run needs no driver if few
+# seconds of a processor are left: Ray, workers and the start of each trial would take most of them.
+_BUSY_SHARE, _LEAST_COMPUTED_S = 0.6, 60.0
 # A driver gives a sign of life more often than this.
 _LONGEST_SILENCE_S, _POLL_S = 30.0, 0.2
 
@@ -187,8 +187,8 @@ def automl(
     with shown:
         where: dict[str, Any] = {"began_s": began_s, "launcher": launcher, "address": address}
         share = before.share_until(processor_times())
-        at_once = reason_for_no_trials(handle, share, **where)
-        start(handle, **where, at_once=at_once, wait=wait)
+        here = reason_for_no_driver(handle, share, **where)
+        start(handle, **where, here=here, wait=wait)
         if wait:
             handle.wait()
         return handle
@@ -442,27 +442,27 @@ def start(
     began_s: float,
     launcher: str = "ray",
     address: str | None = None,
-    at_once: str | None = None,
+    here: str | None = None,
     wait: bool = True,
 ) -> None:
     """Start the driver of a stored run. Its time budget counts from when the user began to wait.
 
-    Without time for trials, a model is fitted instead: in this process, so that the run has ended
-    when this returns, or in one of its own.
+    On a busy machine, its candidates are trained one after another instead: in this process, so
+    that the run has ended when this returns, or in one of its own.
 
     Args:
         automl: The run.
         began_s: When the user began to wait, by `time.monotonic`.
         launcher: As in `sweep`.
         address: As in `sweep`.
-        at_once: Why there is no time for trials, as `reason_for_no_trials` returns it.
-        wait: Whether this process may fit such a model.
+        here: Why there is no driver, as `reason_for_no_driver` returns it.
+        wait: Whether this process may train.
 
     Raises:
         RunError: If the driver could not be started.
     """
     from workbench.cluster.head.attachment import attached
-    from workbench.runs.automl.conclusion import conclude_at_once, conclude_elsewhere
+    from workbench.runs.automl.conclusion import conclude_elsewhere, conclude_here
     from workbench.runs.launch import start as start_run
 
     if automl.continued is not None:
@@ -472,12 +472,12 @@ def start(
         elif automl.has_new_driver:
             _drive_again(automl, launcher=launcher, address=address)
         return
-    if at_once is not None:
+    if here is not None:
         waited_s = monotonic() - began_s
         if wait:
-            conclude_at_once(automl.run.store, automl.run.run_id, at_once, waited_s=waited_s)
+            conclude_here(automl.run.store, automl.run.run_id, here, waited_s=waited_s)
         else:
-            conclude_elsewhere(automl.run, at_once, waited_s=waited_s)
+            conclude_elsewhere(automl.run, here, waited_s=waited_s)
         return
     if launcher == "inline":  # it returns when the run has ended
         with attached(address):
@@ -488,7 +488,7 @@ def start(
         _count_wait(automl.run, began_s)
 
 
-def reason_for_no_trials(
+def reason_for_no_driver(
     automl: AutoML,
     share: float | None,
     *,
@@ -496,7 +496,7 @@ def reason_for_no_trials(
     launcher: str = "ray",
     address: str | None = None,
 ) -> str | None:
-    """Return why a run has no time for trials on a machine as busy as this one, or None.
+    """Return why a run trains without a driver on a machine as busy as this one, or None.
 
     Args:
         automl: The run.
@@ -518,8 +518,8 @@ def reason_for_no_trials(
     if left_s * share >= _LEAST_COMPUTED_S or not has_instant_trees(automl.run.experiment):
         return None
     return (
-        f"this machine is busy: reading the data got {share:.0%} of a processor. Trials would start"
-        " too late, so a model is fitted at once"
+        f"this machine is busy: reading the data got {share:.0%} of a processor. Models are trained"
+        " one after another in one process, because others would start too late"
     )
 
 
