@@ -444,38 +444,65 @@ def without_factor(text, notation):  # type: ignore[no-untyped-def]
         (('7500.0', 1.0), ('-8.5', 1.0))
     """
     factors = WORD_FACTORS.get(notation, {})
-    amount = r"([0-9]+(?:[.,][0-9]+)?)\s*([^\W\d_]+\.?)"
     if notation in ("factors", "bytes"):
         match = re.search(WORD_BEHIND, text)
         if match and match[1].lower() in factors:
             return text[: match.start()] + text[match.end() :], factors[match[1].lower()]
-    elif notation == "angles" and (match := re.fullmatch(ANGLE, text)):
-        parts = [float((part or "0").replace(",", ".")) for part in match.groups()[1:4]]
-        size = parts[0] + parts[1] / 60 + parts[2] / 3600
-        return str(-size if match[1] == "-" or match[5] in ("S", "W") else size), 1.0
-    elif notation in ("durations", "clock", "laps") and (match := re.fullmatch(CLOCK_TIME, text)):
-        parts = [int(part) for part in match.groups()[1:4] if part]
-        if match[6]:
-            parts[0] = parts[0] % 12 + 12 * (match[6] in "pP")
-        is_read = {
-            "clock": len(parts) == 2 and not match[5],
-            "durations": len(parts) == 3,
-            "laps": not match[6],
-        }
-        if is_read[notation]:
-            parts = [*parts, 0] if notation == "clock" else [0, *parts]
-            size = 3600.0 * parts[-3] + 60.0 * parts[-2] + parts[-1]
-            size += float("0" + (match[5] or "").replace(",", "."))
-            return str(-size if match[1] == "-" else size), 1.0
-    elif notation == "durations" and re.fullmatch(rf"[+-]?(?:{amount}[\s,]*)+", text):
-        amounts = [
-            (size, word if len(word) == 1 else word.lower())
-            for size, word in re.findall(amount, text)
-        ]
-        if all(word in factors for _, word in amounts):
-            size = sum(float(size.replace(",", ".")) * factors[word] for size, word in amounts)
-            return str(-size if text[0] == "-" else size), 1.0
-    return text, 1.0
+    size = None
+    if notation == "angles":
+        size = degrees_of(text)
+    elif notation in ("durations", "clock", "laps"):
+        size = clock_seconds(text, notation)
+        if size is None and notation == "durations":
+            size = added_seconds(text, factors)
+    return text if size is None else str(size), 1.0
+
+
+def degrees_of(text):  # type: ignore[no-untyped-def]
+    """Return an angle such as 8\u00b030'W in degrees, or None."""
+    match = re.fullmatch(ANGLE, text)
+    if match is None:
+        return None
+    parts = [float((part or "0").replace(",", ".")) for part in match.groups()[1:4]]
+    size = parts[0] + parts[1] / 60 + parts[2] / 3600
+    return -size if match[1] == "-" or match[5] in ("S", "W") else size
+
+
+def clock_seconds(text, notation):  # type: ignore[no-untyped-def]
+    """Return a time of day, a duration or a lap with colons in seconds, or None."""
+    match = re.fullmatch(CLOCK_TIME, text)
+    if match is None:
+        return None
+    parts = [int(part) for part in match.groups()[1:4] if part]
+    is_read = {
+        "clock": len(parts) == 2 and not match[5],
+        "durations": len(parts) == 3,
+        "laps": not match[6],
+    }
+    if not is_read[notation]:
+        return None
+    if match[6]:
+        parts[0] = parts[0] % 12 + 12 * (match[6] in "pP")
+    parts = [*parts, 0] if notation == "clock" else [0, *parts]
+    size = 3600.0 * parts[-3] + 60.0 * parts[-2] + parts[-1]
+    size += float("0" + (match[5] or "").replace(",", "."))
+    return -size if match[1] == "-" else size
+
+
+def added_seconds(text, factors):  # type: ignore[no-untyped-def]
+    """Return a duration such as 2h 5m in seconds, or None."""
+    amount = r"([0-9]+(?:[.,][0-9]+)?)\s*([^\W\d_]+\.?)"
+    if re.fullmatch(rf"[+-]?(?:{amount}[\s,]*)+", text) is None:
+        return None
+    # A single letter keeps its case, as M and m may differ.
+    parts = [
+        (float(number.replace(",", ".")), word if len(word) == 1 else word.lower())
+        for number, word in re.findall(amount, text)
+    ]
+    if not all(word in factors for _, word in parts):
+        return None
+    size = sum(number * factors[word] for number, word in parts)
+    return -size if text[0] == "-" else size
 
 
 def _notation_of(counts: Mapping[str, int]) -> str:

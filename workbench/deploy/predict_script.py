@@ -40,7 +40,10 @@ from workbench.data.number_texts import (
     NUMBER_WITH_SEPARATORS,
     WORD_BEHIND,
     WORD_FACTORS,
+    added_seconds,
     category_in,
+    clock_seconds,
+    degrees_of,
     new_unit,
     plain_signs,
     spelling_of,
@@ -299,7 +302,8 @@ def _reading(inputs: Sequence[Input]) -> str:
         return _source(as_taken, read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
     missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
-    functions = (read_points, cell, plain_signs, unit_pattern, without_factor, number, seconds)
+    of_numbers = (degrees_of, clock_seconds, added_seconds, without_factor)
+    functions = (read_points, cell, plain_signs, unit_pattern, *of_numbers, number, seconds)
     notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
     notes = (*notes, far_outside, unusual_values, describe_unusual, note_of_unit)
     notes = (*notes, notes_of_bare)
