@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.language_models import conversations, write_lines, write_tokenizer
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
 from workbench.hardware.resources import inventory, processor_counters
@@ -19,6 +22,7 @@ GOOD: dict[str, Any] = {
     "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
     "search": {"lr": {"low": 1e-4, "high": 1.0, "log": True}},
 }
+VAL_LOSS = [{"metric": "val_loss", "goal": "minimize"}]
 OWN: dict[str, Any] = {"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]}
 TRAINED: dict[str, Any] = {**OWN, "model": None, "data": None, "search": {}}
 
@@ -646,3 +650,34 @@ def test_a_command_that_continues_from_a_file_must_know_its_folder(
     assert any("does not know this folder" in problem for problem in problems) == is_refused
     (tmp_path / "train.py").write_text("import os; os.environ['WORKBENCH_FOLDER']\n")
     assert not list(find_problems(experiment))
+
+
+def test_a_tokenizer_with_other_numbers_is_refused_unless_the_weights_are_new(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("transformers")
+    write_tokenizer(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text("{}")
+    write_tokenizer(tmp_path / "other_template", None)
+    moved = json.loads((tmp_path / "model" / "tokenizer.json").read_text())
+    vocabulary = moved["model"]["vocab"]
+    last, before = sorted(vocabulary, key=vocabulary.__getitem__)[-2:]
+    vocabulary[last], vocabulary[before] = vocabulary[before], vocabulary[last]
+    shutil.copytree(tmp_path / "model", tmp_path / "moved")
+    (tmp_path / "moved" / "tokenizer.json").write_text(json.dumps(moved))
+    lines = write_lines(tmp_path / "train.jsonl", conversations(20))
+
+    def check_with(tokenizer: str, *, from_scratch: bool = False) -> None:
+        model = {"name": "hf", "path": str(tmp_path / "model"), "from_scratch": from_scratch}
+        data = {"name": "conversations", "path": str(lines), "tokenizer": str(tmp_path / tokenizer)}
+        changed = {"model": model, "data": data, "objectives": VAL_LOSS}
+        problems = find_problems(Experiment(**{**GOOD, **changed}))
+        for problem in problems:
+            if problem.field == "data.tokenizer":
+                raise problem
+
+    check_with("other_template")
+    check_with("moved", from_scratch=True)
+    with pytest.raises(DataError, match=r"2 of 3[0-9]{2} tokens have another number") as raised:
+        check_with("moved")
+    assert raised.value.field == "data.tokenizer"

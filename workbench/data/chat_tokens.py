@@ -99,6 +99,35 @@ def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
         ) from error
 
 
+def check_tokenizer_of_model(tokenizer: Path, model: Path) -> None:
+    """Check that a tokenizer gives its tokens the numbers with which a model was trained.
+
+    Another chat template and additional tokens are allowed.
+
+    Args:
+        tokenizer: The folder of the tokenizer.
+        model: The folder of the model. Without a tokenizer in it, nothing is checked.
+
+    Raises:
+        DataError: If one of them cannot be read, or tokens have other numbers.
+    """
+    if tokenizer.resolve() == model.resolve() or not (model / "tokenizer_config.json").is_file():
+        return
+    given, own = (load_tokenizer(folder).get_vocab() for folder in (tokenizer, model))
+    common = given.keys() & own.keys()
+    num_moved = sum(given[token] != own[token] for token in common)
+    if num_moved or not common:
+        problem = f"{num_moved:,} of {len(common):,} tokens have another number"
+        if not common:
+            problem = "no token is"
+        raise DataError(
+            f"{tokenizer} is not the tokenizer of the model: {problem} in {model}",
+            field="data.tokenizer",
+            next_step="Use the tokenizer that belongs to the model, or set from_scratch: true to"
+            " train new weights.",
+        )
+
+
 def tokenizer_files(folder: Path) -> list[Path]:
     """Return the files of a folder that a tokenizer may consist of."""
     names = ("tokenizer*", "*.jinja", "special_tokens_map.json", "vocab*", "merges*", "config.json")

@@ -104,7 +104,10 @@ def _column_of_texts(card: Card, names: Container[str]) -> str:
     for name in wanted:
         if name in names:
             return name
-    raise absent_columns(wanted[:1], wanted)
+    raise DataError(
+        f"there is no column of texts; allowed: {' or '.join(map(repr, wanted))}",
+        next_step="Rename the column, or give the texts in a list or a .txt file.",
+    )
 
 
 def _names_of_inputs(card: Card) -> list[str]:

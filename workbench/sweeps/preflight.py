@@ -20,6 +20,7 @@ from pathlib import Path
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.version_trees import keep_versions
 from workbench.data import DATASETS, check_options, check_path, check_searched_option
+from workbench.data.chat_tokens import check_tokenizer_of_model
 from workbench.data.options import existing_path
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
@@ -257,10 +258,21 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
         options = check_options(experiment.data.name, experiment.data.options)
         if on_this_machine:
             options.check_source()
+            _check_tokenizer(experiment)
     for name, domain in experiment.search.root.items():
         if (option := data_option_of(name)) is not None:
             values = values_to_check(domain, NUM_SAMPLED_CONFIGURATIONS)
             check_searched_option(experiment.data, option, values)
+
+
+def _check_tokenizer(experiment: Experiment) -> None:
+    """Raise an error if trained weights would read the tokens of another tokenizer."""
+    model, data = experiment.model, experiment.data
+    if model is None or data is None or model.name != "hf" or model.options.get("from_scratch"):
+        return
+    folder, tokenizer = model.options.get("path"), data.options.get("tokenizer")
+    if isinstance(folder, str) and isinstance(tokenizer, str) and folder != tokenizer:
+        check_tokenizer_of_model(Path(tokenizer).expanduser(), Path(folder).expanduser())
 
 
 def _check_named_functions(experiment: Experiment) -> None:

@@ -334,7 +334,9 @@ class Program:
             self._times_changed[path] = self._times_changed.get(path, 0) + 1
             if self._times_changed[path] > _MAX_CHANGES:
                 del fingerprints.stamps[path]
-                self._note(f"{self._relative(path)} keeps changing, so it is no longer compared")
+                self._note(
+                    f"changes of {self._relative(path)} are no longer noted, because there are many"
+                )
                 continue
             changed[path] = before
         if not changed:
