@@ -56,7 +56,7 @@ PUSHED_OUT = (
 )
 
 
-@pytest.mark.parametrize("width", [380, 640, 700, 900])
+@pytest.mark.parametrize("width", [380, 640, 900, 1300, 1600])
 @pytest.mark.slow
 def test_no_part_is_cut_off_where_there_is_little_room(live_browser, kernel, width) -> None:
     page = new_page(live_browser)

@@ -188,7 +188,8 @@ def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
         sum("Advice for " in data.get("text/html", "") for data in shown) == 1
     )  # the live view's card
     assert any(data.get("text/plain", "").startswith("the advice above: ") for data in shown)
-    figures = [data["application/vnd.plotly.v1+json"] for data in shown if len(data) > 3]
+    kind = "application/vnd.plotly.v1+json"
+    figures = [data[kind] for data in shown if kind in data]
     assert figures[0]["data"], "the plans that were measured"
 
 
