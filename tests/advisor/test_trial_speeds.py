@@ -116,6 +116,24 @@ def test_an_attempt_is_a_measurement_once_it_has_ended_and_reported_often_enough
     assert speeds_of(*attempt(2, 5.0, 1000.0), ended).take_measured() == []
 
 
+def test_an_attempt_knows_the_samples_of_an_epoch_once_one_has_ended() -> None:
+    # 23 steps of 64 samples an epoch; between evaluations, epochs are parts.
+    reports = [
+        TrialReported(trial=0, step=step, epoch=epoch, samples_per_s=100.0)
+        for step, epoch in ((10, 10 / 23), (23, 1.0), (30, 30 / 23), (46, 2.0))
+    ]
+    speeds = speeds_of(*attempt(2), *reports, TrialEnded(trial=0, attempt=0, state="complete"))
+    assert [speed.num_train_samples for speed in speeds.take_measured()] == [23 * 64]
+    speeds = speeds_of(
+        *attempt(2),
+        reports[0],
+        reports[0],
+        reports[0],
+        TrialEnded(trial=0, attempt=0, state="complete"),
+    )
+    assert [speed.num_train_samples for speed in speeds.take_measured()] == [None]
+
+
 def test_both_plans_of_a_trial_that_was_resized_are_measurements() -> None:
     resized = AttemptEnded(trial=0, attempt=0, reason="resized", message="")
     ended = TrialEnded(trial=0, attempt=1, state="complete", step=3)

@@ -46,6 +46,8 @@ class AttemptSpeed:
         samples_per_s: The median throughput of all workers over its reports.
         workers_per_node: The number of workers on each node.
         beside_others: Whether another trial of the run ran at the same time.
+        num_train_samples: Samples of an epoch, of which the last batch counts as full, or None if
+            no epoch ended.
     """
 
     trial: int
@@ -53,6 +55,7 @@ class AttemptSpeed:
     samples_per_s: float
     workers_per_node: tuple[int, ...]
     beside_others: bool
+    num_train_samples: int | None = None
 
 
 @dataclass
@@ -63,6 +66,7 @@ class _Attempt:
     plan: Plan | None = None
     place: _Place | None = None
     loading_s: float = 0.0
+    steps_per_epoch: float | None = None
     speeds: list[float] = field(default_factory=list)
     """Speeds of all reports, including the first."""
 
@@ -94,7 +98,7 @@ class TrialSpeeds:
             case TrialPlanned():
                 self._plan(event)
             case TrialReported(samples_per_s=float(speed), told_again=False) if speed > 0:
-                self._add(event.trial, speed)
+                self._add(event, speed)
             case AttemptEnded():
                 self._end(event.trial)
                 self._last_restart_s.pop(event.trial, None)
@@ -178,10 +182,12 @@ class TrialSpeeds:
             self._last_restart_s[event.trial] = max(0.0, event.time_unix_s - ended_unix_s)
             self.restarts_s.append(self._last_restart_s[event.trial])
 
-    def _add(self, trial: int, speed: float) -> None:
-        attempt = self._attempts.get(trial)
+    def _add(self, event: TrialReported, speed: float) -> None:
+        attempt = self._attempts.get(event.trial)
         if attempt is None:
             return
+        if event.epoch and event.epoch.is_integer():
+            attempt.steps_per_epoch = event.step / event.epoch
         if attempt.speeds and attempt.place is not None:
             self._speeds[attempt.place].append(speed)
         attempt.speeds.append(speed)
@@ -192,8 +198,11 @@ class TrialSpeeds:
             return
         per_node = tuple(sorted(Counter(attempt.nodes).values()))
         speed = statistics.median(attempt.speeds[1:])
+        samples = None
+        if attempt.steps_per_epoch is not None:
+            samples = round(attempt.steps_per_epoch * attempt.plan.global_batch)
         self._measured.append(
-            AttemptSpeed(trial, attempt.plan, speed, per_node, attempt.beside_others)
+            AttemptSpeed(trial, attempt.plan, speed, per_node, attempt.beside_others, samples)
         )
 
 

@@ -134,6 +134,8 @@ class TrialPlans:
             by_trial=speed.trial,
             beside_others=speed.beside_others,
             workers_per_node=list(speed.workers_per_node),
+            # A fidelity trains on a part of the samples.
+            num_train_samples=speed.num_train_samples if experiment.fidelity is None else None,
             step_time_s=speed.plan.global_batch / speed.samples_per_s,
             samples_per_s=speed.samples_per_s,
         )
