@@ -29,7 +29,7 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   if (view.run === null) return subscription;
   subscription.run = view.run;
   subscription.log_after = state.logSeq;
-  const trial = form === "output" ? null : shownTrial(state, tab);
+  const trial = shownTrial(state, tab);
   if (trial !== null) {
     subscription.trial = trial;
     // Where only the step time of a trial is shown, what it printed is not.

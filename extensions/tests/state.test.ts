@@ -153,6 +153,8 @@ test("only what is on the screen is asked for", () => {
     "log_after",
     "run",
     "table",
+    "trial",
+    "trial_log",
   ]);
   assert.deepEqual(hiddenSubscription(state), { run: "a", log_after: 0 });
 });

@@ -184,8 +184,13 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
         assert seen["rows"] >= 4
         assert seen["plot"] >= 180
         assert seen["isApart"]
-    # All trials are there, below the first.
+    # A trial takes the place of the table, with what can be done with it.
     output = outputs.nth(0)
+    output.get_by_role("button", name="Trial 3", exact=True).last.click()
+    trial = output.get_by_role("complementary", name="Trial 3")
+    trial.get_by_role("button", name="Copy to a new trial…").wait_for()
+    trial.get_by_role("button", name="Close the trial").click()
+    # All trials are there, below the first.
     output.get_by_role("region", name="Table of trials").evaluate(
         "table => { table.scrollTop = 10_000; }"
     )

@@ -73,15 +73,13 @@ function CurvesOrAdvice({ controller }: ViewProps) {
   const isAdvised = run?.kind === "advice" && run.card;
   if (isAdvised || !tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
   const hasResult = Boolean(run?.chosen ?? run?.candidates);
+  // A cell has room for the answer and its models; curves are in the tab.
+  if (hasResult && controller.form === "output") return <Result controller={controller} />;
   return (
     <>
       {hasResult ? <Result controller={controller} /> : null}
       <Chart controller={controller} />
-      {hasResult && controller.form === "output" ? null : trial === null || controller.form === "output" ? (
-        <Trials controller={controller} />
-      ) : (
-        <Trial controller={controller} />
-      )}
+      {trial === null ? <Trials controller={controller} /> : <Trial controller={controller} />}
     </>
   );
 }

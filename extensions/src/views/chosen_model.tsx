@@ -35,10 +35,12 @@ function Chosen({ controller, runId, chosen }: { controller: Controller; runId: 
   const isWide = controller.form === "wide";
   const figures = isWide ? (chosen.figures ?? []) : [];
   const candidates = isWide ? controller.state.run?.candidates : null;
+  // In a cell the first sentence of the summary stands right above.
+  const isSaid = controller.form === "output" && controller.state.run?.summary != null;
   return (
     <>
       <article class="workbench-card workbench-result" aria-label="Result">
-        <p class="workbench-result-headline">{headline}</p>
+        {isSaid ? null : <p class="workbench-result-headline">{headline}</p>}
         {others.map((line) => (
           <p key={line}>{line}</p>
         ))}
