@@ -25,7 +25,12 @@ PAIR = PartialPlan.of(workers=2, micro_batch=32)
 
 
 def planned(workers: int, *, trial: int = 0, at_s: float = 0.0) -> TrialPlanned:
-    plan = {"workers": workers, "micro_batch": 64 // workers, "accumulation": 1, "global_batch": 64}
+    plan: dict[str, Any] = {
+        "workers": workers,
+        "micro_batch": 64 // workers,
+        "accumulation": 1,
+        "global_batch": 64,
+    }
     strategy = "single" if workers == 1 else "ddp"
     plan |= {"precision": "fp32", "strategy": strategy}
     return TrialPlanned(trial=trial, plan=plan, time_unix_s=at_s)

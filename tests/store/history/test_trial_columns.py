@@ -301,6 +301,22 @@ def test_metrics_and_parameters_with_spaces_in_their_names_keep_them() -> None:
     assert (row["f1"], row["f1 macro"], row["f1 micro"], row["my lr"]) == (0.5, 0.4, 0.3, 0.1)
 
 
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_epochs_that_only_a_program_counts_are_the_column_of_epochs(is_counted: bool) -> None:
+    epoch = 2.0 if is_counted else None  # ours, next to what it printed
+    events: list[Event] = [
+        TrialProposed(trial=0, params={}, configuration=0, seed=0),
+        TrialStarted(trial=0, attempt=0, worker_pids=[1]),
+        TrialReported(trial=0, step=9, epoch=epoch, values={"epoch": 3.0, "f1": 0.5}),
+    ]
+    history = History.of(EXPERIMENT, events)
+    values = {
+        column.name: column.value(history, history.trials[0]) for column in columns_of(history)
+    }
+    shown = {name: value for name, value in values.items() if "epoch" in name}
+    assert shown == ({"epoch": 2.0, "values.epoch": 3.0} if is_counted else {"epoch": 3.0})
+
+
 def test_an_attempt_whose_end_nobody_recorded_counts_up_to_its_last_event() -> None:
     events: list[Event] = [
         TrialProposed(trial=0, params={}, configuration=0, seed=0, time_unix_s=0.0),

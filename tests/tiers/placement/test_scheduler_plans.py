@@ -122,6 +122,15 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     assert recommend(plans, Objective(accuracy=0.999)) is None
 
 
+def test_nothing_is_said_about_the_load_of_a_scheduler_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(EndCloud, "fits", lambda _, given: "it cannot", raising=False)
+    given = system().with_load(0.5)
+    told = verdict(given, expected_plans(given, 0.05), None)
+    assert [line for line in told if "end-cloud" in line] == ["end-cloud is left out: it cannot."]
+
+
 def test_tiers_that_computed_more_than_their_limits_are_named_and_not_recommended() -> None:
     given = replace(system(), limits=(np.inf, 0.3))
     ran = [

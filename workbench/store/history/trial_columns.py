@@ -323,8 +323,15 @@ def columns_of(history: History) -> list[TrialColumn]:
 
 
 def _is_metric(history: History, name: str) -> bool:
-    """Return whether what a trial uses of the hardware is a metric, which has its own column."""
-    return name in RESOURCES and name in history.metrics
+    """Return whether a metric takes the place of the column of its name that every run has.
+
+    What a trial uses of the hardware does, and so do epochs that only a program counts.
+    """
+    if name not in history.metrics:
+        return False
+    if name == EPOCH.name:
+        return all(trial.last_epoch is None for trial in history.trials.values())
+    return name in RESOURCES
 
 
 def _measured(history: History) -> Iterable[TrialColumn]:
@@ -419,7 +426,7 @@ def metric(history: History, name: str) -> TrialColumn:
         name: The metric, as trials report it.
     """
     label = shown_metric(history.experiment, name)
-    if name in RESOURCES:
+    if name in RESOURCES or _is_metric(history, name):
         return _resource(history, name)
     return TrialColumn(
         _apart("values", _short(history, name), history.params),
@@ -435,7 +442,7 @@ def metric(history: History, name: str) -> TrialColumn:
 
 
 def _resource(history: History, name: str) -> TrialColumn:
-    """Return the column of a metric that the run measures: the one that every run has, if any."""
+    """Return the column of a metric in place of the one of its name that every run has, if any."""
     declared = next((column for column in _COURSE if column.name == name), None)
     unit = unit_in(history.experiment, name)
     label = name

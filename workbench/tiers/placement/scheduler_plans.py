@@ -376,6 +376,8 @@ def _about_cut(system: System) -> str:
 
 
 def _about_changes(system: System) -> list[str]:
+    if "end-cloud" in left_out(system):
+        return []
     system, last = system.sending(), len(system.names) - 1
     mean_s = float(system.rest_s[last][system.exits].mean())
     lines = []
