@@ -11,9 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from workbench.cli.live_table import REFRESH_S
-from workbench.cli.options import next_commands
+from workbench.cli.options import next_commands, write_for_shell
 from workbench.cli.output import make_console, print_note
-from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
+from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     Event,
@@ -40,7 +40,14 @@ _BAR_WIDTH = 40
 
 
 def result_lines(history: History) -> list[str]:
-    """Return the result of a run in a few lines; none before it has one."""
+    """Return the result of a run in a few lines; none before it has one.
+
+    Its next steps are commands. The summary that is stored with it has them in Python.
+    """
+    if history.result is not None and is_automl(history.experiment):
+        from workbench.runs.automl.result_summary import summary_lines
+
+        return summary_lines(history.result, history, write_for_shell, has_notes=True)
     lines = (history.result or {}).get("summary")
     return [str(line) for line in lines] if isinstance(lines, list) else []
 

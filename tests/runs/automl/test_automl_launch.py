@@ -13,6 +13,7 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import append, begin, finish
+from workbench.cli.automl_result import result_lines
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.foundation.events import TrialEnded, TrialProposed
 from workbench.runs.automl import launch
@@ -158,6 +159,9 @@ def test_a_run_without_time_for_trials_ends_here_and_can_be_extended(tmp_path: P
         document = run.to_json()
         assert (document["model"], list(document["refit"])) == ("lightgbm", ["at_once"])
         assert "fitted again to all rows" in "\n".join(run.summary())
+        shown = "\n".join(result_lines(history))
+        assert f"workbench extend {run.run.run_id}" in shown, "a terminal has no Python"
+        assert "wb." not in shown
         # The model of all rows knows the test rows. The score is that of the one before.
         residuals = rows["y"] - run.predict(rows.drop(columns="y"))
         assert residuals.std() < run.score()["rmse"]

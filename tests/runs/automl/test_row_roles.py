@@ -139,6 +139,19 @@ def few_subjects() -> Made:
     return patients(12, 40, "subject")
 
 
+def orders() -> Made:
+    return patients(60, 5, "order_id")
+
+
+def plots() -> Made:
+    """Places that are measured again and again. Others will hardly be predicted."""
+    return patients(24, 120, "plot_id")
+
+
+def series_of_subjects() -> Made:
+    return patients(24, 120, "subject_id")
+
+
 def five_categories() -> Made:
     return patients(5, 60, "customer_id")
 
@@ -217,6 +230,9 @@ DECISIONS: list[tuple[Callable[[], Made], str | None, str | None]] = [
     (patients_of_text, "subject", None),
     (coded_rows, "ref", None),
     (few_subjects, "subject", None),
+    (orders, "order_id", None),
+    (plots, None, None),
+    (series_of_subjects, "subject_id", None),
     (five_categories, None, None),
     (ids_without_resemblance, None, None),
     (unique_ids, None, None),

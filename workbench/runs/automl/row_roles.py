@@ -60,6 +60,9 @@ _BEINGS = re.compile(
     r"worker|writer"
 )
 _FEWEST_BEINGS, _FEWEST_GROUPS = 8, 20
+# Things of which each has more rows are rather places that are measured again, such as plots, than
+# ones that are new in each table, such as orders.
+_MOST_ROWS_OF_THING = 100
 _NUMBERING = re.compile(r"id|uuid|guid|no|nr|num|number|name|code|key|hash|index|ref|#")
 # A number of things, which is not the number of a thing.
 _COUNTING = re.compile(r"n|no|nr|num|number|count")
@@ -441,7 +444,8 @@ def _kind_of_group(name: str, column: pd.Series) -> int | None:
     if num_groups < _FEWEST_GROUPS or any(map(_KINDS.fullmatch, words)):
         return None
     if words and words[-1] in _IDENTIFYING:
-        return 1
+        is_place = len(words) > 1 and not beings and len(column) > _MOST_ROWS_OF_THING * num_groups
+        return None if is_place else 1
     if is_text(column) and date_format_of(column) is None:
         values = column.dropna().astype(str).drop_duplicates()
         is_number = number_text_of(column, min_share=_NEARLY_NUMBERS) is not None
