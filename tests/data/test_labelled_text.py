@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.language_models import write_tokenizer
-from workbench.data import load
+from workbench.data import check_options, load
 from workbench.data.chat_tokens import load_tokenizer
 from workbench.data.labelled_text import TextPairsOptions
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
@@ -154,3 +154,35 @@ def test_pairs_with_a_text_in_common_are_held_out_together(seed: int, tmp_path: 
     assert not texts[0] & texts[1]
     assert not texts[0] & texts[2]
     assert not texts[1] & texts[2]
+
+
+@pytest.mark.parametrize("name", ["labelled_text", "text_pairs"])
+def test_the_tokens_of_texts_and_those_that_are_cut_are_counted(name: str, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path / "tokenizer", None)
+    texts = [f"{number} " + "q" * number for number in range(10, 50)]
+    frame = pd.DataFrame({"first": texts, "second": [f"{text} x" for text in texts]})
+    frame["class"] = ["even", "odd"] * 20
+    frame.to_csv(tmp_path / "texts.csv", index=False)
+    columns = {"text": "first", "target": "class"}
+    if name == "text_pairs":
+        columns = {"first": "first", "second": "second"}
+    options = check_options(
+        name,
+        {
+            "path": str(tmp_path / "texts.csv"),
+            "tokenizer": str(tmp_path / "tokenizer"),
+            "context": 30,
+            **columns,
+        },
+    )
+    tokenizer = load_tokenizer(tmp_path / "tokenizer")
+    read = [*texts, *(frame["second"] if name == "text_pairs" else ())]
+    lengths = [len(tokenizer.encode(text)) for text in read]
+    *parts, cut = options.notes()
+    counts = [
+        [int(word.replace(",", "")) for word in part.split() if word[0].isdigit()] for part in parts
+    ]
+    assert sum(num for num, _ in counts) == len(read)
+    assert sum(tokens for _, tokens in counts) == sum(min(length, 30) for length in lengths)
+    num_cut = sum(length > 30 for length in lengths)
+    assert cut.startswith(f"{num_cut} texts have more than 30 tokens, the longest {max(lengths)}.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
 from workbench.experiment.metric_declarations import Task
 from workbench.experiment.setting_types import TokenKind
 from workbench.foundation.errors import DataError, ExperimentError
+from workbench.foundation.formatting import format_count
 
 _WORDS: TokenKind = "words"
 _NUM_CLASSES = 8
@@ -108,6 +109,20 @@ class LabelledTextOptions(DatasetOptions):
         """Return the task, as DatasetOptions.find_task does."""
         return "classification"
 
+    def notes(self) -> tuple[str, ...]:
+        """Return how many tokens the texts have, as DatasetOptions.notes does."""
+        if self.tokenizer is None:
+            return ()
+        path = None if self.path is None else existing_path(self.path)
+        return tuple(self._encode(path, 0, self._tokenizer()[0]).facts["notes"])
+
+    def _tokenizer(self) -> tuple[Any, list[tuple[str, int, int]]]:
+        """Return the tokenizer, or None for words, and the stamps of its files."""
+        if self.tokenizer is None:
+            return None, []
+        folder = self.tokenizer.expanduser()
+        return load_tokenizer(folder), [file_stamp(file) for file in tokenizer_files(folder)]
+
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Read, split and encode the texts, as DatasetOptions.load does."""
         path = None
@@ -115,11 +130,7 @@ class LabelledTextOptions(DatasetOptions):
         if self.path is not None:
             path = existing_path(self.path)
             version = file_stamp(path)
-        tokenizer, files = None, []
-        if self.tokenizer is not None:
-            folder = self.tokenizer.expanduser()
-            tokenizer = load_tokenizer(folder)
-            files = [file_stamp(file) for file in tokenizer_files(folder)]
+        tokenizer, files = self._tokenizer()
         made_from = {
             "file": version,
             "seed": seed,
@@ -218,6 +229,7 @@ class LabelledTextOptions(DatasetOptions):
         else:
             encoded["inputs"], encoded["lengths"] = _tokenized(texts, tokenizer, self.context)
             facts["vocabulary"] = []
+            facts["notes"] = _notes(texts, tokenizer, encoded["lengths"], places, self.context)
         arrays = {
             f"{part}_{name}": values[chosen]
             for part, chosen in zip(("train", "validation", "test"), places, strict=True)
@@ -284,8 +296,12 @@ class TextPairsOptions(DatasetOptions):
         """Return the task, as DatasetOptions.find_task does."""
         return "text_pairs"
 
-    def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read, split and encode the pairs, as DatasetOptions.load does."""
+    def notes(self) -> tuple[str, ...]:
+        """Return how many tokens the texts have, as DatasetOptions.notes does."""
+        tokenizer = load_tokenizer(self._folder_of_tokenizer())
+        return tuple(self._encode(existing_path(self.path), 0, tokenizer).facts["notes"])
+
+    def _folder_of_tokenizer(self) -> Path:
         if self.tokenizer is None:
             raise DataError(
                 "text_pairs need the tokenizer of the model",
@@ -293,7 +309,11 @@ class TextPairsOptions(DatasetOptions):
                 allowed="the folder of a tokenizer",
                 next_step="Or train a model by its folder: model: {name: hf, path: FOLDER}.",
             )
-        folder = self.tokenizer.expanduser()
+        return self.tokenizer.expanduser()
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read, split and encode the pairs, as DatasetOptions.load does."""
+        folder = self._folder_of_tokenizer()
         tokenizer = load_tokenizer(folder)
         path = existing_path(self.path)
         made = cached(
@@ -351,9 +371,8 @@ class TextPairsOptions(DatasetOptions):
 
     def _encode(self, path: Path, seed: int, tokenizer: Any) -> Cached:
         pairs, places = self._divided(path, seed)
-        inputs, lengths = _tokenized(
-            [text for pair in pairs for text in pair], tokenizer, self.context
-        )
+        texts = [text for pair in pairs for text in pair]
+        inputs, lengths = _tokenized(texts, tokenizer, self.context)
         encoded = {
             "inputs": inputs.reshape(len(pairs), 2, -1),
             "lengths": lengths.reshape(len(pairs), 2),
@@ -364,7 +383,8 @@ class TextPairsOptions(DatasetOptions):
             for name, values in encoded.items()
             if len(chosen)
         }
-        return Cached(arrays, {})
+        of_texts = [np.concatenate([2 * chosen, 2 * chosen + 1]) for chosen in places.values()]
+        return Cached(arrays, {"notes": _notes(texts, tokenizer, lengths, of_texts, self.context)})
 
 
 def _connected(pairs: Sequence[tuple[str, ...]]) -> list[int]:
@@ -509,6 +529,38 @@ def token_rows(texts: Sequence[str], tokenizer: Any, context: int) -> list[list[
         context: The most tokens of a text. The end of a longer one is cut.
     """
     return tokenizer(list(texts), truncation=True, max_length=context, verbose=False)["input_ids"]
+
+
+def _notes(
+    texts: Sequence[str],
+    tokenizer: Any,
+    lengths: np.ndarray,
+    places: Iterable[np.ndarray],
+    context: int,
+) -> list[str]:
+    """Return how many texts and tokens each part has, and how many texts are cut.
+
+    Args:
+        texts: The texts.
+        tokenizer: The tokenizer.
+        lengths: The numbers of tokens of the texts, shape [texts], or of pairs, [pairs, 2].
+        places: The places of the texts of each part: train, validation and test.
+        context: The most tokens of a text.
+    """
+    lengths = lengths.ravel()
+    notes: list[str] = []
+    for part, chosen in zip(("train", "validation", "test"), places, strict=False):
+        if len(chosen):
+            num_tokens = format_count(int(lengths[chosen].sum()), "token")
+            notes.append(f"{part}: {format_count(len(chosen), 'text')}, {num_tokens}")
+    full = [texts[int(place)] for place in np.flatnonzero(lengths == context)]
+    whole = [len(row) for row in tokenizer(full, verbose=False)["input_ids"]] if full else []
+    if cut := [length for length in whole if length > context]:
+        notes.append(
+            f"{format_count(len(cut), 'text has', 'texts have')} more than {context:,} tokens, the"
+            f" longest {max(cut):,}. The rest is cut. To keep it, raise data.context"
+        )
+    return notes
 
 
 def _tokenized(texts: Sequence[str], tokenizer: Any, context: int) -> tuple[np.ndarray, np.ndarray]:
