@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import sqlite3
@@ -21,6 +22,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from tests.runs.histories.conftest import WRITTEN, database
 from workbench.foundation.errors import ArgumentError
+from workbench.runs.histories import mlflow_store
 from workbench.runs.histories.formats import FORMATS, read_old_runs, recognize
 from workbench.runs.histories.old_runs import (
     OldRun,
@@ -69,6 +71,29 @@ def test_a_database_of_mlflow_keeps_nan_and_infinity(tmp_path: Path) -> None:
     _check_mlflow(group)
     states = Counter(run.state for run in group.runs)
     assert states == {"complete": 7, "failed": 1, "running": 1}
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_run_of_mlflow_is_found_without_reading_all_others(
+    is_indexed: bool, tmp_path: Path
+) -> None:
+    path = database(tmp_path, "mlflow")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        if is_indexed:
+            connection.execute("CREATE INDEX by_run ON metrics (run_uuid, key)")
+            connection.commit()
+        table = mlflow_store.metrics_by_run(connection)
+        assert (table == "metrics") == is_indexed
+        query = f"EXPLAIN QUERY PLAN SELECT step FROM {table} WHERE run_uuid = 'a'"
+        ((*_, plan),) = connection.execute(query).fetchall()
+        assert plan.startswith("SEARCH")
+        counts = "SELECT run_uuid, COUNT(*), SUM(step) FROM {} GROUP BY run_uuid"
+        copied = connection.execute(counts.format(table)).fetchall()
+        assert copied == connection.execute(counts.format("main.metrics")).fetchall()
+    before = path.read_bytes()
+    (group,) = _read(path)
+    _check_mlflow(group)
+    assert path.read_bytes() == before
 
 
 def test_a_folder_of_mlflow_is_read_as_its_database() -> None:

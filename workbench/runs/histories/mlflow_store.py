@@ -115,14 +115,16 @@ class _Points:
     def __init__(self, path: Path, left_out: Counter[str]) -> None:
         self._path, self._left_out = path, left_out
         self._connection: sqlite3.Connection | None = None
+        self._table = "metrics"
 
     def of(self, run: str) -> list[Point]:
         """Return the values of a run, by step and time."""
         with translated(self._path):
             if self._connection is None:
                 self._connection = connect(self._path)
+                self._table = metrics_by_run(self._connection)
             rows = self._connection.execute(
-                "SELECT step, key, value, timestamp, is_nan FROM metrics WHERE run_uuid = ?"
+                f"SELECT step, key, value, timestamp, is_nan FROM {self._table} WHERE run_uuid = ?"
                 " ORDER BY step, timestamp",
                 (run,),
             ).fetchall()
@@ -140,6 +142,32 @@ class _Points:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+
+
+def metrics_by_run(connection: sqlite3.Connection) -> str:
+    """Return a table in which the metrics of one run are found without reading those of all others.
+
+    Stores of older versions of MLflow have no index by run. They are copied to a temporary table
+    that has one.
+
+    Args:
+        connection: A connection to the store. The store does not change.
+    """
+    indices = connection.execute("PRAGMA index_list(metrics)").fetchall()
+    firsts = {
+        connection.execute(f"PRAGMA index_info('{name}')").fetchone()[2] for _, name, *_ in indices
+    }
+    if "run_uuid" in firsts:
+        return "metrics"
+    connection.execute("PRAGMA query_only = 0")  # the file itself is open to read alone
+    connection.execute(
+        "CREATE TEMPORARY TABLE metrics_by_run AS"
+        " SELECT run_uuid, step, key, value, timestamp, is_nan FROM metrics"
+    )
+    connection.execute("CREATE INDEX temp.runs_of_metrics ON metrics_by_run (run_uuid)")
+    connection.commit()
+    connection.execute("PRAGMA query_only = 1")
+    return "metrics_by_run"
 
 
 def _number(value: float, *, is_nan: bool) -> float:
