@@ -80,16 +80,33 @@ def test_a_driver_that_continues_such_a_run_knows_what_was_tried(ended: wb.AutoM
     assert handled == {command.number for command in store.commands(run_id)}
 
 
+def test_without_any_time_the_first_candidate_is_trained_to_its_end(store: Store) -> None:
+    found = created(store)
+    launch.start(found, began_s=monotonic() - 1200, here=WHY)
+    (trial,) = found.run.history.trials.values()
+    assert (trial.state, trial.params["family"]) == ("complete", "boosted_trees")
+    (used,) = found.to_json()["used"]
+    assert used["trial"] == trial.number
+
+
 def test_a_training_that_is_under_way_when_the_time_is_over_counts_as_far_as_it_came(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = created(store)
-    monkeypatch.setattr(trials_here._Trials, "_is_over", over_after(found.run.run_id, 3))
+    num_reports = 0
+
+    def is_over(trials: Any, *, is_first: bool = False) -> bool:
+        nonlocal num_reports
+        second = len(trials._study._trials) > 1
+        num_reports += second
+        return num_reports > 2
+
+    monkeypatch.setattr(trials_here._Trials, "_is_over", is_over)
     found = run_here(found)
-    (trial,) = found.run.history.trials.values()
-    assert (trial.state, trial.params["family"]) == ("stopped", "boosted_trees")
-    (used,) = found.to_json()["used"]
-    assert used["trial"] == trial.number
+    first, second = found.run.history.trials.values()
+    assert (first.state, second.state) == ("complete", "stopped")
+    assert second.best_checkpoint is not None
+    assert found.has_result
 
 
 def test_who_stops_such_a_run_gets_the_best_so_far(
@@ -132,14 +149,3 @@ def test_an_interrupt_ends_the_trial_and_the_run(
     assert (history.state, history.reason) == ("stopped", "person")
     assert [trial.state for trial in history.trials.values()] == ["stopped"]
     assert not store.is_driven(found.run.run_id)
-
-
-def over_after(run_id: str, num_asked: int) -> Any:
-    """Return what says that the time of a run is over when it is asked for the last time."""
-    asked = iter(range(num_asked))
-
-    def is_over(trials: Any) -> bool:
-        assert trials._run_id == run_id
-        return next(asked, None) is None
-
-    return is_over

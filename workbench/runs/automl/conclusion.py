@@ -88,8 +88,7 @@ def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> No
     """Train the candidates of a run that was not driven in this process, choose one, and end it.
 
     It needs neither Ray nor other processes, which take most of a short time on a busy machine.
-    Without any time for trials, a model is fitted here and now. Extending the run continues it with
-    further trials.
+    Extending the run continues it with further trials.
 
     Args:
         store: The store of the run.
@@ -114,7 +113,7 @@ def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> No
         try:
             ended = RunStateChanged(state="complete", reason="time", message=why)
             left_s = _left_for_trials_s(store.experiment(run_id), waited_s)
-            if left_s > 0.0 and train_here(store, run_id, writer, left_s=left_s):
+            if train_here(store, run_id, writer, left_s=left_s):
                 ended = RunStateChanged(state="stopped", reason="person", message="by the user")
             result = result_of(store, run_id, store.experiment(run_id), ended)
             ending = ended

@@ -39,14 +39,16 @@ _INTERRUPTED = failure_message(KeyboardInterrupt())
 def train_here(store: Store, run_id: str, writer: RunWriter, *, left_s: float) -> bool:
     """Train the first configurations of a run on all of their folds, until the time is over.
 
-    A training that is under way then is cut short. Its best weights are kept.
+    A training that is under way then is cut short. Its best weights are kept. The first one is
+    trained to its end in any case: it takes about a second of a processor, and there is no result
+    without it.
 
     Args:
         store: The store of the run.
         run_id: Its id.
         writer: Its writer.
-        left_s: How many seconds trials may take. Less if the machine is so busy that choosing among
-            them needs some of it.
+        left_s: How many seconds trials may take, if any. Less if the machine is so busy that
+            choosing among them needs some of it.
 
     Returns:
         Whether a user has stopped the run.
@@ -70,11 +72,13 @@ class _Trials:
     def run(self) -> bool:
         self._enqueue([command for command in self._commands() if command.kind == "enqueue"])
         study = self._study
-        while (study.num_enqueued or study.has_waiting_repeats) and not self._is_over():
+        while study.num_enqueued or study.has_waiting_repeats:
             proposal = study.ask()
             if proposal is None:
                 break
             self._train(proposal)
+            if self._is_over():
+                break
         return self._is_stopped
 
     def _commands(self) -> list[Command]:
@@ -96,8 +100,12 @@ class _Trials:
         if events:
             self._writer.append(*events)
 
-    def _is_over(self) -> bool:
-        """Return whether no training may go on: the user stopped the run, or its time is over."""
+    def _is_over(self, *, is_first: bool = False) -> bool:
+        """Return whether no training may go on: the user stopped the run, or its time is over.
+
+        Args:
+            is_first: Whether the first training is under way, for which there is always time.
+        """
         for command in self._commands():
             if command.kind == "stop":
                 self._writer.append(_handled(command, "the run is stopping"))
@@ -105,7 +113,7 @@ class _Trials:
         share = self._began.share_until(processor_times())
         needed_s = 0.0 if share is None else _CONCLUDED_S / max(share, _LEAST_SHARE)
         until_s = self._until_s - max(0.0, needed_s - concluding_s(self._experiment))
-        return self._is_stopped or time.monotonic() > until_s
+        return self._is_stopped or (not is_first and time.monotonic() > until_s)
 
     def _train(self, proposal: Proposal) -> None:
         number, artifacts = proposal.trial, self._store.artifacts_of(self._run_id)
@@ -136,7 +144,7 @@ class _Trials:
             if not isinstance(event, TrialReported):
                 return False
             is_pruned = self._study.take_report(event)
-            return is_pruned or self._is_over()
+            return is_pruned or self._is_over(is_first=number == 0)
 
         ended = run_trial(task, report)
         is_interrupted = ended.state == "failed" and ended.message == _INTERRUPTED
