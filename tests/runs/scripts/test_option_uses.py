@@ -194,3 +194,44 @@ def test_options_that_are_passed_on_as_a_whole_are_read(tmp_path: Path) -> None:
         tmp_path, "fit(args)", "'--lr', type=float, default=0.1", "'--width', type=int, default=8"
     )
     assert list(found) == ["lr", "width"]
+
+
+def test_an_attribute_of_a_class_holds_the_option_that_it_is_made_with(tmp_path: Path) -> None:
+    use = """
+class Optimizer:
+    def __init__(self, method, lr):
+        self.method = method
+    def make(self):
+        if self.method == 'SGD': pass
+        elif self.method == 'adagrad': pass
+Optimizer(args.optim, args.lr)
+"""
+    found = domains(tmp_path, use, "'--lr', type=float, default=0.1", "'--optim', default='sgd'")
+    assert found["optim"] == {"choices": ["sgd", "adagrad"]}
+
+
+def test_what_a_program_asserts_is_kept_and_given(tmp_path: Path) -> None:
+    declared = (
+        "'--lr', type=float, default=0.1",
+        "'--n-views', type=int, default=2",
+        "'--width', type=int, default=8",
+        "'--base-model', default=''",
+    )
+    use = "assert args.n_views == 2, 'only two'\nassert args.base_model\nfit(args.lr, args.width)"
+    assert list(domains(tmp_path, use, *declared)) == ["lr", "width"]
+    assert "--base-model BASE_MODEL" in experiment_for(tmp_path / "train.py").text
+    # Below a test it says nothing about the program as a whole.
+    use = "if args.lr > 1:\n    assert args.width == 8\nfit(args.lr, args.width)"
+    assert "width" in domains(tmp_path, use, *declared)
+
+
+def test_the_ends_of_a_schedule_of_noise_are_no_betas_of_adam(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "fit(args.lr, args.beta_1, args.beta_T, args.beta1)",
+        "'--lr', type=float, default=0.1",
+        "'--beta_1', type=float, default=1e-4",
+        "'--beta_T', type=float, default=0.02",
+        "'--beta1', type=float, default=0.9",
+    )
+    assert list(found) == ["lr", "beta1"]

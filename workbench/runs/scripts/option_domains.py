@@ -420,13 +420,29 @@ def searched_domains(
         # Without another rate, the first one is meant: `learning_rate_init`.
         meant |= {name: re.sub(r"_init(?:ial)?\b|\binit(?:ial)?_", "", name) for name in rates}
     flags = {option.name for option in options if option.is_flag}
+    needs = {option.name: option.needs for option in options if option.needs is not None}
+    domains = {n: d for n, d in domains.items() if n not in needs or needs[n][0] in domains}
     ranked = sorted(
-        domains, key=lambda name: (_rank(meant[name], is_flag=name in flags), order[name])
+        domains,
+        key=lambda name: (name in needs, _rank(meant[name], is_flag=name in flags), order[name]),
     )[:MAX_SEARCHED]
-    chosen = {name: domains[name] for name in domains if name in ranked}
+    chosen = {
+        name: _if_needed(domains[name], needs.get(name))
+        for name in domains
+        if name in ranked and (name not in needs or needs[name][0] in ranked)
+    }
     if len(chosen) < 2:
         return chosen
     return chosen | _filled_up(others, chosen)
+
+
+def _if_needed(domain: str, needs: tuple[str, tuple[Any, ...]] | None) -> str:
+    """Return a domain with the condition under which an option has an effect."""
+    if needs is None:
+        return domain
+    name, values = needs
+    wanted = json.dumps(values[0] if len(values) == 1 else values)
+    return f"{domain[:-1]}, when: {{{name}: {wanted}}}}}"
 
 
 def _passes_of_policies(options: list[ScriptOption]) -> dict[str, str]:
@@ -496,7 +512,12 @@ def _of_unknown(option: ScriptOption) -> str | None:
         return None
     if not own or _is_of_data(option.name, set(own)) or _is_never(own, option):
         return None
-    if own[-1] in ("epoch", "epochs") or default <= 0 or not math.isfinite(default):
+    if (
+        own[-1] in ("epoch", "epochs")
+        or _is_of_noise(own, default)
+        or default <= 0
+        or not math.isfinite(default)
+    ):
         return None
     if default in _DEPTHS and set(own) & {"depth", "layers"}:
         return None
@@ -716,6 +737,8 @@ def domain_of(option: ScriptOption) -> str | None:
     if isinstance(option.default, str) or option.kind == "str":
         return None
     default = option.default
+    if _is_of_noise(own, default):
+        return None
     if default is None:
         kind = "float" if option.kind is None and option.way == "python" else option.kind
         return _without_default(own, kind)
@@ -737,6 +760,18 @@ def _of_number(
     if default == 0 and is_clip:  # 0 is no clipping, which is no lowest value of a range
         return "{low: 0.1, high: 10, log: true}"
     return _range(own, float(default))
+
+
+def _is_of_noise(words: list[str], default: Any) -> bool:
+    """Return whether a beta is an end of a schedule of noise, as diffusion has it.
+
+    Those of Adam are near 1.
+    """
+    is_end = words[:1] == ["beta"] and words[1:2] and words[1] in _ENDS_OF_NOISE
+    return bool(is_end) and isinstance(default, float) and default < _SMALL
+
+
+_ENDS_OF_NOISE = _table("0 1 t start end min max")
 
 
 def makes_data(name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from workbench.runs.scripts.option_conditions import Conditions
 from workbench.runs.scripts.option_domains import makes_data
 from workbench.runs.scripts.program_source import ProgramSource
 from workbench.runs.scripts.script_options import (
@@ -20,6 +21,7 @@ from workbench.runs.scripts.script_options import (
     called_name,
     last_name,
     name_words,
+    plain_name,
     walk,
 )
 from workbench.runs.scripts.static_values import StaticValues, literal_of
@@ -52,7 +54,8 @@ def with_uses(program: ProgramSource, options: list[ScriptOption]) -> list[Scrip
     options = _without_data(program, _without_unread(program, options))
     options = _without_other_presets(program, options)
     uses = _Uses(program, options)
-    return [uses.applied_to(option) for option in options]
+    options = [uses.applied_to(option) for option in options]
+    return Conditions(program, uses.option_in, uses.passed_on).applied_to(options)
 
 
 class _Uses:
@@ -60,7 +63,7 @@ class _Uses:
 
     def __init__(self, program: ProgramSource, options: list[ScriptOption]) -> None:
         # An option and a value of a configuration may have one name, which says nothing then.
-        names = [_plain(option) for option in options]
+        names = [plain_name(option) for option in options]
         self._names = {name for name in names if names.count(name) == 1}
         self._models = {
             name
@@ -69,9 +72,27 @@ class _Uses:
         }
         self._known: dict[tuple[str, str], str] = {}
         """The option that a variable of a function holds."""
+        self._class_of = {
+            id(part): name for name, (_, node) in program.classes.items() for part in walk(node)
+        }
+        """The class in whose code a node is."""
+        self._held: dict[tuple[str, str], str] = {}
+        """The option that an attribute of a class holds."""
+        self.passed_on: set[int] = set()
+        """The nodes that only give an option to a variable or a parameter."""
         self.compared: dict[str, list[str]] = {}
         self.remainders: dict[str, list[ast.expr]] = {}
         """What a program asserts about the remainder of a number: `(depth - 4) % 6 == 0`."""
+        self.asserted: dict[str, Any] = {}
+        """The only value that a program allows: `assert args.n_views == 2`."""
+        self.needed: set[str] = set()
+        """What must not be empty: `assert base_model, "..."`."""
+        self._main = {
+            node.name
+            for module in program.modules[:1]
+            for node in module.tree.body
+            if isinstance(node, ast.FunctionDef)
+        }
         self.of_models: set[str] = set()
         nodes = [pair for module in program.modules for pair in _nodes_of(module.tree, "")]
         flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
@@ -82,19 +103,25 @@ class _Uses:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
         }
         for _ in range(_NUM_STEPS):
-            num_before = len(self._known)
+            num_before = len(self._known) + len(self._held)
             for function, node in flowing:
                 self._follow(function, node, parameters)
-            if len(self._known) == num_before:
+            if len(self._known) + len(self._held) == num_before:
                 break
+        chosen = {
+            id(part)
+            for _, node in nodes
+            if isinstance(node, ast.If) and "__name__" not in ast.unparse(node.test)
+            for part in walk(node)
+        }
         for function, node in nodes:
             for value, texts in _comparisons(node, dicts):
                 # A parameter with the name of an option has its value, if it is a text.
                 own = value.id if isinstance(value, ast.Name) and value.id in self._names else None
-                if (name := self._option_in(function, value) or own) is not None:
+                if (name := self.option_in(function, value) or own) is not None:
                     self.compared.setdefault(name, []).extend(texts)
-            if isinstance(node, ast.Assert) and (name := _divided(node.test)) in self._names:
-                self.remainders.setdefault(name, []).append(node.test)
+            if isinstance(node, ast.Assert):
+                self._learn(function, node.test, is_always=id(node) not in chosen)
             if isinstance(node, ast.Call) and called_name(node) in self._models:
                 self.of_models |= self._given_to(function, node)
         for name in self._models:
@@ -106,26 +133,47 @@ class _Uses:
                 and last_name(part.value) not in ("self", "")
             }
 
+    def _learn(self, function: str, test: ast.expr, *, is_always: bool) -> None:
+        """Learn from what a program asserts, which values an option may have."""
+        if (name := _divided(test)) in self._names:
+            self.remainders.setdefault(name, []).append(test)
+        match test if is_always else None:
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=value)]):
+                if (name := self.option_in(function, left)) is not None:
+                    self.asserted[name] = value
+            case ast.Name(id=name) if function in self._main and name in self._names:
+                self.needed.add(name)
+            case ast.Attribute() if (name := self.option_in(function, test)) is not None:
+                self.needed.add(name)
+
     def applied_to(self, option: ScriptOption) -> ScriptOption:
         """Return an option with its choices, and whether it changes the model."""
-        name = _plain(option)
+        name = plain_name(option)
         texts = self.compared.get(name, []) if isinstance(option.default, str) else []
         words = set(name_words(name))
         is_chosen = name in MODES or words & _COMPARED or words >= {"lr", "method"}
         if texts and is_chosen and option.way != "fixed" and not option.choices:
-            choices = tuple(dict.fromkeys([option.default, *texts]))
+            choices = _without_doubles([option.default, *texts])
             option = replace(option, choices=choices if len(choices) > 1 else ())
         if name in self.remainders and type(option.default) is int:
             option = replace(option, choices=_allowed(option.default, self.remainders[name]))
+        if name in self.asserted and self.asserted[name] == option.default:
+            option = replace(option, way="fixed")
+        if name in self.needed and option.default in (None, "") and not option.is_flag:
+            option = replace(option, is_required=True)
         return replace(option, is_of_model=name in self.of_models) if option.is_flag else option
 
-    def _option_in(self, function: str, value: ast.expr | None) -> str | None:
+    def option_in(self, function: str, value: ast.expr | None) -> str | None:
         """Return the option that an expression is the value of, or None."""
         match value:
             case ast.Call(func=ast.Attribute(value=inner, attr=method), args=[]) if (
                 method in _SAME_TEXT
             ):
-                return self._option_in(function, inner)
+                return self.option_in(function, inner)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if (
+                held := self._held.get((self._class_of.get(id(value), ""), name))
+            ) is not None:
+                return held
             case ast.Attribute(attr=name) if name in self._names:
                 return name
             case (
@@ -147,22 +195,36 @@ class _Uses:
         self, function: str, node: ast.Assign | ast.Call, parameters: dict[str, list[str]]
     ) -> None:
         if isinstance(node, ast.Assign):
-            option = self._option_in(function, node.value)
+            option = self.option_in(function, node.value)
             for target in node.targets if option is not None else []:
                 if isinstance(target, ast.Name):
                     self._known[function, target.id] = str(option)
+                    self.passed_on.add(id(node.value))
+                elif isinstance(target, ast.Attribute) and last_name(target.value) == "self":
+                    owner = self._class_of.get(id(node), "")
+                    if self._held.setdefault((owner, target.attr), str(option)) == option:
+                        self.passed_on.add(id(node.value))
             return
         called = called_name(node)
         passed = [*zip(parameters.get(called, []), node.args, strict=False)]
         passed += [(word.arg, word.value) for word in node.keywords if word.arg]
         for parameter, value in passed if called in parameters else []:
-            if (option := self._option_in(function, value)) is not None:
-                self._known.setdefault((called, parameter), option)
+            option = self.option_in(function, value)
+            if option is not None and option == self._known.setdefault((called, parameter), option):
+                self.passed_on.add(id(value))
 
     def _given_to(self, function: str, call: ast.Call) -> set[str]:
         given = [*call.args, *(word.value for word in call.keywords)]
-        names = {self._option_in(function, value) for value in given}
+        names = {self.option_in(function, value) for value in given}
         return {name for name in names if name is not None}
+
+
+def _without_doubles(texts: list[str]) -> tuple[str, ...]:
+    """Return texts without those that only differ in upper and lower case from an earlier one."""
+    return tuple(
+        {text.lower(): text for text in reversed(texts)}[low]
+        for low in dict.fromkeys(map(str.lower, texts))
+    )
 
 
 def _divided(test: ast.expr) -> str:
@@ -204,11 +266,6 @@ def _holds(test: ast.expr, number: int) -> bool:
             value = StaticValues(names).get(left)
             return isinstance(value, int) and value % divisor == remainder
     return True
-
-
-def _plain(option: ScriptOption) -> str:
-    """Return the name by which a program knows an option."""
-    return option.name.rpartition(".")[2].replace("-", "_")
 
 
 def _nodes_of(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
@@ -286,7 +343,7 @@ def _without_unread(program: ProgramSource, options: list[ScriptOption]) -> list
             groups.setdefault(f"{option.way == 'assigned'} {group}", []).append(option)
     unread: set[str] = set()
     for group in groups.values():
-        others = {option.name for option in group if _plain(option) not in read}
+        others = {option.name for option in group if plain_name(option) not in read}
         if len(others) * 2 < len(group):
             unread |= others
     return [
@@ -349,7 +406,7 @@ def _without_other_presets(
         owner, _, preset = owner.rpartition(".")
         if option.way == "constant" and owner and "." not in owner:
             presets.setdefault(owner, {}).setdefault(preset, set()).add(last)
-    defaults = {_plain(option): option.default for option in options}
+    defaults = {plain_name(option): option.default for option in options}
     left: set[str] = set()
     for owner, names in presets.items():
         if len(names) < 2 or not set.intersection(*names.values()):

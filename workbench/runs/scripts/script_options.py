@@ -94,7 +94,7 @@ _NAMES_FILE = frozenset((*_FILE, "name", "suffix"))
 """Words of a part of the name of a file, which is no folder."""
 _OF_LIGHTNING = frozenset(("default", "root", "dir"))
 _JOINED = re.compile(
-    r"^(out|output|save|log|work|result|results|run|exp|checkpoint|ckpt)(dir|folder|path|file)$"
+    r"^(out|output|save|log|work|result|results|run|exp|checkpoint|ckpt|base)(dir|folder|path|file)$"
 )
 
 
@@ -178,6 +178,7 @@ class ScriptOption:
         is_own: Whether the script itself declares it, rather than a library.
         file: The file in which a constant is replaced. None of all other options.
         is_of_model: Whether the model of the program is made with it.
+        needs: The option, and its values, without which it has no effect. None if it always has.
     """
 
     name: str
@@ -190,6 +191,7 @@ class ScriptOption:
     is_own: bool = True
     file: Path | None = None
     is_of_model: bool = False
+    needs: tuple[str, tuple[Any, ...]] | None = None
 
     @property
     def is_flag(self) -> bool:
@@ -205,6 +207,11 @@ class ScriptOption:
     def stands_for(self) -> str:
         """The placeholder in a command until a value is written there, such as DATA_DIR."""
         return re.sub(r"\W", "_", self.name).upper()
+
+
+def plain_name(option: ScriptOption) -> str:
+    """Return the name by which a program knows an option."""
+    return option.name.rpartition(".")[2].replace("-", "_")
 
 
 def called_name(call: ast.Call) -> str:
