@@ -218,10 +218,16 @@ def _forecast_run(experiment: Experiment) -> Forecast | None:
 
 
 _NOT_MADE = {
-    "out of time": "it did not end within the time limit",
     "out of memory": "it needs more memory than is available here",
     "several workers": "it needs several workers",
 }
+
+
+def _why_not_made(step: FirstStep) -> str:
+    if step.outcome == "out of time":
+        elapsed = format_duration(step.elapsed_s)
+        return f"it had not ended after {elapsed} (trials may take longer; --no-step skips this)"
+    return _NOT_MADE[step.outcome]
 
 
 def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
@@ -252,7 +258,7 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
             )
     for step in steps:
         if step.outcome != "fine":
-            untried = f"Not tried with {step.which}: {_NOT_MADE[step.outcome]}"
+            untried = f"Not tried with {step.which}: {_why_not_made(step)}"
             if step.params:
                 untried += f": {format_params(step.params)}"
             yield untried

@@ -390,3 +390,10 @@ def test_a_function_on_several_workers_is_left_open() -> None:
 
 def test_without_a_space_only_one_configuration_is_tried() -> None:
     assert list(configurations_to_try(Experiment(**MODEL))) == [("a sample", {})]
+
+
+def test_a_step_that_had_not_ended_says_after_how_long_and_what_to_do() -> None:
+    step = FirstStep("out of time", which="typical values", params={"lr": 0.1}, elapsed_s=30.0)
+    (told,) = describe_first_steps([step])
+    assert told.startswith("Not tried with typical values: it had not ended after 30 s")
+    assert "--no-step" in told
