@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from workbench.foundation.formatting import without_escapes
 from workbench.training.programs.documents import Values, numbers_by_split, numbers_of, read_json
+from workbench.training.programs.log_prefixes import without_log_prefix
 from workbench.training.programs.metric_names import (
     COUNTED,
     SPLITS,
@@ -137,7 +138,7 @@ _SPACED_PAIR = re.compile(
 )
 _LAST_WORDS = re.compile(r"(?:\s+[^\W\d][\w./+-]*){1,2}")
 _NOISE = re.compile(
-    r"^[IWEF]\d{4} [\d:.]+\s+\d+ \S+\]|(?<!\w)[a-z]\w{1,9}://\S+|\(\w{1,40}:\d+\)"
+    r"(?<!\w)[a-z]\w{1,9}://\S+|\(\w{1,40}:\d+\)"
     r"|(?<![^\s\[(:])[^\s:]{1,200}\.(?:py|cc|cpp|c|h|jl|R|rs|go|java):\d+\]?"
     r"|(?<![\w.-])(?:localhost|\d+\.\d+\.\d+\.\d+"
     r"|[\w-]{1,60}(?:\.[\w-]{1,60}){0,4}\.(?:com|org|net|io|edu|local|internal)):\d+"
@@ -145,8 +146,6 @@ _NOISE = re.compile(
     r"|^\[LightGBM\] \[\w+\].*$"
 )
 """Times, addresses and places in a source file, and lines that explain others."""
-_LOGGED = re.compile(r"^\[[^\]]*\d\d:\d\d[^\]]*\]:?\s*(?:[A-Z]+\b:?\s*)?")
-"""The time in front of a logged line."""
 _OF_MODEL = re.compile(
     r"\s+(?:of (?:the|this|our) (?:\w+ )?(?:model|network|classifier|regressor|net|agent|policy)"
     r"|so far)\b",
@@ -313,7 +312,7 @@ class PrintedMetrics:
         """
         if not (may_have_metrics(line) or self._lists.is_open):
             return Values()
-        text = _text_of(line)
+        text = without_log_prefix(_text_of(line))
         values = self._lists.read(text, self._read(text))
         for name in self._metrics & values.keys():
             self.sources.setdefault(name, Source()).follow(text.strip(), values[name])
@@ -325,7 +324,7 @@ class PrintedMetrics:
             values = self._read_mapping(stripped)
             if values is not None:
                 return self._section.apply(text, values)
-        if (values := self._tables.read(_LOGGED.sub("", text))) is not None:
+        if (values := self._tables.read(text)) is not None:
             return self._section.apply(text, values, is_row=True)
         values = _read_pairs(stripped, self._metrics)
         if values.is_empty:
