@@ -235,3 +235,25 @@ def test_the_ends_of_a_schedule_of_noise_are_no_betas_of_adam(tmp_path: Path) ->
         "'--beta1', type=float, default=0.9",
     )
     assert list(found) == ["lr", "beta1"]
+
+
+def test_an_option_that_replaces_what_another_one_decides_is_not_searched(tmp_path: Path) -> None:
+    declared = (
+        "'--lr', type=float, default=None",
+        "'--blr', type=float, default=1e-3",
+        "'--weight-decay', type=float, default=0.05",
+    )
+    use = "if args.lr is None:\n    args.lr = args.blr * 64 / 256\nfit(args.lr, args.weight_decay)"
+    assert list(domains(tmp_path, use, *declared)) == ["blr", "weight-decay"]
+    use = "if args.lr is None:\n    args.lr = 0.1\nfit(args.lr, args.blr, args.weight_decay)"
+    assert "lr" in domains(tmp_path, use, *declared)
+
+
+def test_the_size_of_batches_of_validation_data_is_not_searched(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "fit(args.batch_size, args.validate_batch_size)",
+        "'--batch_size', type=int, default=64",
+        "'--validate_batch_size', type=int, default=64",
+    )
+    assert list(found) == ["batch_size"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from workbench.runs.scripts.script_metrics import metrics_of
+from workbench.runs.scripts.script_metrics import metrics_of, printed_names, texts_of_dicts
 from workbench.training.programs.printed_metrics import read_line
 
 
@@ -112,3 +114,23 @@ def test_a_score_of_the_library_evaluate_has_its_name() -> None:
         "return metric.compute(predictions=right)\n\nmetric = evaluate.load('f1')",
     )
     assert metrics_of(source) == ["eval_f1", "eval_loss", "loss"]
+
+
+def test_a_printed_dict_that_names_its_part_of_the_data_has_a_name_for_each_part() -> None:
+    source = """
+sets = {"train": load("train"), "valid": load("validation")}
+for step in range(10):
+    for split, data in sets.items():
+        logging.info({"step": step, "split": split, "elbo": -loss(data).item()})
+"""
+    assert metrics_of(source) == ["valid_elbo", "train_elbo"]
+
+
+def test_items_that_are_joined_belong_to_the_text_that_they_are_put_into() -> None:
+    source = """
+means = {"accuracy": mean(accuracies), "loss": mean(losses)}
+text = " ; ".join("{}: {:.3f}".format(name, value) for name, value in means.items())
+logging.info("- Eval metrics : " + text)
+"""
+    own = texts_of_dicts(ast.parse(source))
+    assert set(printed_names(source, {}, own)) == {"Eval_accuracy", "Eval_loss"}

@@ -1017,3 +1017,8 @@ def test_a_measure_of_training_data_comes_with_a_note(tmp_path: Path) -> None:
     first = experiment_for(script)
     assert Experiment.from_yaml(first.text).objectives[0].metric == "rmse"
     assert any("training data" in note for note in first.notes)
+
+
+def test_an_option_that_is_printed_is_no_metric(tmp_path: Path) -> None:
+    source = "print(f'Preconditioning & loss: {args.kind}')\nprint(f'train acc: {acc:.3f}')\n"
+    assert objective(tmp_path, source)[0] == "train_acc"

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from workbench.training.programs.written_metrics import EventFolder, csv_rows, json_lines
+from workbench.training.programs.written_metrics import (
+    EventFolder,
+    FinalValues,
+    csv_rows,
+    json_lines,
+)
 
 MIB = 2**20
 
@@ -99,3 +104,15 @@ def _picture(num_bytes: int) -> bytes:
 
 def _record(content: bytes) -> bytes:
     return struct.pack("<Q", len(content)) + bytes(4) + content + bytes(4)
+
+
+def test_means_of_json_lines_that_have_only_a_time_are_read(tmp_path: Path) -> None:
+    final = FinalValues(tmp_path, [])
+    rows = [
+        {"Loss/loss": {"num": 8, "mean": mean, "std": 0.1}, "timestamp": time}
+        for time, mean in ((1.5, 0.75), (2.5, 0.25))
+    ]
+    (tmp_path / "stats.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    logged, _ = final.read()
+    assert logged["Loss/loss"].values == [0.75, 0.25]
+    assert logged["Loss/loss.std"].values == [0.1, 0.1]

@@ -902,6 +902,7 @@ def _is_hindered(words: list[str]) -> bool:
     joined = set(words)
     left = joined & _table(
         "log save print eval evaluation path dir file name seed no start end min gpu test val"
+        " validate validation testing"
         " interpolation valid inference sample sampling caching cache"
     )
     if _contains(words, ("drop", "path")):

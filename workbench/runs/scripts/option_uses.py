@@ -52,6 +52,7 @@ def with_uses(program: ProgramSource, options: list[ScriptOption]) -> list[Scrip
         options: All its options.
     """
     options = _without_data(program, _without_unread(program, options))
+    options = _without_replacing(program, options)
     options = _without_other_presets(program, options)
     uses = _Uses(program, options)
     options = [uses.applied_to(option) for option in options]
@@ -391,6 +392,49 @@ def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[S
         else option
         for option in options
     ]
+
+
+def _without_replacing(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which none is searched that replaces what another one decides.
+
+    After `if args.lr is None: args.lr = args.blr * batch / 256`, `blr` has no effect on a trial
+    with its own `lr`.
+    """
+    by_name = {plain_name(option): option for option in options}
+    replacing: set[str] = set()
+    for module in program.modules:
+        for node in walk(module.tree):
+            match node:
+                case ast.If(
+                    test=ast.Compare(
+                        left=ast.Attribute(attr=name),
+                        ops=[ast.Is() | ast.Eq()],
+                        comparators=[ast.Constant(value=None)],
+                    ),
+                    body=body,
+                ) if name in by_name and by_name[name].default is None:
+                    used = _used_for(name, body)
+                    if any(other in by_name and _has_number(by_name[other]) for other in used):
+                        replacing.add(by_name[name].name)
+    return [
+        replace(option, way="fixed") if option.name in replacing else option for option in options
+    ]
+
+
+def _used_for(name: str, body: list[ast.stmt]) -> set[str]:
+    """Return the attributes that an attribute is computed from in some statements."""
+    return {
+        used.attr
+        for statement in body
+        if isinstance(statement, ast.Assign)
+        and any(isinstance(t, ast.Attribute) and t.attr == name for t in statement.targets)
+        for used in walk(statement.value)
+        if isinstance(used, ast.Attribute) and used.attr != name
+    }
+
+
+def _has_number(option: ScriptOption) -> bool:
+    return isinstance(option.default, int | float) and not isinstance(option.default, bool)
 
 
 def _without_other_presets(

@@ -182,6 +182,8 @@ def _texts_of_nodes(
         for node in walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
+    for value in _joined_elsewhere(tree, nodes, dicts):
+        inside.update(walk(value))
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset, -_end_of(node))):
         if node in inside:
             continue
@@ -197,10 +199,34 @@ def _texts_of_nodes(
             yield " ".join(_text(part, several, words) for part in parts), node
 
 
+def _joined_elsewhere(
+    tree: ast.Module, nodes: list[ast.expr], dicts: Mapping[str, str]
+) -> Iterator[ast.expr]:
+    """Yield the texts that are joined of known items and put into another text by a variable."""
+    joined = {
+        name: value
+        for node in walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        for name, value in [(node.targets[0].id, node.value)]
+        if _place_of(value) in dicts
+    }
+    if not joined:
+        return
+    read = {
+        name.id
+        for node in nodes
+        if _parts_of_text(node)
+        for name in walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
+    }
+    yield from (value for name, value in joined.items() if name in read)
+
+
 def texts_of_dicts(
     tree: ast.Module,
     whole: Mapping[str, str] = MappingProxyType({}),
     given: Mapping[str, str] = MappingProxyType({}),
+    words: Mapping[str, list[str]] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return how the dicts of a source are printed, with a mark for each value.
 
@@ -211,6 +237,7 @@ def texts_of_dicts(
         tree: The script, or a part of it.
         whole: The texts of the whole script, whose functions a part calls.
         given: The texts of the dicts that a part is called with, by parameter.
+        words: What variables stand for, such as the keys of a dict that is not known.
     """
     several = set(_names_of_several(tree))
     dicts = _Dicts(
@@ -224,12 +251,12 @@ def texts_of_dicts(
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 keys = list(dicts.keys_of(ast.Name(id=name)))
-                if (joined := _joined_items(value, dicts)) is not None:
+                if (joined := _joined_items(value, dicts, words)) is not None:
                     texts[name] = joined
                 elif keys:
                     texts[name] = _dict_text(keys)
             case ast.Call(func=ast.Attribute(attr="join")):
-                if (joined := _joined_items(node, dicts)) is not None:
+                if (joined := _joined_items(node, dicts, words)) is not None:
                     texts[_place_of(node)] = joined
             case ast.arg(arg=name) if keys := list(dicts.keys_of(ast.Name(id=name))):
                 texts[name] = _dict_text(keys)
@@ -297,7 +324,7 @@ def _dict_text(keys: list[str]) -> str:
     return "{" + ", ".join(f"'{key}': {_ANYTHING}" for key in keys) + "}"
 
 
-def _joined_items(node: ast.expr, dicts: _Dicts) -> str | None:
+def _joined_items(node: ast.expr, dicts: _Dicts, words: Mapping[str, list[str]]) -> str | None:
     """Return the text of `", ".join(f"{k}: {v}" for k, v in metrics.items())`, or None.
 
     The pairs may also be in a list of tuples, which `map(lambda pair: ..., pairs)` goes over.
@@ -331,7 +358,8 @@ def _joined_items(node: ast.expr, dicts: _Dicts) -> str | None:
                 )
             ),
         ):
-            lines = [_text(element, (), {key: name}) for name in dicts.keys_of(owner)]
+            names = list(dicts.keys_of(owner)) or words.get(key, [])
+            lines = [_text(element, (), {key: name}) for name in names]
             return between.join(lines) or None
     return None
 
@@ -379,7 +407,7 @@ def looped_words(
         for node in walk(tree)
         if isinstance(node, ast.Assign)
         and isinstance(name := node.targets[0], ast.Name)
-        and isinstance(node.value, ast.List | ast.Tuple)
+        and isinstance(node.value, ast.List | ast.Tuple | ast.Dict)
     }
     looped: dict[str, list[str]] = {}
     for node in walk(tree):
@@ -414,14 +442,20 @@ def _looped_pairs(target: ast.expr, items: ast.expr) -> Iterator[tuple[ast.Name,
 
 
 def _words_of_items(
-    items: ast.expr, lists: Mapping[str, ast.List | ast.Tuple], dicts: Mapping[str, str]
+    items: ast.expr,
+    lists: Mapping[str, ast.List | ast.Tuple | ast.Dict],
+    dicts: Mapping[str, str],
 ) -> list[str]:
     """Return the words that a loop goes over, or none if one of them is not known."""
     match items:
         case ast.Call(func=ast.Name(id="sorted" | "list"), args=[inner, *_]):
             return _words_of_items(inner, lists, dicts)
-        case ast.Name(id=name) if name in lists:
-            elements = lists[name].elts
+        case (
+            ast.Name(id=name)
+            | ast.Call(func=ast.Attribute(attr="items" | "keys", value=ast.Name(id=name)))
+        ) if name in lists:
+            known = lists[name]
+            elements = known.keys if isinstance(known, ast.Dict) else known.elts
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
             pass
         case ast.Call(func=ast.Attribute(attr="items" | "keys", value=ast.Dict(keys=keys))):
@@ -452,7 +486,8 @@ def names_of_lists(tree: ast.Module) -> list[str]:
         ['val_losses']
     """
     several = set(_names_of_several(tree))
-    lines = [text.replace(_SEVERAL, "0.5") for text in _texts(tree, several, {}, {})]
+    texts = [text for text in _texts(tree, several, {}, {}) if _SEVERAL in text]
+    lines = [text.replace(_SEVERAL, "0.5") for text in texts]
     return list(dict.fromkeys(name for _, name, _ in _printed_names(iter(lines))))
 
 
@@ -1106,6 +1141,7 @@ class _Dicts:
             and isinstance(name.value, str)
         ]
         self._loops = _Loops(tree)
+        self._words = looped_words(tree)
         nodes = [node for node in walk(tree) if isinstance(node, _FILL_DICTS)]
         for _ in range(_NUM_PASSES):
             for node in nodes:
@@ -1176,8 +1212,7 @@ class _Dicts:
     def _keys_in(self, node: ast.Dict) -> Iterator[str]:
         if _holds_data(node):
             return
-        words = [value.value for value in node.values if isinstance(value, ast.Constant)]
-        split = next((word for word in words if isinstance(word, str) and split_word(word)), "")
+        splits = self._splits_in(node)
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
                 yield from self.keys_of(value)
@@ -1186,7 +1221,17 @@ class _Dicts:
             elif isinstance(value, ast.Dict):
                 yield from (f"{key.value}.{inner}" for inner in self._keys_in(value))
             elif not self._holds_several(value):
-                yield scoped(str(key.value), split)
+                yield from (scoped(str(key.value), split) for split in splits)
+
+    def _splits_in(self, node: ast.Dict) -> list[str]:
+        """Return the parts of the data that a value of a dict names, or one empty text."""
+        for value in node.values:
+            words = self._words.get(value.id, []) if isinstance(value, ast.Name) else []
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                words = [value.value]
+            if words and all(map(split_word, words)):
+                return words
+        return [""]
 
     def _learn(self, node: ast.AST) -> None:
         match node:

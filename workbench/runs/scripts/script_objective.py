@@ -158,6 +158,9 @@ _NUM_FIRST = 7
 _NEARNESS = {"validation": 0, "test": 1, "": 2, "train": 2}
 _ADVERSARIES = frozenset(("d", "dis", "disc", "discriminator"))
 _GENERATORS = frozenset(("g", "gen", "generator"))
+_HOLD_OPTIONS = frozenset(
+    ("args", "opt", "opts", "options", "flags", "FLAGS", "cfg", "config", "conf", "hparams", "hps")
+)
 _MAX_FILES = 1000
 _LAST = 10_000
 """The place of what only a configuration names."""
@@ -830,7 +833,7 @@ def _in_module(
                 words |= given.get(node.name, {})
         own = {
             **dicts,
-            **texts_of_dicts(part, dicts, calls.dicts.get(name, {})),
+            **texts_of_dicts(part, dicts, calls.dicts.get(name, {}), words),
         }  # other functions may use the same names
         printed = printed_names(part, words, own)
         printed |= dict.fromkeys(_meters(part), True)
@@ -841,6 +844,8 @@ def _in_module(
         values = _Values(part, words, own)
         of_best = _only_improved(body)
         for metric, is_number in printed.items():
+            if values.is_option(metric):
+                continue
             shown_in = inner.get(metric, name)
             kept = values.kept_as(metric, {name, shown_in}, calls.kept)
             known = _Reported(
@@ -918,6 +923,16 @@ class _Values:
     ) -> None:
         self._printed = origins_of(part, words, dicts)
         self._origins = Origins(part.body)
+
+    def is_option(self, metric: str) -> bool:
+        """Return whether only an option is printed as a metric: `print(f"loss: {args.loss}")`."""
+        values = [value.expression for value in self._printed.get(metric, [])]
+        return bool(values) and all(
+            isinstance(value, ast.Attribute)
+            and last_name(value.value) in _HOLD_OPTIONS
+            and not any(map(kind_of_metric, name_words(value.attr)))
+            for value in values
+        )
 
     def words_of(self, metric: str) -> frozenset[str]:
         """Return the words of what is printed as a metric, with `acc` for a share in percent."""

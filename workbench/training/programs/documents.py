@@ -20,6 +20,11 @@ _KINDS = ("event", "phase", "type", "stage", "mode", "split", "kind", "msg", "me
 """Names of values that say what a document is about, such as `validation_end`."""
 _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
 """Cells of a CSV row that mean a missing value. They cannot be names of columns."""
+_MEAN = "mean"
+_STATISTICS = frozenset(
+    (_MEAN, "std", "var", "sem", "min", "max", "median", "sum", "num", "n", "count", "last")
+)
+"""Names of the values of a summary of several numbers."""
 _MAX_WORD = 80
 _LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
 """Several numbers instead of one, as text."""
@@ -162,13 +167,24 @@ def _cells_of(row: str, separator: str) -> list[str]:
 
 
 def numbers_of(document: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
-    """Return the numbers of a document, and the words and lists that replace numbers."""
+    """Return the numbers of a document, and the words and lists that replace numbers.
+
+    If a value has only statistics, such as `{"num": 8, "mean": 0.2, "std": 0.1}`, its mean has the
+    name of the value as well.
+
+    Example:
+        >>> from workbench.training.programs.documents import numbers_of
+        >>> numbers_of({"loss": {"mean": 0.2, "std": 0.1}}, 1)
+        {'loss.mean': 0.2, 'loss.std': 0.1, 'loss': 0.2}
+    """
     values = Values()
     for name, value in document.items():
         name = f"{prefix}{name}"
         if isinstance(value, Mapping):
             if depth > 0:
                 values.merge(numbers_of(value, depth - 1, f"{name}."))
+                if _MEAN in value and value.keys() <= _STATISTICS:
+                    values.merge(numbers_of({name: value[_MEAN]}, 0))
             continue
         number, word = _number_or_word(value)
         if number is not None:

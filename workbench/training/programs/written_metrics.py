@@ -36,6 +36,8 @@ _MAX_RECORD = 2**26
 _LOGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".log", ".txt")
 _MAX_LOG_BYTES = 2**26
 _MAX_FILES = 20_000
+_TIMES = ("timestamp", "_timestamp", "time", "wall_time", "datetime", "date")
+"""Columns that say when a row was written, if it has no count."""
 _MAX_DESCRIBED = 4
 _MAX_COURSE, _MAX_LAST = 80, 18
 
@@ -365,8 +367,8 @@ class FinalValues:
     """The last values in the logs that a program leaves in its folder, at any depth.
 
     These are event files of TensorBoard, runs of wandb and MLflow, CSV files and JSON. A row of CSV
-    and a line of JSON count if they say when they were written, such as in a column `epoch`: other
-    tables hold predictions or configurations.
+    and a line of JSON count if they say when they were written, such as in a column `epoch` or
+    `timestamp`: other tables hold predictions or configurations.
     """
 
     def __init__(self, folder: Path, tracked: Sequence[MetricFile]) -> None:
@@ -487,7 +489,9 @@ def _of_rows(path: Path) -> dict[str, list[float]]:
     with path.open("rb") as file:
         for line in file:
             values = read(line)
-            counts = [value for name, value in values.items() if is_count(name)]
+            counts = [value for name, value in values.items() if is_count(name)] or [
+                value for name, value in values.items() if name.lower() in _TIMES
+            ]
             if not counts:
                 continue
             is_older = len(counts) == len(newest) and all(map(le, counts, newest))
