@@ -1393,3 +1393,26 @@ def test_a_notebook_without_a_cell_for_parameters_is_copied_for_each_trial(
     words = experiment.command.split()
     assert words[:5] == ["python", "-m", MODULE, "train.ipynb", "lr={lr}"]
     assert "papermill" in words
+
+
+def test_an_option_that_lists_configurations_gets_one_and_takes_no_override(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "small.yaml").write_text("model:\n  lr: 0.01\n  dropout: 0.1\n")
+    (tmp_path / "train.py").write_text(
+        "import argparse\n"
+        "from omegaconf import OmegaConf\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('-b', '--base', nargs='*', default=list(),\n"
+        "                    help='paths to base configs')\n"
+        "opt, unknown = parser.parse_known_args()\n"
+        "loaded = [OmegaConf.load(path) for path in opt.base]\n"
+        "config = OmegaConf.merge(*loaded, OmegaConf.from_dotlist(unknown))\n"
+        "print(f'val loss: {fit(config):.3f}')\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(tmp_path / "train.py").text)
+    _, _, first, *others = experiment.command.split()
+    assert first.startswith("--base=")
+    assert first.endswith("configs/small.yaml")
+    assert others == ["model.lr={model.lr}", "model.dropout={model.dropout}"]

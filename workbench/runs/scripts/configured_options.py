@@ -79,7 +79,9 @@ _CONFIG_OPTION = re.compile(
     re.IGNORECASE,
 )
 _SAYS_FILE = re.compile(
-    r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?\b|\.ya?ml\b", re.IGNORECASE
+    r"\b(?:config(?:uration)?|json|ya?ml|toml) file(?:name)?s?\b|\.ya?ml\b"
+    r"|\bpaths? to (?:\w+ )?config(?:uration)?s?\b",
+    re.IGNORECASE,
 )
 _GIN_FILES = re.compile(r"^gin_?(?:files?|configs?|config_files?|paths?)$")
 _GIN_VALUES = re.compile(r"^gin_?(?:bindings?|params?|parameters?|overrides?|values?)$")
@@ -703,7 +705,7 @@ def _names_file(option: ScriptOption) -> bool:
         return False
     if isinstance(option.default, str) and option.default.endswith(_SUFFIXES):
         return True
-    return _SAYS_FILE.search(option.text) is not None and option.default in (None, "")
+    return _SAYS_FILE.search(option.text) is not None and option.default in (None, "", [])
 
 
 def _is_called_config(option: ScriptOption) -> bool:
@@ -736,6 +738,8 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
         return Configured(options, (name,), taken=option.name)
     if is_torchtune or option is not None:
         named = option.name if option is not None else "config"
+        if option is not None and option.default == []:  # it takes all words that follow
+            return Configured(options, (f"--{named}={name}",))
         return Configured(options, (f"--{named}", name))
     match = re.search(r"\b\w*(?:cli|args|conf|cfg)\w*\.(\w*(?:config|cfg)\w*)", program.text)
     return Configured(options, (f"{match[1]}={name}",) if match is not None else ())
