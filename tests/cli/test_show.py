@@ -536,13 +536,31 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     assert process.stderr.read() == ""
 
 
-def test_a_reader_that_is_gone_before_the_first_word_is_no_error(shell: Shell) -> None:
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["words", "JSON"])
+def test_a_reader_that_is_gone_before_the_first_word_is_no_error(
+    shell: Shell, options: list[str]
+) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         store.create_run(Experiment(**json.loads(_experiment_text())))
-    process = shell.process("show", "last", "--json")
+    process = shell.process("show", "last", *options)
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(timeout=120) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["words", "JSON"])
+def test_output_onto_a_full_disk_is_an_error_in_a_line(shell: Shell, options: list[str]) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        store.create_run(Experiment(**json.loads(_experiment_text())))
+    with open("/dev/full", "w") as full:
+        process = shell.process("show", "last", *options, stdout=full)
+        assert process.wait(timeout=120) == 1
+    assert process.stderr is not None
+    assert process.stderr.read() == (
+        "error: the output cannot be written: No space left on device. Free space where it goes, or"
+        " redirect it to another place.\n"
+    )
 
 
 def _experiment_text() -> str:

@@ -9,7 +9,7 @@ from pyarrow import parquet
 from workbench.data import load, tables
 from workbench.data.columns import learn_column
 from workbench.data.table_files import read_columns, read_noted_table, read_table
-from workbench.data.tables import TableOptions, read_targets
+from workbench.data.tables import TableOptions, number_classes, read_targets
 from workbench.foundation.errors import DataError, ExperimentError
 
 
@@ -112,6 +112,11 @@ def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path):
     pd.DataFrame({"x": np.arange(40.0), "y": [3, 20, 10, 7] * 10}).to_csv(path, index=False)
     loaded = load("table", {"path": str(path), "target": "y"}, cache=tmp_path)
     assert loaded.class_names == ("3", "7", "10", "20")
+
+
+def test_small_and_capital_letters_are_alike_in_the_order_of_classes():
+    names, classes = number_classes(pd.Series(["Yes", "no", "Maybe", "no"]))
+    assert (names, classes.tolist()) == (["Maybe", "no", "Yes"], [2, 1, 0, 1])
 
 
 def test_a_regression_target_keeps_its_unit_when_told_to(tmp_path):

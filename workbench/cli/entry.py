@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -168,6 +169,10 @@ class _Root(LazyGroup):
         except BrokenPipeError:
             # click would end with exit code 1.
             return _end_without_reader()
+        except OSError as error:
+            if not _is_full_output(error):
+                raise
+            return _end_of_full_output(error)
 
     def _option_of(self, ctx: click.Context, field: str | None) -> str | None:
         """Return the option for an argument of Python, such as `--trial` for `trial`."""
@@ -310,10 +315,35 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return _report_interruption()
     except BrokenPipeError:
         return _end_without_reader()
+    except OSError as error:
+        if not _is_full_output(error):
+            raise
+        return _end_of_full_output(error)
 
 
 def _end_without_reader() -> int:
     """Return the exit code of a command whose reader has closed the pipe, such as `head`."""
-    # Without this, Python complains again when it closes stdout.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return 0
+
+
+def _is_full_output(error: OSError) -> bool:
+    """Return whether the output goes to a full disk. Errors of other files have their name."""
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _end_of_full_output(error: OSError) -> int:
+    """Report that the output could not be written, and return the exit code."""
+    _drop_output()
+    return report(
+        WorkbenchError(
+            f"the output cannot be written: {error.strerror}",
+            next_step="Free space where it goes, or redirect it to another place.",
+        ),
+        as_json=False,
+    )
+
+
+def _drop_output() -> None:
+    """Write nothing more. Without this, Python complains again when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -132,6 +132,10 @@ def make_console(*, stderr: bool = False) -> Console:
                 else:
                     yield segment._replace(text=printable(segment.text))
 
+        def on_broken_pipe(self) -> None:
+            """Leave it to the command line, for which a reader that goes away is no failure."""
+            raise BrokenPipeError
+
     file, width = stream_of(stderr=stderr), None
     if not file.isatty():
         width = _WIDE

@@ -488,6 +488,9 @@ def _target_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> _Ta
 def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
     """Return the names of the classes, and the number of each row's class as int64.
 
+    Names are in the order of their numbers or of the alphabet, in which small and capital letters
+    are alike: `no` comes before `Yes`. Scores of one of two classes are those of the second.
+
     Args:
         target: The column to predict, without missing values.
 
@@ -495,18 +498,19 @@ def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
         DataError: If there is only one class.
     """
     texts = target.astype(str).to_numpy(dtype=object)
-    names = _sort_numbers(sorted(set(texts)))
+    names = _sort_names(set(texts))
     if len(names) < 2:
         raise DataError(f"every row is of class {names[0]!r}", field="data.target")
     numbers = {name: number for number, name in enumerate(names)}
     return names, np.array([numbers[text] for text in texts], dtype=np.int64)
 
 
-def _sort_numbers(names: list[str]) -> list[str]:
+def _sort_names(names: Iterable[str]) -> list[str]:
+    in_order = sorted(names, key=lambda name: (name.casefold(), name))
     try:
-        return sorted(names, key=float)
+        return sorted(in_order, key=float)
     except ValueError:
-        return sorted(names)
+        return in_order
 
 
 def _numbers(target: pd.Series) -> np.ndarray:

@@ -152,7 +152,7 @@ def test_a_run_with_time_for_one_trial_ends_here_and_can_be_extended(tmp_path: P
         run = launch.create(rows, "y", time="1m", store=store)
         launch.start(run, began_s=monotonic() - 50, here="the machine is busy")
         history = run.run.history
-        assert (history.state, history.message) == ("complete", "the machine is busy")
+        assert (history.state, history.message) == ("complete", "its time is used up")
         assert history.waited_s == pytest.approx(50, abs=5)
         (trial,) = history.trials.values()
         assert (trial.state, trial.params["family"]) == ("complete", "lightgbm")
@@ -179,7 +179,7 @@ def test_who_does_not_wait_gets_the_model_from_another_process(tmp_path: Path) -
         launch.start(found, began_s=monotonic() - 20, here="the machine is busy", wait=False)
         assert found.run.history.drivers[-1].pid != os.getpid()
         history = found.wait().run.history
-        assert (history.state, history.message) == ("complete", "the machine is busy")
+        assert (history.state, history.reason) == ("complete", "time")
         assert 20 <= history.waited_s < 60
         assert {trial.params["family"] for trial in history.trials.values()} >= {"boosted_trees"}
         assert found.score()["r2"] > 0.3

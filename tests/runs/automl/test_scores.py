@@ -23,6 +23,7 @@ from workbench.runs.automl.scores import (
     check_quantiles,
     is_better,
     loss_of,
+    note_of_positives,
     score_intervals,
     scores_of,
     simplest_guess,
@@ -132,6 +133,25 @@ def test_a_class_that_is_never_predicted_has_no_precision():
     scores = scores_of(predicted, targets, "classification", "f1")
     assert (scores["f1"], scores["precision"], scores["recall"]) == (0.0, 0.0, 0.0)
     assert METRICS["classification"]["mcc"].score(predicted, targets) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "names", "share", "says"),
+    [
+        ("f1", ["no", "Yes"], 0.1, "f1 is that of the class 'Yes'"),
+        ("f1", ["failed", "ok"], 0.9, "the more frequent one. If 'failed' matters"),
+        ("average_precision", ["0", "1"], 0.1, "average_precision is that of the class '1'"),
+        ("mcc", ["no", "yes"], 0.1, None),
+        (None, ["no", "yes"], 0.1, None),
+        ("f1", ["a", "b", "c"], 0.1, None),
+    ],
+)
+def test_a_metric_of_one_of_two_classes_names_it(metric, names, share, says):
+    classes = (np.arange(100) < 100 * share).astype(np.int64)
+    note = note_of_positives(metric, names, classes)
+    assert (note is None) == (says is None)
+    assert (says or "") in (note or "")
+    assert ("more frequent" in (note or "")) == (share > 0.5)
 
 
 @pytest.mark.parametrize("name", ["recall", "f1", "precision", "balanced_accuracy", "mcc"])

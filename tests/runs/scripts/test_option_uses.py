@@ -189,6 +189,66 @@ def test_an_option_that_no_code_reads_is_not_searched(tmp_path: Path) -> None:
         assert "amp" in domains(tmp_path, f"{use}\n{other}", *declared)
 
 
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-lr", "--learning-rate", dest="lr", type=float, default=0.01)
+parser.add_argument("--wd", dest="weight_decay", type=float, default=1e-4)
+parser.add_argument("--width", type=int, default=64)
+parser.add_argument("--depth", type=int, default=3)
+parser.add_argument("--momentum", type=float, default=0.9)
+args = parser.parse_args()
+SGD(Net(args.width, args.depth), args.lr, args.weight_decay)
+print(f"val_loss {loss:.3f}")
+"""
+CLICK = """
+import click
+@click.command()
+@click.option("-l", "--learning-rate", "lr", type=float, default=0.01)
+@click.option("--wd", "weight_decay", type=float, default=1e-4)
+@click.option("--width", type=int, default=64)
+@click.option("--depth", type=int, default=3)
+@click.option("--momentum", type=float, default=0.9)
+def main(lr, weight_decay, width, depth, **others):
+    SGD(Net(width, depth), lr, weight_decay)
+    print(f"val_loss {loss:.3f}")
+main()
+"""
+TYPER = """
+import typer
+from typer import Option
+app = typer.Typer()
+@app.command()
+def main(
+    lr: float = Option(0.01, "--learning-rate"), weight_decay: float = Option(1e-4, "--wd"),
+    width: int = 64, depth: int = 3, momentum: float = 0.9,
+):
+    SGD(Net(width, depth), lr, weight_decay)
+    print(f"val_loss {loss:.3f}")
+app()
+"""
+
+
+@pytest.mark.parametrize("source", [ARGPARSE, CLICK, TYPER], ids=["argparse", "click", "typer"])
+def test_an_option_is_read_by_the_name_that_the_code_gives_it(source: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert {*experiment.search.root} >= {"learning-rate", "wd", "width", "depth"}
+
+
+def test_the_default_that_is_set_for_the_name_in_the_code_counts(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--learning-rate', dest='lr', type=float)\n"
+        "parser.set_defaults(lr=0.02)\nargs = parser.parse_args()\n"
+        "SGD(args.lr)\nprint(f'val_loss {loss:.3f}')\n"
+    )
+    domain = Experiment.from_yaml(experiment_for(script).text).search.root["learning-rate"]
+    assert domain.model_dump(exclude_none=True) == {"low": 0.002, "high": 0.2, "log": True}
+
+
 def test_options_that_are_passed_on_as_a_whole_are_read(tmp_path: Path) -> None:
     found = domains(
         tmp_path, "fit(args)", "'--lr', type=float, default=0.1", "'--width', type=int, default=8"

@@ -29,7 +29,7 @@ from workbench.foundation.events import (
 from workbench.foundation.python_values import plain
 from workbench.hardware.resources import num_usable_cpus
 from workbench.runs.automl.result import AutoML
-from workbench.runs.automl.trials_here import train_here
+from workbench.runs.automl.trials_here import Ending, train_here
 from workbench.runs.run import Run
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
@@ -84,6 +84,15 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))
 
 
+_ENDINGS: dict[Ending, RunStateChanged] = {
+    "stopped": RunStateChanged(state="stopped", reason="person", message="by the user"),
+    "late": RunStateChanged(state="complete", reason="time", message="its time is used up"),
+    "tried": RunStateChanged(
+        state="complete", reason="time", message="all first configurations were tried"
+    ),
+}
+
+
 def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> None:
     """Train the candidates of a run that was not driven in this process, choose one, and end it.
 
@@ -111,11 +120,10 @@ def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> No
         )
         result = []
         try:
-            ended = RunStateChanged(state="complete", reason="time", message=why)
-            left_s = _left_for_trials_s(store.experiment(run_id), waited_s)
-            if train_here(store, run_id, writer, left_s=left_s):
-                ended = RunStateChanged(state="stopped", reason="person", message="by the user")
-            result = result_of(store, run_id, store.experiment(run_id), ended)
+            experiment = store.experiment(run_id)
+            left_s = _left_for_trials_s(experiment, waited_s)
+            ended = _ENDINGS[train_here(store, run_id, writer, left_s=left_s)]
+            result = result_of(store, run_id, experiment, ended)
             ending = ended
         finally:
             ending = ending.model_copy(update={"time_unix_s": steady_unix_s()})

@@ -243,6 +243,7 @@ def create(
         check_metric,
         check_quantiles,
         check_several,
+        note_of_positives,
     )
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
@@ -279,10 +280,13 @@ def create(
     learning, held_out = prepare(
         problem, seed, seeds, preset, class_weights=class_weights, quantiles=levels, metric=metric
     )
-    if not chosen and (note := missing_note(problem.kind)):
-        held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))
-    if foundation is not None:
-        held_out = dataclasses.replace(held_out, notes=(*held_out.notes, foundation.note))
+    notes = [
+        note_of_positives(metric, problem.class_names, problem.targets),
+        None if chosen else missing_note(problem.kind),
+        None if foundation is None else foundation.note,
+    ]
+    more = [note for note in notes if note]
+    held_out = dataclasses.replace(held_out, notes=(*held_out.notes, *more))
     sha256, payload = pack(held_out)
     experiment_in = functools.partial(
         experiment_for,

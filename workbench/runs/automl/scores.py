@@ -421,6 +421,28 @@ def check_metric(name: str | None, task: Task, *, is_ordered: bool = False) -> N
         )
 
 
+def note_of_positives(
+    metric: str | None, class_names: Sequence[str], classes: np.ndarray
+) -> str | None:
+    """Return a note that says of which of two classes a metric is, or None if it is of both.
+
+    Args:
+        metric: The metric that is optimised, or None for the default.
+        class_names: The names of the classes.
+        classes: The class of each sample.
+    """
+    if metric not in ("f1", "average_precision") or len(class_names) != 2:
+        return None
+    first, second = class_names
+    note = f"{metric} is that of the class {second!r}, which is the second of both in order"
+    if np.mean(classes == 1) > 0.5:
+        note += (
+            f" and the more frequent one. If {first!r} matters, write the classes as 0 and 1, or"
+            " choose macro_f1 or mcc"
+        )
+    return note
+
+
 def check_quantiles(given: Sequence[float], metric: str | None, task: Task) -> tuple[float, ...]:
     """Return the quantiles to predict of each row in rising order, or () for none.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Any
+from typing import Any, Literal
 
 from workbench.experiment import Experiment
 from workbench.experiment.automl import concluding_s
@@ -36,7 +36,11 @@ _CONCLUDED_S, _LEAST_SHARE = 4.0, 0.05
 _INTERRUPTED = failure_message(KeyboardInterrupt())
 
 
-def train_here(store: Store, run_id: str, writer: RunWriter, *, left_s: float) -> bool:
+Ending = Literal["stopped", "late", "tried"]
+"""Why no further trial starts: the user stopped the run, its time is over, or all were tried."""
+
+
+def train_here(store: Store, run_id: str, writer: RunWriter, *, left_s: float) -> Ending:
     """Train the first configurations of a run on all of their folds, until the time is over.
 
     A training that is under way then is cut short. Its best weights are kept. The first one is
@@ -51,7 +55,7 @@ def train_here(store: Store, run_id: str, writer: RunWriter, *, left_s: float) -
             choosing among them needs some of it.
 
     Returns:
-        Whether a user has stopped the run.
+        Why it ended.
 
     Raises:
         LeaseError: If another process drives the run.
@@ -69,7 +73,7 @@ class _Trials:
         self._last_command = 0
         self._is_stopped = False
 
-    def run(self) -> bool:
+    def run(self) -> Ending:
         self._enqueue([command for command in self._commands() if command.kind == "enqueue"])
         study = self._study
         while study.num_enqueued or study.has_waiting_repeats:
@@ -78,8 +82,8 @@ class _Trials:
                 break
             self._train(proposal)
             if self._is_over():
-                break
-        return self._is_stopped
+                return "stopped" if self._is_stopped else "late"
+        return "tried"
 
     def _commands(self) -> list[Command]:
         commands = self._store.commands(self._run_id, after=self._last_command)

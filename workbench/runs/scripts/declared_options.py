@@ -15,7 +15,14 @@ from typing import Any
 
 from workbench.runs.scripts.program_source import Module, ProgramSource
 from workbench.runs.scripts.script_help import options_in_help
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, last_name, walk
+from workbench.runs.scripts.script_options import (
+    ScriptOption,
+    Way,
+    called_name,
+    last_name,
+    plain_name,
+    walk,
+)
 from workbench.runs.scripts.static_values import (
     Field,
     NotStatic,
@@ -90,10 +97,9 @@ def declared_options(program: ProgramSource) -> tuple[list[ScriptOption], list[s
             options.setdefault(option.name, option)
         defaults |= reader.defaults
         words = words or reader.subcommand
-    for name, value in defaults.items():
-        for written in (name, name.replace("_", "-")):
-            if written in options and not options[written].is_flag:
-                options[written] = replace(options[written], default=value)
+    for name, option in options.items():
+        if plain_name(option) in defaults and not option.is_flag:
+            options[name] = replace(option, default=defaults[plain_name(option)])
     others = [*_by_place(program.main.tree), *_of_getopt(program)]
     options |= {option.name: option for option in others if option.name not in options}
     return list(options.values()), words
@@ -554,7 +560,24 @@ class _Calls:
         elif name in ("mark_flag_as_required", "mark_flags_as_required"):
             self._require(call)
         if option is not None and not re.search(r"[^\w.-]", option.name):
-            self.options.append(option)
+            dest = "" if name in _ABSL else self._dest_of(call, option)
+            self.options.append(replace(option, dest=dest))
+
+    def _dest_of(self, call: ast.Call, option: ScriptOption) -> str:
+        """Return the name by which the code reads an option, or "" if that is its own name.
+
+        It is the `dest` of argparse, a name without dashes of click, or else the first long name.
+        """
+        names = self._names_in(call)
+        given = {word.arg: word.value for word in call.keywords if word.arg}
+        dest = self._values.get(given.get("dest"))
+        if called_name(call) == "option":
+            dest = next((name for name in names if not name.startswith("-")), None)
+        if not isinstance(dest, str):
+            long = [name for name in names if name.startswith("--")]
+            dest = (long or names)[0].lstrip("-").partition("/")[0].strip()
+        dest = dest.replace("-", "_")
+        return "" if dest == plain_name(option) else dest
 
     def _require(self, call: ast.Call) -> None:
         names = self._values.get(call.args[0]) if call.args else None

@@ -179,6 +179,7 @@ class ScriptOption:
         file: The file in which a constant is replaced. None of all other options.
         is_of_model: Whether the model of the program is made with it.
         needs: The option, and its values, without which it has no effect. None if it always has.
+        dest: The name by which the code reads it. Empty if that is its own name.
     """
 
     name: str
@@ -192,6 +193,7 @@ class ScriptOption:
     file: Path | None = None
     is_of_model: bool = False
     needs: tuple[str, tuple[Any, ...]] | None = None
+    dest: str = ""
 
     @property
     def is_flag(self) -> bool:
@@ -211,7 +213,7 @@ class ScriptOption:
 
 def plain_name(option: ScriptOption) -> str:
     """Return the name by which a program knows an option."""
-    return option.name.rpartition(".")[2].replace("-", "_")
+    return option.dest or option.name.rpartition(".")[2].replace("-", "_")
 
 
 def called_name(call: ast.Call) -> str:

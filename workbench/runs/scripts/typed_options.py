@@ -18,7 +18,14 @@ from workbench.runs.scripts.declared_options import (
     chosen_command,
 )
 from workbench.runs.scripts.program_source import Module, ProgramSource
-from workbench.runs.scripts.script_options import ScriptOption, Way, called_name, last_name, walk
+from workbench.runs.scripts.script_options import (
+    ScriptOption,
+    Way,
+    called_name,
+    last_name,
+    plain_name,
+    walk,
+)
 from workbench.runs.scripts.static_values import (
     StaticValues,
     literal_of,
@@ -671,7 +678,9 @@ class _Types:
                 way = "fixed"
             if names:
                 name = names[0].partition("/")[0][2:]
-            options.append(replace(option, name=name, way=way))
+            option = replace(option, name=name, way=way)
+            dest = "" if plain_name(option) == argument.arg else argument.arg
+            options.append(replace(option, dest=dest))
         return options
 
     def _named_mark(self, default: ast.expr | None) -> ast.expr | None:
