@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -18,14 +19,26 @@ from workbench.cluster.head import local_head
 def test_a_head_runs_nothing_for_a_dashboard_and_no_proxy_for_ray_client(ray_head: Path) -> None:
     head = local_head.status()
     assert head is not None
-    processes = psutil.Process(head.pid).children(recursive=True)
-    commands = [" ".join(process.cmdline()) for process in processes]
+    commands = []
+    for process in psutil.Process(head.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # one that ends meanwhile has no command
+            commands.append(" ".join(process.cmdline()))
     assert any("gcs_server" in command for command in commands)
     assert [
         command for command in commands if "client.server" in command or "dashboard.py" in command
     ] == []
     raylet = next(command for command in commands if "raylet_socket_name" in command)
     assert "--minimal" in raylet, "the agent loads what only a dashboard shows"
+
+
+@pytest.mark.parametrize(("given", "niceness"), [(None, "0"), ("5", "5")])
+def test_drivers_and_workers_are_as_nice_as_the_user_says_or_not_at_all(
+    given: str | None, niceness: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_worker_niceness", raising=False)
+    if given is not None:
+        monkeypatch.setenv("RAY_worker_niceness", given)
+    assert local_head._environment()["RAY_worker_niceness"] == niceness
 
 
 def leave_out_unused(services: SimpleNamespace, utils: SimpleNamespace) -> None:

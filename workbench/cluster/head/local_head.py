@@ -322,10 +322,20 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
         )
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of a new head.
+
+    Ray runs drivers and workers at niceness 15. On a busy machine, a driver would then get so
+    little of a processor that its run does not start for minutes.
+    """
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment.setdefault("RAY_worker_niceness", "0")
+    return {**environment, "PYTHONPATH": ray_import_path()}
+
+
 def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
     """Start the keeper, and return its process and when that was created."""
     _write_token(files.token)
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     idle_s = os.environ.get("WORKBENCH_HEAD_IDLE_S", str(DEFAULT_IDLE_S))
     with files.log.open("w") as log:
         keeper = subprocess.Popen(
@@ -341,7 +351,7 @@ def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
             stdout=log,
             stderr=log,
             cwd=files.folder,
-            env={**environment, "PYTHONPATH": ray_import_path()},
+            env=_environment(),
             start_new_session=True,
         )
     created_unix_s = psutil.Process(keeper.pid).create_time()
