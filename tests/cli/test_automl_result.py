@@ -93,7 +93,7 @@ def test_a_run_beyond_its_time_shows_by_how_much_and_why(
     *_, last = lines = time_lines(ended_run(*parts_s[:2]), sum(parts_s))
     assert (len(lines) == 2) == (over is not None)
     if over is not None and why is not None:
-        assert last.strip().startswith(f"{over} more than the 1 min 40 s that were allowed: ")
+        assert last.strip().startswith(f"{over} longer than the 1 min 40 s that you allowed: ")
         assert why in last
 
 

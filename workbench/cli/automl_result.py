@@ -104,7 +104,7 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     over = format_duration(round(whole_s - limit_s))
     return [
         *lines,
-        f"        {over} more than the {format_duration(limit_s)} that were allowed: {why}",
+        f"        {over} longer than the {format_duration(limit_s)} that you allowed: {why}",
     ]
 
 

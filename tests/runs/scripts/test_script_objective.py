@@ -311,8 +311,8 @@ def test_a_value_of_training_data_is_pointed_out(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print(f'train loss: {x:.3f}')\n")
     first = experiment_for(script)
-    assert "may be a value of training data" in first.text
-    assert "may be a value of training data" in first.notes[0]
+    assert "may be measured on training data" in first.text
+    assert "may be measured on training data" in first.notes[0]
 
 
 def test_scalars_in_a_dict_and_metric_objects_of_keras_are_objectives(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Code, data, and what a train function left.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -50,6 +51,7 @@ FILES_FOLDER = "files"
 MAX_DATA_BYTES = 100 * 2**20
 """Copy data up to this size. Larger data stays in place and is referred to by its absolute path."""
 _MAX_LISTED = 20
+_FREE_OR_ANOTHER = "Free space there, or name another folder."
 _FREE_SPACE = "Free space there, or set the variable TMPDIR to another folder."
 
 
@@ -128,7 +130,7 @@ def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
     except OSError as error:
         raise RunError(
             f"cannot write {folder}: {error.strerror}",
-            next_step="Free space there, or name another folder.",
+            next_step=_FREE_OR_ANOTHER if error.errno == errno.ENOSPC else "Name another folder.",
         ) from error
 
 

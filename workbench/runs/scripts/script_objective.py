@@ -583,7 +583,7 @@ def _of_names(
     source, needs_folder = _source_of(best, program)
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
-        notes.append("This may be a value of training data: a value of validation data is better.")
+        notes.append("This may be measured on training data. A validation metric is better.")
     if _are_rivals(known) and set(best.words) & (_ADVERSARIES | _GENERATORS):
         notes.append(
             "Two networks train against each other here, so none of their losses says how good "
