@@ -337,9 +337,9 @@ class ConversationsOptions(_RowsOptions):
             arrays |= {f"{part}_{name}": array for name, array in made.items()}
             facts[part] = _counts(made)
             notes.append(
-                f"{part}: {format_count(len(documents))} conversations in"
-                f" {format_count(len(made['row_firsts']) - 1)} rows,"
-                f" {format_count(facts[part]['tokens'])} tokens, of which"
+                f"{part}: {format_count(len(documents), 'conversation')} in"
+                f" {format_count(len(made['row_firsts']) - 1, 'row')},"
+                f" {format_count(facts[part]['tokens'], 'token')}, of which"
                 f" {format_count(facts[part]['counted'])} count."
             )
         facts["padding"] = tokenizer.padding

@@ -388,6 +388,32 @@ def test_a_script_of_hydra_writes_into_the_folder_of_each_trial(tmp_path: Path) 
     assert command.endswith("train.py paths.output_dir={folder} hydra.run.dir={folder} lr={lr}")
 
 
+@pytest.mark.parametrize(
+    ("declared", "may_not_end"),
+    [
+        (["'--max-steps', type=int, default=-1"], True),
+        (["'--num_iterations', type=int, default=-1"], True),
+        (["'--max-steps', type=int, default=1000"], False),
+        (["'--max-steps', type=int, default=-1", "'--epochs', type=int, default=3"], False),
+        (["'--max-steps', type=int"], False),
+        (["'--eval-every-steps', type=int, default=-1"], False),
+        (["'--momentum', type=float, default=0.9"], False),
+    ],
+)
+def test_a_program_whose_length_has_no_limit_by_default_is_told(
+    declared: list[str], may_not_end: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    declared = ["'--lr', type=float, default=0.1", *declared]
+    lines = "".join(f"parser.add_argument({option})\n" for option in declared)
+    script.write_text(
+        f"import argparse\nparser = argparse.ArgumentParser()\n{lines}"
+        "args = parser.parse_args()\nprint(f'val_loss {loss:.3f}')\n"
+    )
+    notes = experiment_for(script).notes
+    assert any(note.startswith("Trials may never end") for note in notes) == may_not_end
+
+
 def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

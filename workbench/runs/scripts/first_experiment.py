@@ -67,6 +67,10 @@ _WAITING = frozenset(("viewer", "gui"))
 """Words of windows for which a program waits at its end."""
 _SEEDS = frozenset(("seed", "random_seed", "random-seed", "manual_seed", "manual-seed"))
 _WITHOUT = frozenset(("disable", "no", "without"))
+_UNITS_OF_LENGTH = frozenset(
+    ("epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "iterations", "updates")
+)
+_OF_LENGTHS = frozenset(("max", "num", "n", "total", "train", "training", "number", "of"))
 _FEW = 5
 """With fewer options to search, values in the source of a program are searched as well."""
 _MAX_COMMENTS = 60
@@ -411,6 +415,11 @@ def _first_experiment(
         )
         if not options:
             notes[-1] = notes[-1].replace("No option to search", "No option")
+    if (endless := _without_end(options)) is not None:
+        notes.append(
+            f"Trials may never end, because {endless.name} is {endless.default} by default. Give it"
+            " a value in the command."
+        )
     lines += [f"# {note}" for note in notes if not note.startswith("No printed metric")]
     shown = others[:_MAX_COMMENTS]
     lines += [
@@ -460,6 +469,24 @@ def _is_number_of_seed(option: ScriptOption) -> bool:
 def _must_be_given(option: ScriptOption) -> bool:
     """Return whether a script does not start without an option. A launcher gives the rank."""
     return option.is_required and option.way != "constant" and "rank" not in words_of(option.name)
+
+
+def _without_end(options: list[ScriptOption]) -> ScriptOption | None:
+    """Return the option that limits a training, if its default is no limit, or None.
+
+    The length of a training may also be given otherwise, such as by a number of epochs.
+    """
+    lengths = [option for option in options if _is_length(option)]
+    numbers = [option.default for option in lengths]
+    if not all(isinstance(number, int | float) and number < 0 for number in numbers):
+        return None
+    return next(iter(lengths), None)
+
+
+def _is_length(option: ScriptOption) -> bool:
+    """Return whether an option says how long the training takes, such as `--max-steps`."""
+    words = set(name_words(option.name.rpartition(".")[2]))
+    return bool(words & _UNITS_OF_LENGTH) and words <= _UNITS_OF_LENGTH | _OF_LENGTHS
 
 
 def _settings(
