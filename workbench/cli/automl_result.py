@@ -6,6 +6,7 @@ runs only.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from typing import TYPE_CHECKING
@@ -47,7 +48,9 @@ def result_lines(history: History) -> list[str]:
     if history.result is not None and is_automl(history.experiment):
         from workbench.runs.automl.result_summary import summary_lines
 
-        return summary_lines(history.result, history, write_for_shell, has_notes=True)
+        # A result that another version has written may lack what this one reads.
+        with contextlib.suppress(KeyError, StopIteration):
+            return summary_lines(history.result, history, write_for_shell, has_notes=True)
     lines = (history.result or {}).get("summary")
     return [str(line) for line in lines] if isinstance(lines, list) else []
 
