@@ -169,10 +169,6 @@ class _Root(LazyGroup):
         except BrokenPipeError:
             # click would end with exit code 1.
             return _end_without_reader()
-        except OSError as error:
-            if not _is_full_output(error):
-                raise
-            return _end_of_full_output(error)
 
     def _option_of(self, ctx: click.Context, field: str | None) -> str | None:
         """Return the option for an argument of Python, such as `--trial` for `trial`."""

@@ -21,11 +21,17 @@ class Net(torch.nn.Module):
 def domains(folder: Path, source: str, *declared: str) -> dict[str, object]:
     """Return what is searched, as JSON, for a program with options of argparse."""
     lines = "".join(f"parser.add_argument({option})\n" for option in declared)
-    script = folder / "train.py"
-    script.write_text(
+    return domains_of(
+        folder,
         f"import argparse, torch\nparser = argparse.ArgumentParser()\n{lines}"
-        f"args = parser.parse_args()\n{source}\nprint(f'val_loss {{loss:.3f}}')\n"
+        f"args = parser.parse_args()\n{source}\nprint(f'val_loss {{loss:.3f}}')\n",
     )
+
+
+def domains_of(folder: Path, program: str) -> dict[str, object]:
+    """Return what is searched, as JSON, for a whole program."""
+    script = folder / "train.py"
+    script.write_text(program)
     experiment = Experiment.from_yaml(experiment_for(script).text)
     return {
         name: domain.model_dump(mode="json", exclude_none=True)
@@ -231,22 +237,16 @@ app()
 
 @pytest.mark.parametrize("source", [ARGPARSE, CLICK, TYPER], ids=["argparse", "click", "typer"])
 def test_an_option_is_read_by_the_name_that_the_code_gives_it(source: str, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(source)
-    experiment = Experiment.from_yaml(experiment_for(script).text)
-    assert {*experiment.search.root} >= {"learning-rate", "wd", "width", "depth"}
+    assert {*domains_of(tmp_path, source)} >= {"learning-rate", "wd", "width", "depth"}
 
 
 def test_the_default_that_is_set_for_the_name_in_the_code_counts(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import argparse\nparser = argparse.ArgumentParser()\n"
-        "parser.add_argument('--learning-rate', dest='lr', type=float)\n"
-        "parser.set_defaults(lr=0.02)\nargs = parser.parse_args()\n"
-        "SGD(args.lr)\nprint(f'val_loss {loss:.3f}')\n"
+    found = domains(
+        tmp_path,
+        "parser.set_defaults(lr=0.02)\nargs = parser.parse_args()\nSGD(args.lr)",
+        "'--learning-rate', dest='lr', type=float",
     )
-    domain = Experiment.from_yaml(experiment_for(script).text).search.root["learning-rate"]
-    assert domain.model_dump(exclude_none=True) == {"low": 0.002, "high": 0.2, "log": True}
+    assert found["learning-rate"] == {"low": 0.002, "high": 0.2, "log": True}
 
 
 def test_options_that_are_passed_on_as_a_whole_are_read(tmp_path: Path) -> None:
