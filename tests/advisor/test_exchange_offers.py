@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.advisor.test_exchange_forecast import MEASURED_S, measured
 from tests.advisor.test_plans import choose, make_experiment
 from workbench.advisor.advice import StepCost
+from workbench.advisor.advice_from_findings import Findings, conclude
 from workbench.advisor.advice_lines import describe_exchanges, lines_of
 from workbench.advisor.exchange_forecast import exchange_offers, step_costs
+from workbench.advisor.plan_variants import plan_of
 from workbench.advisor.plans import Knowledge, best_plans
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course
-from workbench.advisor.variants import plan_of
-from workbench.advisor.verdict import Findings, conclude
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.training.exchanges.capabilities import with_options
 

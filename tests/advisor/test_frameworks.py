@@ -25,7 +25,7 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.errors import ExperimentError
 from workbench.models.layers import weights_of_layers
 from workbench.training.probes.framework_steps import TorchSteps
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 FIELDS: dict[str, Any] = {
     "name": "small",

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from workbench.advisor.advice_from_findings import (
+    describe_loading,
+    describe_missing_cores,
+    loader_numbers,
+)
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
-from workbench.advisor.verdict import describe_loading, describe_missing_cores, loader_numbers
 from workbench.cluster.workers.admission import Capacity, Shape, free_cores_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.advisor.tables import (
+from workbench.advisor.measurement_tables import (
     Column,
     number_from_zero,
     positive_number,

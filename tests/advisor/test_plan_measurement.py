@@ -18,8 +18,8 @@ from workbench.advisor.plan_measurement import (
     combined_variant,
     num_affordable,
 )
+from workbench.advisor.plan_variants import Variant, plan_with, read_plan, variant_of
 from workbench.advisor.plans import Knowledge
-from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Capacity, Placement, Shape
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan, Plan

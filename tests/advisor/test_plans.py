@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.choices import Choices, choices_of
+from workbench.advisor.open_settings import Choices, choices_of
 from workbench.advisor.plan_measurement import spread_evenly
+from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.plans import Knowledge, enumerate_plans
-from workbench.advisor.variants import plan_with
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.advisor.test_plans import PLAIN, law_s, make_experiment, measure
-from workbench.advisor.variants import plan_with
+from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.what_if import PlanQuery, WhatIf
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError, RunError

@@ -155,8 +155,8 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     """Hold estimates, predictions and the choice against what was measured."""
     import workbench as wb
     from workbench.advisor.plan_measurement import spread_evenly
+    from workbench.advisor.plan_variants import plan_of, plan_with, variant_of
     from workbench.advisor.plans import Knowledge
-    from workbench.advisor.variants import plan_of, plan_with, variant_of
     from workbench.experiment.plan import PartialPlan
     from workbench.hardware.performance.memory import fit_law
     from workbench.training.probes.memory_estimate import estimate_memory

@@ -150,7 +150,7 @@ class Cell:
     def plan(self) -> Plan:
         """Return the plan of its trial."""
         micro = self.global_batch // (self.workers * self.accumulation)
-        from workbench.advisor.variants import plan_with
+        from workbench.advisor.plan_variants import plan_with
         from workbench.experiment.plan import PartialPlan
 
         variant = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")

@@ -147,7 +147,7 @@ def run_in_pool(experiment: Experiment, run_id: str, folder: Path, num_workers: 
     from workbench.cluster.remote.code_origin import Origin
     from workbench.cluster.workers.admission import Request
     from workbench.cluster.workers.gang import Gang
-    from workbench.training.task import TrialTask
+    from workbench.training.worker_task import TrialTask
 
     gang: Gang = Gang.lease(
         Request(run_id, num_workers=num_workers, preload=("workbench.training.loop",))

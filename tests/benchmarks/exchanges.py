@@ -48,8 +48,8 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.benchmarks.exchange_tables import RESULTS, write_tables
 from tests.services.network import Network, why_not
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
+from workbench.advisor.plan_variants import plan_of, variant_of
 from workbench.advisor.retiming import time_in_turns
-from workbench.advisor.variants import plan_of, variant_of
 from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
@@ -65,7 +65,6 @@ from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
 from workbench.training.strategies.ddp import DataParallel
-from workbench.training.strategies.group import Group, open_meeting_point
 from workbench.training.strategies.strategy import (
     HeldBatch,
     MicroBatch,
@@ -73,8 +72,9 @@ from workbench.training.strategies.strategy import (
     Strategy,
     Worker,
 )
-from workbench.training.task import TrialTask
+from workbench.training.strategies.worker_group import Group, open_meeting_point
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 LINKS = {"no limit": 0, "1 Gbit/s": 1000, "200 Mbit/s": 200}
 TORCH, TORCH_POWERSGD = "torch ddp", "torch ddp, PowerSGD rank 4"

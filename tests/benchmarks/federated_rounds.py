@@ -39,8 +39,8 @@ import torch
 import workbench as wb
 from workbench.deploy.flower.application import CLIENTS, write_application
 from workbench.foundation.events import Event, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 RESULTS = Path(__file__).parent / "results"
 DATA: dict[str, Any] = {"digits": "digits", "mnist": "tests.benchmarks.mnist_digits:load"}

@@ -133,8 +133,8 @@ def train_with_workbench(model: str, batch: int, num_steps: int, steps: Steps) -
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from workbench.experiment import Experiment
-    from workbench.training.task import TrialTask
     from workbench.training.trial import run_trial
+    from workbench.training.worker_task import TrialTask
 
     hook = register_optimizer_step_post_hook(steps.note)
     experiment = Experiment(

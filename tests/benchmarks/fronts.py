@@ -27,8 +27,8 @@ from tests.benchmarks.store_throughput import describe_machine
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.search import Proposal, Study
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 RESULTS = Path(__file__).parent / "results" / "fronts.json"
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)

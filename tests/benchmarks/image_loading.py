@@ -89,8 +89,8 @@ def train_part(folder: Path, cache: str = "none") -> Any:
 def ours(folder: Path, way: dict[str, Any], num_samples: int) -> tuple[float, float]:
     """Return samples per second, and the part of a step that waits for data."""
     from workbench.experiment import Experiment
-    from workbench.training.task import TrialTask
     from workbench.training.trial import run_trial
+    from workbench.training.worker_task import TrialTask
 
     experiment = Experiment(
         model={"name": "convnet", "width": WIDTH},

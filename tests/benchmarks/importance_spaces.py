@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.search.encoding import Encoding
-from workbench.search.parameters import Parameters
+from workbench.search.optuna_space import Parameters
 
 KINDS = (
     "additive",

@@ -27,8 +27,8 @@ import torch
 
 from tests.services.process_group import run_together
 from workbench.experiment import Experiment
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 LIMIT = 1.03
 RESULTS = Path(__file__).parent / "results" / "noise_cost.json"

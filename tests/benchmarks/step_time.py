@@ -87,8 +87,8 @@ def train_with_ours(strategy: str, folder: Path) -> dict[str, Any]:
     """Train through `run_trial` in this process; return the weights on rank 0."""
     import torch
 
-    from workbench.training.task import TrialTask
     from workbench.training.trial import run_trial
+    from workbench.training.worker_task import TrialTask
 
     rank = int(os.environ["RANK"])
     experiment = clocked.make_experiment(
@@ -159,7 +159,7 @@ def _open_meeting_point(folder: Path, rank: int) -> None:
     """
     import torch
 
-    from workbench.training.strategies.group import open_meeting_point
+    from workbench.training.strategies.worker_group import open_meeting_point
 
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     store = torch.distributed.FileStore(  # pyright: ignore[reportPrivateImportUsage]

@@ -45,8 +45,8 @@ from workbench.tiers.processes.prediction import expected_of, framings_of, syste
 from workbench.tiers.processes.profiling import profile_stages
 from workbench.tiers.processes.samples import bundle_samples
 from workbench.tiers.processes.sent_evidence import with_sent_evidence
-from workbench.tiers.processes.settings import StageSettings
 from workbench.tiers.processes.stage_model import Input, Result, StageModels
+from workbench.tiers.processes.tier_settings import StageSettings
 
 RESULT = Path(__file__).parent / "results" / "tiers.json"
 ROUNDS, PASSES = 3, 3

@@ -37,8 +37,8 @@ from torch import nn
 from workbench.data import load
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 LIMIT = 1.02
 RESULTS = Path(__file__).parent / "results"

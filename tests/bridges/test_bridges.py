@@ -24,8 +24,8 @@ from workbench.bridges import Bridge
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, MissingDependencyError
 from workbench.foundation.events import Event, TrialEnded, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,8 @@ from tests.services.process_group import run_together
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import TrialEnded, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 NUM_TRAIN, NUM_VALIDATION = 48, 21
 

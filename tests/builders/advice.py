@@ -11,7 +11,7 @@ import math
 import random
 from typing import Any
 
-from workbench.advisor.choices import base_params
+from workbench.advisor.open_settings import base_params
 from workbench.advisor.speed_history import setting_of
 from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment

@@ -8,8 +8,8 @@ import workbench as wb
 from tests.builders.recorded_runs import append, begin
 from workbench.foundation.events import Event, RunStateChanged, TrialProposed
 from workbench.sweeps.conclusion import result_of
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 ENDED = RunStateChanged(state="complete", reason="time")
 

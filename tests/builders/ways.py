@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
+from workbench.training.strategies.worker_group import Group
 
 OF_SEVERAL = tuple(name for name in STRATEGIES.names() if capabilities_of(name).max_workers != 1)
 """The strategies that divide a step among workers."""

@@ -14,9 +14,9 @@ from torch import Tensor
 from workbench.data.splits import ArraySplit
 from workbench.models.adapters import load_metrics
 from workbench.training.evaluation import evaluate
-from workbench.training.source import Source
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
 
 # Metrics: outputs are the inputs themselves, in an order that makes parts differ.
 SCORES = np.sort(np.random.default_rng(0).normal(size=37)).astype(np.float32)

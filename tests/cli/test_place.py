@@ -14,7 +14,12 @@ from workbench.foundation.files import sha256_of
 from workbench.tiers.placement import scheduler_plans
 from workbench.tiers.placement.assembly import assemble
 from workbench.tiers.placement.links import HEADER_BYTES
-from workbench.tiers.placement.profile import FrameTiming, Profile, StageTiming, read_profile
+from workbench.tiers.placement.machine_profile import (
+    FrameTiming,
+    Profile,
+    StageTiming,
+    read_profile,
+)
 from workbench.tiers.placement.tiers_file import read_tiers
 from workbench.tiers.processes.measured_run import Measured, Probes
 from workbench.tiers.processes.prediction import Expected

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.advisor.test_plans import make_experiment
-from tests.advisor.test_scale import CHEAP, timed
+from tests.advisor.test_worker_scaling import CHEAP, timed
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
 from workbench.cli.errors import BAD_INPUT, FAILED

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.data import load
-from workbench.data.columns import learn_column
+from workbench.data.column_encoding import learn_column
 from workbench.data.dates import as_times, date_format_of, in_words, no_dates, with_date_order
 from workbench.deploy.card import Input
 from workbench.deploy.feeds import seconds_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from workbench.data.category_targets import target_numbers
-from workbench.data.columns import learn_column, text_form_of
+from workbench.data.column_encoding import learn_column, text_form_of
 from workbench.data.encoders import TableEncoder, encode_train, learn_encoder
 from workbench.foundation.errors import DataError
 

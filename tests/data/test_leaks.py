@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.data.columns import text_form_of
+from workbench.data.column_encoding import text_form_of
 from workbench.data.leaks import Leak, find_leaks
 
 NUM_ROWS = 400

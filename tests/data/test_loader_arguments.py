@@ -27,9 +27,9 @@ from torch.utils.data import (
 from tests.builders.structured import Stream, numbers
 from workbench.data import load
 from workbench.data.loader_arguments import LoaderArguments, notes_on
-from workbench.data.own import as_split
+from workbench.data.own_data import as_split
 from workbench.foundation.errors import DataError
-from workbench.training.source import Source, WorkerBatch
+from workbench.training.tensor_source import Source, WorkerBatch
 
 NUM_SAMPLES, BATCH, NUM_EPOCHS = 11, 4, 3
 

@@ -18,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from workbench.data import load, summary_of
-from workbench.data.columns import learn_column, text_form_of
+from workbench.data.column_encoding import learn_column, text_form_of
 from workbench.data.plain_frames import plain_frame
 from workbench.data.table_files import read_columns, read_table
 from workbench.experiment import Component

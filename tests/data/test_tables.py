@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from workbench.data import load, tables
-from workbench.data.columns import learn_column
+from workbench.data.column_encoding import learn_column
 from workbench.data.table_files import read_columns, read_noted_table, read_table
 from workbench.data.tables import TableOptions, number_classes, read_targets
 from workbench.foundation.errors import DataError, ExperimentError

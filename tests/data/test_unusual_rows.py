@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.data.columns import Column, learn_column, text_form_of
+from workbench.data.column_encoding import Column, learn_column, text_form_of
 from workbench.data.plain_frames import column_of
 from workbench.data.unusual_rows import (
     PREDICTION,

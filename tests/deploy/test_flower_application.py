@@ -19,8 +19,8 @@ from workbench.deploy.flower.application import CLIENTS, write_application
 from workbench.deploy.flower.learning import Aggregation, Learning
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import Event, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 NUM_CLIENTS, NUM_ROUNDS = 4, 2
 TRAINS = """

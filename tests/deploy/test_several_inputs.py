@@ -20,7 +20,7 @@ from workbench.deploy.predict_script import value_at
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.rows import RowReader, RowsError, feeds_of_rows
 from workbench.foundation.errors import DataError, RunError
-from workbench.models.calls import named_tensors, needed_inputs
+from workbench.models.model_calls import named_tensors, needed_inputs
 from workbench.training.loaders import as_tensors
 
 HERE = "tests.deploy.test_several_inputs"

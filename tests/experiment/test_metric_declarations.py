@@ -25,8 +25,8 @@ from workbench.foundation.events import DriverStarted, TrialPlanned, TrialPropos
 from workbench.foundation.registry import load_object
 from workbench.models import METRICS as REGISTRY
 from workbench.models.adapters import declared_goals, load_metrics
-from workbench.models.calls import AnswerRewards, EmbeddedPairs
 from workbench.models.metrics import WholeMetric
+from workbench.models.model_calls import AnswerRewards, EmbeddedPairs
 from workbench.store.history import History
 from workbench.sweeps.run_notes import notes_of_limits
 

@@ -12,8 +12,8 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import TrialPlanned, TrialReported
 from workbench.models import METRICS
 from workbench.sweeps.preflight import check
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 RECIPE = Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text()
 

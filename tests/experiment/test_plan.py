@@ -82,9 +82,9 @@ def read_with_declaration(loader, name):
 
 SourceFileLoader.get_data = read_with_declaration
 
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
 from workbench.advisor.plans import enumerate_plans
-from workbench.advisor.variants import alternatives, plan_of, plan_with
+from workbench.advisor.plan_variants import alternatives, plan_of, plan_with
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialPlanned, from_json, to_json
 from workbench.experiment import Experiment

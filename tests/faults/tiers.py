@@ -27,7 +27,7 @@ import psutil
 
 from tests.tiers.processes.running_tiers import RunningTiers, running_tiers
 from workbench.tiers.processes.requesting import Reply
-from workbench.tiers.processes.settings import Route, StageSettings
+from workbench.tiers.processes.tier_settings import Route, StageSettings
 
 FAULTS = ("kill", "freeze", "freeze and thaw")
 CHAIN = ("cloud-0", "edge-0", "link-cloud")

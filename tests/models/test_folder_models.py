@@ -12,8 +12,8 @@ from workbench.data.conversations import ConversationsOptions
 from workbench.foundation.errors import ExperimentError
 from workbench.models import folder_models
 from workbench.models.adapters import build_model
-from workbench.models.calls import TokenLosses, call_model
 from workbench.models.folder_models import LanguageModel
+from workbench.models.model_calls import TokenLosses, call_model
 
 
 def loaded(folder: Path) -> LanguageModel:

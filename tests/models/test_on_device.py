@@ -15,12 +15,12 @@ from torch.nn import functional
 
 from tests.builders.on_device import OnDevice, WithDevice, on_device
 from workbench.foundation.errors import ExperimentError
-from workbench.models import parts
+from workbench.models import batch_parts
 from workbench.models.adapters import load_loss, load_metrics
+from workbench.models.batch_parts import DividedLoss
 from workbench.models.own_functions import check_function
 from workbench.models.pairing import Pairing
-from workbench.models.parts import DividedLoss
-from workbench.training.strategies.counting import CountedStep, stacked
+from workbench.training.strategies.counted_losses import CountedStep, stacked
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCORES = torch.randn(8, 3, generator=GENERATOR)
@@ -117,16 +117,16 @@ def test_checks_before_the_first_step_follow_the_device() -> None:
 
     there = on_device((SCORES, CLASSES))
     check_function(plain, *there, name="the loss", field="loss")
-    for some_outputs, some_targets in parts.variants(*there, torch.arange(3)):
-        for piece in parts.evidence_on(plain, some_outputs, some_targets) or ():
+    for some_outputs, some_targets in batch_parts.variants(*there, torch.arange(3)):
+        for piece in batch_parts.evidence_on(plain, some_outputs, some_targets) or ():
             assert piece.supports("targets")
-    masked = parts.masked(there[1])
+    masked = batch_parts.masked(there[1])
     assert type(masked) is OnDevice
 
 
 def test_probabilities_stay_probabilities_as_a_gpu_does_not_survive_others() -> None:
     shares = SCORES.sigmoid()
-    for outputs, _ in parts.variants(shares, CLASSES, None):
+    for outputs, _ in batch_parts.variants(shares, CLASSES, None):
         assert 0 <= float(outputs.min()) <= float(outputs.max()) <= 1
 
 

@@ -15,7 +15,7 @@ from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.events import VersionJudged
 from workbench.runs.trial_decisions import decide_versions
 from workbench.store.history.programs import code_of, describe_versions
-from workbench.training.mirror import written_files
+from workbench.training.mirrored_folder import written_files
 from workbench.views.live_feed.run_summaries import run_detail
 from workbench.views.live_feed.run_tail import RunTail
 

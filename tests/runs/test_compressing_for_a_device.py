@@ -22,7 +22,7 @@ from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs import Run
 from workbench.runs.compressing import create_compression
 from workbench.store.history.compression import compressed
-from workbench.tiers.placement.profile import Profile, StageTiming
+from workbench.tiers.placement.machine_profile import Profile, StageTiming
 
 pytestmark = pytest.mark.ray
 

@@ -15,8 +15,8 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.runs import Run
 from workbench.store.database import Store
-from workbench.sweeps.commands import Commands, Steered
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.user_commands import Commands, Steered
 
 
 @pytest.fixture

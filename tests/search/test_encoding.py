@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.search.test_rebuild import spaces
 from workbench.experiment.space import Space
 from workbench.search.encoding import Encoding
-from workbench.search.parameters import Parameters
+from workbench.search.optuna_space import Parameters
 
 CONDITIONAL = {
     "optimizer": {"choices": ["sgd", "adam"]},

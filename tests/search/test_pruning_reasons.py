@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders.studies import Drive, make_experiment
-from tests.search.test_front import driven, metrics
+from tests.search.test_front_growth import driven, metrics
 from workbench.foundation.events import TrialReported
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.builders.studies import Drive, make_experiment
-from workbench.search.records import CostLimit
+from workbench.search.study_records import CostLimit
 
 SEARCH = {"x": {"low": 0.0, "high": 1.0}, "size": {"low": 1.0, "high": 100.0, "log": True}}
 FIVE_EUROS = {"money": "5 EUR", "price": "2.50 EUR/h"}

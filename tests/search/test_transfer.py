@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.builders.examples import examples
 from tests.builders.studies import Drive, make_experiment
 from workbench.foundation.events import PriorTrialAdded
-from workbench.search.design import spread_points
+from workbench.search.first_configurations import spread_points
 from workbench.search.gaussian_process import fit
 from workbench.search.proposals import Related, Relation, Source, relate
 

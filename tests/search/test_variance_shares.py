@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders.studies import make_experiment
 from workbench.search.encoding import Encoding
-from workbench.search.parameters import Parameters
+from workbench.search.optuna_space import Parameters
 from workbench.search.variance_shares import Basis, Observed, draw_shares
 
 UNIT = {"low": 0.0, "high": 1.0}

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from workbench.training.strategies.group import let_go, open_meeting_point
+from workbench.training.strategies.worker_group import let_go, open_meeting_point
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Each has loaded torch when it starts, and what training and dividing a model import of it.

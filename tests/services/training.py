@@ -7,8 +7,8 @@ from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 def losses_by_step(

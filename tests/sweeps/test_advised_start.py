@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from workbench.advisor.choices import drawn_params
+from workbench.advisor.open_settings import drawn_params
 from workbench.advisor.speed_history import setting_of
 from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Experiment

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
+from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.recommend import measurement_context_of
-from workbench.advisor.variants import plan_with
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned

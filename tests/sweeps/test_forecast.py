@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.stored_advice import Estimate
-from workbench.advisor.variants import plan_with
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.sweeps.forecast import Forecast, forecast_of, num_epochs_of

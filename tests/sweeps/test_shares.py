@@ -9,7 +9,7 @@ import pytest
 from tests.services.sweeps import make_experiment
 from workbench.foundation.errors import ResourcesError
 from workbench.hardware.resources import ClusterInventory, NodeInventory
-from workbench.sweeps.cluster import share_of
+from workbench.sweeps.trial_resources import share_of
 
 
 def cluster_of(*num_cpus: float) -> ClusterInventory:

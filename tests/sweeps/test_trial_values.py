@@ -26,8 +26,8 @@ from workbench.sweeps.budget import reason_to_end
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.trial_reports import Referee, ResourcesUsed
 from workbench.sweeps.warm_start import prior_trials
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 def noisy(config: dict[str, Any], report: Callable[..., bool]) -> float | None:

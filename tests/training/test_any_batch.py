@@ -17,15 +17,15 @@ from tests.services.process_group import run_together
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, TrialEnded, TrialReported
-from workbench.models.calls import call_model
+from workbench.models.model_calls import call_model
 from workbench.training import checkpoint
 from workbench.training.loss_and_metrics import loss_of
 from workbench.training.probes.first_step import try_first_steps
 from workbench.training.probes.model_summary import summarise_model
-from workbench.training.source import Source
-from workbench.training.task import TrialTask
+from workbench.training.tensor_source import Source
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 EPOCHS = 8
 TRAINING = {

@@ -13,8 +13,8 @@ import torch
 from workbench.experiment import Experiment
 from workbench.models.losses import cross_entropy
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 def weights_of(

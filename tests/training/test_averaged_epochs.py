@@ -22,7 +22,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.loading import load_trial_data
-from workbench.training.source import Source
+from workbench.training.tensor_source import Source
 from workbench.training.trained_model import read_model, write_weights
 
 EPOCHS, FIRST, SAMPLES = 8, 4, 456

@@ -19,8 +19,8 @@ from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import RunError
 from workbench.training import checkpoint
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.strategies.group import Group
-from workbench.training.strategies.shards import StateParts
+from workbench.training.strategies.tensor_shards import StateParts
+from workbench.training.strategies.worker_group import Group
 from workbench.training.trained_model import write_weights
 
 DIVIDED = tuple(name for name in OF_SEVERAL if not capabilities_of(name).holds_whole_model)

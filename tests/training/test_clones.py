@@ -22,9 +22,9 @@ from workbench.foundation.events import (
     TrialReported,
 )
 from workbench.training import checkpoint
-from workbench.training.mirror import branch_at, copy_files, keep_branch, written_files
-from workbench.training.task import TrialTask
+from workbench.training.mirrored_folder import branch_at, copy_files, keep_branch, written_files
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 MODEL = Experiment(
     model={"name": "convnet", "width": 4, "dropout": 0.3},

@@ -19,9 +19,9 @@ from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies import strategy
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 def experiment(compile: str | None = None, **changes: Any) -> Experiment:

@@ -18,8 +18,8 @@ from tests.training.test_resume import assert_same
 from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, Segment, TrialEnded, TrialReported
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 MODEL = Experiment(
     model={"name": "convnet", "width": 8},

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
+from workbench.advisor.plan_variants import alternatives, combinations
 from workbench.advisor.plans import enumerate_plans
-from workbench.advisor.variants import alternatives, combinations
 from workbench.cluster.workers.worker_memory import Baseline
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
@@ -26,8 +26,8 @@ from workbench.training.planning.equivalent_plans import WAYS, next_way
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies.single import NUM_AS_THEY_ARE, Recorder
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 GPU = Hardware(has_gpu=True, has_bf16=True)
 RECORDED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {

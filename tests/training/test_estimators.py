@@ -13,9 +13,9 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.sweeps.preflight import find_problems
 from workbench.training.planning.settings import fitted_of
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 class NearestMean:

@@ -19,8 +19,8 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.training import checkpoint
 from workbench.training.federated.clients import clients_of
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 NUM_TRAIN = len(load("digits", {}).train)
 

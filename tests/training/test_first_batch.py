@@ -19,8 +19,8 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.foundation.events import Noted, TrialEnded, TrialReported
 from workbench.training.probes.first_step import try_first_steps
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 NUM_TRAIN, NUM_VALIDATION = 40, 20
 GENERATOR = torch.Generator().manual_seed(0)

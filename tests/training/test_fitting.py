@@ -17,9 +17,9 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.models.zoo import BoostedTreesConfiguration
 from workbench.training import fitting
-from workbench.training.task import BEST, LAST, TrialTask
 from workbench.training.trained_model import load_model, outputs_of, stored_outputs
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import BEST, LAST, TrialTask
 
 
 def experiment(**changes: Any) -> Experiment:

@@ -19,8 +19,8 @@ from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialEnded, TrialReported
 from workbench.training import checkpoint, ranks
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 FEW_STEPS = {"epochs": 2, "global_batch": 240}
 """Six an epoch, the last of them smaller than the others."""

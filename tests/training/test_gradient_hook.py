@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.services.process_group import run_together
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
 from workbench.cluster.remote.code_dependencies import modules_of
 from workbench.experiment import Experiment, Training
 from workbench.experiment.plan import Hardware
@@ -18,8 +18,8 @@ from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.optimizers import gradient_hook_of
 from workbench.training.planning.settings import resolve
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 seen: list[dict[str, float]] = []
 

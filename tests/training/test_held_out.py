@@ -19,9 +19,9 @@ from workbench.foundation.events import (
     TrialTested,
 )
 from workbench.training import evaluation
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import load_model, outputs_of
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 OPTIONS = {"test_fraction": 0.25}
 

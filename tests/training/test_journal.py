@@ -9,8 +9,8 @@ import pytest
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialReported
 from workbench.training import trial
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 def climb(config, report, folder: Path) -> None:

@@ -15,8 +15,8 @@ from workbench.foundation.attachments import Attachment, read_table
 from workbench.foundation.events import AttachmentSaved, Event, Noted, TrialReported
 from workbench.training import kept_attachments as kept
 from workbench.training.kept_attachments import KeptAttachments
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 OBJECTIVES = [{"metric": "score", "goal": "maximize"}]
 

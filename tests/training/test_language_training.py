@@ -33,9 +33,9 @@ from workbench.training import assembly, checkpoint
 from workbench.training.attempt_events import AttemptEvents
 from workbench.training.loading import load_trial_data
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_language_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 SEED = 5
 BATCH = 8
@@ -294,7 +294,7 @@ def test_an_epoch_of_conversations_continues_where_it_was_stopped(
     changes, folder, tmp_path, monkeypatch
 ):
     # Every step is reported and may be saved, whatever the clock says.
-    monkeypatch.setattr("workbench.training.window.REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("workbench.training.step_window.REPORT_INTERVAL_S", 0.0)
     written = experiment(folder, checkpoint_after=1e-9, **changes)
     whole = train(written, tmp_path / "whole")
     steps_of_epoch = checkpoint.read(tmp_path / "whole" / "checkpoints" / "last.pt")["step"] // 2

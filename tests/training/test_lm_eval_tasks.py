@@ -13,9 +13,9 @@ from tests.builders.language_models import conversations, write_lines, write_mod
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, TrialPlanned, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import write_language_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 lm_eval = pytest.importorskip("lm_eval")
 

@@ -23,16 +23,16 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from tests.services.process_group import NAME
 from tests.services.waiting import wait_until
 from workbench.data import Split
-from workbench.data.own import as_split
+from workbench.data.own_data import as_split
 from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.training import checkpoint
 from workbench.training.loaders import Loaded, Loaders
-from workbench.training.source import Source, WorkerBatch
-from workbench.training.task import TrialTask
+from workbench.training.tensor_source import Source, WorkerBatch
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 NUM_SAMPLES = 50
 CPU = torch.device("cpu")
@@ -265,7 +265,7 @@ def test_evaluations_within_an_epoch_do_not_change_the_training(
     loaders: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every step is evaluated, whatever the clock says.
-    monkeypatch.setattr("workbench.training.window.REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("workbench.training.step_window.REPORT_INTERVAL_S", 0.0)
     usual = experiment(epochs=2)
     train(tmp_path / "usual", usual)
     events: list[Event] = []

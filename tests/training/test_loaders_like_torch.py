@@ -35,8 +35,8 @@ from workbench.foundation.events import (
 )
 from workbench.training import checkpoint
 from workbench.training.probes.first_step import try_first_steps
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 NUM_TRAIN, NUM_VALIDATION, BATCH, NUM_EPOCHS, RATE = 26, 13, 8, 2, 0.2
 _GENERATOR = torch.Generator().manual_seed(0)

@@ -19,8 +19,8 @@ from torch.utils.data import Dataset
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialEnded, TrialReported
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 HERE = "tests.training.test_losses_of_models"
 NUM_TOKENS, LENGTH, NUM_TRAIN, NUM_VALIDATION, BATCH, RATE = 7, 5, 40, 20, 16, 0.3

@@ -19,9 +19,9 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models import low_rank
 from workbench.sweeps import preflight
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 ADAPTER = {"method": "lora", "rank": 2, "unfrozen": ["^head"]}
 

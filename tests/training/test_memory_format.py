@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from tests.services.process_group import run_together
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
+from workbench.advisor.plan_variants import alternatives
 from workbench.advisor.plans import enumerate_plans
-from workbench.advisor.variants import alternatives
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.foundation.errors import ExperimentError
@@ -25,9 +25,9 @@ from workbench.training import checkpoint
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies.single import lay_channels_last, lay_like_parameters
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 FORMATS = ("contiguous", "channels_last")
 OPTIMIZERS = {

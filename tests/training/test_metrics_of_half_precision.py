@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from workbench.data.splits import ArraySplit
 from workbench.models.adapters import load_metrics
-from workbench.models.calls import output_in
 from workbench.models.metrics import mean_over_samples
+from workbench.models.model_calls import output_in
 from workbench.training.evaluation import evaluate
-from workbench.training.source import Source
 from workbench.training.strategies.strategy import Worker
+from workbench.training.tensor_source import Source
 
 NUM_CLASSES = 5
 INPUTS = np.random.default_rng(0).normal(size=(37, NUM_CLASSES)).astype(np.float32)

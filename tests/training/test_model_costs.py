@@ -12,8 +12,8 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialEnded
 from workbench.sweeps.preflight import check
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 BOTH: dict[str, Any] = {
     "objectives": [

@@ -26,10 +26,10 @@ from workbench.experiment.plan import Plan
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.hardware.performance.noise import gain
 from workbench.training import checkpoint
+from workbench.training.step_window import CUT_INTERVAL, INTERVAL, NoiseMeter
 from workbench.training.strategies.strategy import MeasuredStep, Worker
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
-from workbench.training.window import CUT_INTERVAL, INTERVAL, NoiseMeter
+from workbench.training.worker_task import TrialTask
 
 NUM_SAMPLES, NUM_FEATURES, GLOBAL_BATCH = 35_000, 20, 256
 

@@ -23,21 +23,21 @@ from tests.builders.ways import OF_SEVERAL
 from tests.services.waiting import wait_until
 from workbench.cluster.workers.worker_memory import Baseline
 from workbench.data import load
-from workbench.data.own import as_split
+from workbench.data.own_data import as_split
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured
-from workbench.models.parts import DividedLoss
+from workbench.models.batch_parts import DividedLoss
 from workbench.training.device import foreign_bytes
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import with_options
 from workbench.training.loaders import Loaders
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.strategies.group import Group
-from workbench.training.task import TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source, WorkerBatch
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 pytestmark = [
     pytest.mark.gpu,

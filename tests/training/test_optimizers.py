@@ -30,8 +30,8 @@ from workbench.training.optimizers import (
     optimizer_factory,
     optimizer_names,
 )
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 ON_SPARSE_OR_MATRICES_ONLY = {"SparseAdam", "Muon"}
 PROGRAM = """

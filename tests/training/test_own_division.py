@@ -20,9 +20,9 @@ from workbench.experiment import Experiment
 from workbench.foundation.events import TrialEnded, TrialPlanned, TrialReported
 from workbench.models.own_steps import OwnSteps
 from workbench.training import checkpoint
-from workbench.training.division import judge_own_steps
-from workbench.training.task import TrialTask
+from workbench.training.loss_division import judge_own_steps
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 HERE = "tests.training.test_own_division"
 GENERATOR = torch.Generator().manual_seed(0)

@@ -19,9 +19,9 @@ from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.probes.first_step import try_first_steps
 from workbench.training.probes.model_summary import summarise_model
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 EPOCHS = 9
 LR = 0.02

@@ -18,9 +18,9 @@ from workbench.models.adapters import build_model
 from workbench.models.pretrained import load_pretrained
 from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 class Net(nn.Module):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
 from workbench.data.batches import drawn_batches
 from workbench.experiment import Experiment, Training
 from workbench.experiment.plan import Hardware
@@ -19,10 +19,10 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialReported
 from workbench.sweeps.measured_metrics import check_what_is_reported
 from workbench.training.planning.settings import resolve
-from workbench.training.strategies.private import PrivateSteps, privacy_budget
+from workbench.training.strategies.private_steps import PrivateSteps, privacy_budget
 from workbench.training.strategies.strategy import Hiding, MicroBatch, StepSettings, Worker
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 FEW = [("mlp", (30,)), ("convolution", (1, 6, 6))]
 

@@ -20,8 +20,8 @@ from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
 from workbench.training.program import has_saved, newest_file
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 PROGRAM = Path(__file__).parent / "program.py"
 

@@ -20,9 +20,9 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.events import Event, TrialEnded, TrialReported
 from workbench.models.adapters import build_model
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trained_model import read_model, write_weights
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 EXPERIMENT = Experiment(
     model={"name": "convnet", "width": 8, "dropout": 0.4},

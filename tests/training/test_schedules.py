@@ -24,8 +24,8 @@ from workbench.sweeps.preflight import check
 from workbench.training import checkpoint
 from workbench.training.loading import load_trial_data
 from workbench.training.schedules import Length, Schedule, schedule_of
-from workbench.training.source import Source
-from workbench.training.strategies.group import Group
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
 
 LR = 0.2
 EPOCHS = 12

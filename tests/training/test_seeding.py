@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 TRIAL = """
 import sys
 from workbench.experiment import Experiment
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 from workbench.training.trial import run_trial
 experiment = Experiment(train="draws:train", objectives=[{"metric": "drawn", "goal": "maximize"}])
 assert "torch" not in sys.modules

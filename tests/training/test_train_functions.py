@@ -17,8 +17,8 @@ import torch
 import workbench as wb
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 
 def run(
@@ -372,7 +372,7 @@ def test_a_function_that_needs_no_torch_loads_none(tmp_path: Path) -> None:
     code = """
 import sys
 from workbench.experiment import Experiment
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 from workbench.training.trial import run_trial
 objective = {"metric": "score", "goal": "maximize"}
 experiment = Experiment(train="own_loop:train", objectives=[objective])

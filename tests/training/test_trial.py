@@ -15,8 +15,8 @@ from torch import nn
 from tests.builders.clock import Clock
 from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 ACCURACY = [{"metric": "val_accuracy", "goal": "maximize"}]
 

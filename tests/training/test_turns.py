@@ -14,8 +14,8 @@ from workbench.experiment import Experiment
 from workbench.experiment.trainings import turn_ends
 from workbench.foundation.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask, Turn
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask, Turn
 
 TRAININGS = {
     "one cycle with dropout": {"optimizer": "sgd", "lr": 0.05, "schedule": "one_cycle"},

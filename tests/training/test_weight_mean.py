@@ -16,8 +16,8 @@ from tests.services.process_group import run_together
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialReported
 from workbench.training import checkpoint
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 DECAY = 0.9
 

@@ -18,11 +18,11 @@ from workbench.models.adapters import load_metrics
 from workbench.models.metrics import WholeMetric
 from workbench.training.evaluation import evaluate
 from workbench.training.probes.first_step import try_first_steps
-from workbench.training.source import Source
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 ERRORS = np.random.default_rng(0).normal(size=37).astype(np.float32)
 

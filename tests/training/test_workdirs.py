@@ -16,11 +16,11 @@ from workbench.foundation.artifacts import open_artifacts
 from workbench.foundation.errors import ExperimentError, RunError, WorkbenchError
 from workbench.foundation.events import Event, Noted, TrialEnded
 from workbench.sweeps.preflight import check_program
-from workbench.training.mirror import take_over, written_files
+from workbench.training.mirrored_folder import take_over, written_files
 from workbench.training.programs.kept_imports import VARIABLE
 from workbench.training.programs.kept_scripts import Layout, lay_out
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 SCRIPT = """\
 import os, signal, sys

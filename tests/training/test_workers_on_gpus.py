@@ -21,8 +21,8 @@ from workbench.foundation.events import CheckpointSaved, Event, PlanMeasured, Tr
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.advisor.tables import (
+from workbench.advisor.measurement_tables import (
     Column,
     finite_number,
     positive_number,

@@ -20,10 +20,10 @@ from typing import Any
 
 from workbench.advisor.advice import ExchangeOffer, StepCost
 from workbench.advisor.advice_lines import CLEARLY_FASTER
+from workbench.advisor.plan_variants import Variant, read_plan, variant_of
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course, Race
 from workbench.advisor.stored_advice import Estimate
-from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.experiment.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.advisor.tables import (
+from workbench.advisor.measurement_tables import (
     Column,
     check_has_plans,
     number_between,

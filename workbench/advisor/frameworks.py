@@ -21,8 +21,8 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from workbench.advisor.choices import check_advisable
 from workbench.advisor.memory import Usual
+from workbench.advisor.open_settings import check_advisable
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.errors import (
@@ -42,7 +42,7 @@ from workbench.foundation.registry import load_object
 from workbench.models.adapters import construct
 from workbench.store.history.failure_text import headline
 from workbench.training.programs.last_error import last_error
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.training.probes.framework_steps import TorchSteps

@@ -40,7 +40,7 @@ from workbench.foundation.events.runs import write_waited_note, write_waiting_no
 from workbench.training.planning.own_code import own_values
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, PowerProbe, RateTest
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 NOTE_AFTER_S = 10.0
 """A wait for workers that takes longer is reported, and so is each new reason for it."""

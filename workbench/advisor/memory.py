@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.choices import drawn_params
+from workbench.advisor.open_settings import drawn_params
 from workbench.cluster.workers.admission import Capacity, capacity_of, trials_at_once
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan, Plan

@@ -17,7 +17,12 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.advisor.tables import Column, positive_number, positive_whole_number, read_table
+from workbench.advisor.measurement_tables import (
+    Column,
+    positive_number,
+    positive_whole_number,
+    read_table,
+)
 from workbench.foundation.errors import DataError
 from workbench.hardware.performance.epochs_to_target import SEED_DEVIATION, EpochsPrior, FullRun
 

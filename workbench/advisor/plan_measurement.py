@@ -18,23 +18,18 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Goal
+from workbench.advisor.advice_from_findings import loader_numbers
 from workbench.advisor.batch_finder import find_fastest
-from workbench.advisor.choices import (
+from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
+from workbench.advisor.measuring import Bench
+from workbench.advisor.open_settings import (
     Choices,
     choices_of,
     drawn_params,
     is_open,
     with_divided_models,
 )
-from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
-from workbench.advisor.measuring import Bench
-from workbench.advisor.plans import (
-    SAME,
-    Knowledge,
-    best_plans,
-    enumerate_plans,
-)
-from workbench.advisor.variants import (
+from workbench.advisor.plan_variants import (
     Variant,
     alternatives,
     combinations,
@@ -44,7 +39,12 @@ from workbench.advisor.variants import (
     read_plan,
     variant_of,
 )
-from workbench.advisor.verdict import loader_numbers
+from workbench.advisor.plans import (
+    SAME,
+    Knowledge,
+    best_plans,
+    enumerate_plans,
+)
 from workbench.cluster.workers.admission import PLACEMENTS, Capacity, Placement
 from workbench.experiment import Experiment
 from workbench.experiment.plan import VARIANT, Hardware, PartialPlan, Plan

@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from workbench.advisor.tables import (
+from workbench.advisor.measurement_tables import (
     Column,
     check_has_plans,
     number_from_zero,

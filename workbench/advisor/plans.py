@@ -16,9 +16,15 @@ from dataclasses import replace
 from functools import cached_property
 
 from workbench.advisor.advice import Goal, MemoryNeed
-from workbench.advisor.choices import Choices
+from workbench.advisor.open_settings import Choices
+from workbench.advisor.plan_variants import (
+    Variant,
+    is_possible_on,
+    plan_with,
+    read_plan,
+    variant_of,
+)
 from workbench.advisor.stored_advice import Estimate
-from workbench.advisor.variants import Variant, is_possible_on, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Placement
 from workbench.experiment.plan import Plan
 from workbench.foundation.events import PlanMeasured

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.advisor.choices import Choices
+from workbench.advisor.open_settings import Choices
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
 from workbench.foundation.events import TrialEnded

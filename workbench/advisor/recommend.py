@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from workbench.advisor.advice import Advice, Goal, PowerAdvice, PowerStep
-from workbench.advisor.choices import base_params, check_advisable, drawn_params
+from workbench.advisor.advice_from_findings import Findings, conclude
 from workbench.advisor.confirmation import Confirmation
 from workbench.advisor.measuring import Bench
 from workbench.advisor.memory import memory_limit_bytes
+from workbench.advisor.open_settings import base_params, check_advisable, drawn_params
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.retiming import time_closest_again
 from workbench.advisor.speed_history import read_measurements, read_noise_scale, setting_of
-from workbench.advisor.verdict import Findings, conclude
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.kept_code import unpack_here
 from workbench.cluster.workers.admission import capacity_of, free_cores_of

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from workbench.advisor.advice import Goal
 from workbench.advisor.plan_measurement import PlanMeasurer
+from workbench.advisor.plan_variants import Variant, variant_of
 from workbench.advisor.plans import Knowledge
-from workbench.advisor.variants import Variant, variant_of
 from workbench.experiment.plan import Plan
 from workbench.training.exchanges.capabilities import capabilities_of
 

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from workbench.advisor.choices import DECIDED
-from workbench.advisor.variants import read_plan
+from workbench.advisor.open_settings import DECIDED
+from workbench.advisor.plan_variants import read_plan
 from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Component, Experiment
 from workbench.experiment.command import arguments_of

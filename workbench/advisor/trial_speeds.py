@@ -13,8 +13,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from workbench.advisor.plan_variants import plan_with, read_plan, variant_of
 from workbench.advisor.speed_history import Speed, work_params
-from workbench.advisor.variants import plan_with, read_plan, variant_of
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.events import (
     AttemptEnded,

@@ -15,12 +15,12 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Candidate, Goal, apply_settings
 from workbench.advisor.advice_lines import compare, rows_of
 from workbench.advisor.candidates import PREDICTED, candidate_of
-from workbench.advisor.choices import Choices, choices_of, is_open, with_divided_models
+from workbench.advisor.open_settings import Choices, choices_of, is_open, with_divided_models
+from workbench.advisor.plan_variants import Variant, plan_of, read_plan, variant_of
 from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
-from workbench.advisor.scale import nodes_of
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Estimate, finite, mapping, rows
-from workbench.advisor.variants import Variant, plan_of, read_plan, variant_of
+from workbench.advisor.worker_scaling import nodes_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
 from workbench.foundation.errors import ExperimentError, RunError

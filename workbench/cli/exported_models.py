@@ -175,7 +175,7 @@ def measure(
     from workbench.cli.output import make_console, make_table
     from workbench.deploy import device as devices
     from workbench.deploy.card import read_card
-    from workbench.tiers.placement.profile import find_device
+    from workbench.tiers.placement.machine_profile import find_device
 
     for measured_device in [find_device(name) for name in device]:
         for size in sorted(set(batch)):

@@ -124,13 +124,13 @@ def _refuse_detached(context: click.Context, _parameter: click.Parameter, launch
 
 
 def _optimizers() -> Iterable[str]:
-    from workbench.advisor.rate import OPTIMIZERS
+    from workbench.advisor.rate_scaling import OPTIMIZERS
 
     return OPTIMIZERS
 
 
 def _rules() -> Iterable[str]:
-    from workbench.advisor.rate import RULES
+    from workbench.advisor.rate_scaling import RULES
 
     return RULES
 

@@ -134,7 +134,7 @@ def _find_earlier(warm_start: tuple[str, ...], experiment: Experiment, store: St
 def _enter(store: Store, run_id: str) -> None:
     """Let this process find the files and modules of the process that started a run."""
     from workbench.cluster.remote.code_origin import UserCode
-    from workbench.sweeps.program import read_origin
+    from workbench.sweeps.code_versions import read_origin
 
     UserCode().enter(read_origin(store.artifacts_of(run_id)), run_id)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.advisor.rate import RateRequest, advise_rate
+from workbench.advisor.rate_scaling import RateRequest, advise_rate
 from workbench.cli.declarations import takes
 from workbench.cli.options import example
 from workbench.cli.output import make_console, print_json, print_note

@@ -33,7 +33,7 @@ from workbench.foundation.formatting import (
 )
 
 if TYPE_CHECKING:
-    from workbench.advisor.scale import DividedBatch, Scale, ScalePoint
+    from workbench.advisor.worker_scaling import DividedBatch, Scale, ScalePoint
 
 
 @click.command("plan")
@@ -108,7 +108,7 @@ def what_if_scale(
 
     "last" is the newest run that timed steps on one and on several workers.
     """
-    from workbench.advisor.scale import has_several_workers, scale_of
+    from workbench.advisor.worker_scaling import has_several_workers, scale_of
     from workbench.runs.what_if import (
         chosen_plan_of,
         measurements_of,

@@ -45,7 +45,7 @@ DATASETS = Registry(
     {
         "digits": "workbench.data.bundled:DigitsOptions",
         "breast_cancer": "workbench.data.bundled:BreastCancerOptions",
-        "text": "workbench.data.text:TextOptions",
+        "text": "workbench.data.character_text:TextOptions",
         "images": "workbench.data.images:ImagesOptions",
         "table": "workbench.data.tables:TableOptions",
         "series": "workbench.data.series:SeriesOptions",
@@ -240,7 +240,7 @@ def load(
     """
     if isinstance(data, str) and ":" not in data:
         return check_options(data, options).load(seed=seed, cache=cache)
-    from workbench.data.own import load_own
+    from workbench.data.own_data import load_own
 
     function: Any = data
     name = getattr(data, "__qualname__", type(data).__name__)

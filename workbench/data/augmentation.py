@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from workbench.data.batches import Groups
-from workbench.data.ordered import OrderedSplit
+from workbench.data.ordered_splits import OrderedSplit
 from workbench.data.splits import BeforeSample, Datasets
 from workbench.data.targets import are_shares, class_of_each
 from workbench.experiment.training_section import Augmentation

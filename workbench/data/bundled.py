@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached
-from workbench.data.columns import Column
+from workbench.data.column_encoding import Column
 from workbench.data.options import DatasetOptions, held_out_field, normalisation_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import (

@@ -23,7 +23,7 @@ from workbench.data.category_targets import (
     scaled_means,
     show_cross_fitted,
 )
-from workbench.data.columns import Column
+from workbench.data.column_encoding import Column
 
 if TYPE_CHECKING:
     import pandas as pd

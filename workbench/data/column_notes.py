@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.data.columns import TextForm, are_infinite
+from workbench.data.column_encoding import TextForm, are_infinite
 from workbench.data.dates import (
     ISO,
     as_times,

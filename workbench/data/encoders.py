@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from workbench.data.category_pairs import MANY_CATEGORIES, CategoryPair, learn_pairs
-from workbench.data.columns import (
+from workbench.data.column_encoding import (
     Column,
     ReadColumns,
     TextForm,

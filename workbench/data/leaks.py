@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.data.columns import TextForm
+from workbench.data.column_encoding import TextForm
 from workbench.data.dates import ISO, as_times
 from workbench.data.number_texts import NumberText
 

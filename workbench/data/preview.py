@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.data.ordered import OrderedSplit
+from workbench.data.ordered_splits import OrderedSplit
 from workbench.data.splits import Datasets, Split
 from workbench.foundation.formatting import format_count, format_number, format_rate
 

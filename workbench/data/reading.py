@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from workbench.data.columns import Column
+    from workbench.data.column_encoding import Column
     from workbench.experiment.setting_types import TokenKind
 
 MAX_SAMPLES = 5_000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from workbench.data.column_encoding import TextForm, text_form_of
 from workbench.data.column_notes import (
     constant_columns,
     empty_columns,
@@ -20,7 +21,6 @@ from workbench.data.column_notes import (
     notes_of_columns,
     sorted_by_time,
 )
-from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import NumberText

@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.column_encoding import Column, check_numbers, learn_column, text_form_of
 from workbench.data.column_notes import notes_of_numeric_target
-from workbench.data.columns import Column, check_numbers, learn_column, text_form_of
 from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field

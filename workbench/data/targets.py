@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.data.batches import Groups
 from workbench.data.collating import TARGET_NAMES, collate
-from workbench.data.ordered import OrderedSplit
+from workbench.data.ordered_splits import OrderedSplit
 from workbench.data.splits import ArraySplit, Datasets, MapSplit, Split
 from workbench.foundation.errors import DataError
 

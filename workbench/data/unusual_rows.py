@@ -32,7 +32,7 @@ from workbench.foundation.formatting import format_count, format_number
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.data.columns import Column
+    from workbench.data.column_encoding import Column
 
 # A number is far outside if it is further out than the learned range is wide.
 WIDTHS = 1.0

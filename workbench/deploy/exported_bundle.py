@@ -32,14 +32,14 @@ from workbench.experiment import Experiment
 from workbench.foundation.bundle_manifest import PREDICT
 from workbench.foundation.errors import DataError, RunError
 from workbench.foundation.files import sha256_of
-from workbench.models.calls import (
+from workbench.models.found_boxes import NUM_EDGES
+from workbench.models.model_calls import (
     call_model,
     map_tensors,
     named_tensors,
     needed_inputs,
     output_in,
 )
-from workbench.models.found_boxes import NUM_EDGES
 from workbench.models.pairing import Pairing
 from workbench.training.loaders import as_tensors
 from workbench.training.loss_and_metrics import learned_pairing

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from workbench.data.category_pairs import CategoryPair
-from workbench.data.columns import Column
+from workbench.data.column_encoding import Column
 from workbench.data.encoders import TextEncoder
 from workbench.data.reading import Reading
 from workbench.data.table_texts import TableTexts
@@ -28,9 +28,9 @@ from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import OnnxModule, Positional, add_trees, write_onnx
 from workbench.foundation.errors import RunError
-from workbench.models.calls import output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
+from workbench.models.model_calls import output_in
 from workbench.models.pairing import MIN_PROBABILITY, Pairing
 from workbench.models.second_layer import MIN_PROBABILITY as LEAST_STACKED
 from workbench.models.second_layer import SecondLayer

@@ -26,7 +26,7 @@ from workbench.deploy.distributions import needs
 from workbench.deploy.graph import ML, OPSET, Graph, onnx
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
-from workbench.models.calls import (
+from workbench.models.model_calls import (
     call_model,
     map_tensors,
     named_tensors,

@@ -1,7 +1,7 @@
 """The encoding of columns of a table, and of texts, as nodes of a graph.
 
-They compute the same as `workbench.data.columns`, and as `TextEncoder` and `TableTexts` with counts
-of terms.
+They compute the same as `workbench.data.column_encoding`, and as `TextEncoder` and `TableTexts`
+with counts of terms.
 `workbench.data.tokens` counts the terms, or in a bundle its script.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench.data.category_pairs import CategoryPair, PairSide
-from workbench.data.columns import Column
+from workbench.data.column_encoding import Column
 from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
 from workbench.data.encoders import TextEncoder
 from workbench.data.number_texts import MISSING_TEXTS

@@ -29,13 +29,13 @@ from workbench.foundation.errors import (
     install_command,
 )
 from workbench.hardware.performance.memory import SCORES_AT_ONCE
-from workbench.models.calls import AnswerRewards, EmbeddedPairs, TokenLosses
 from workbench.models.low_rank import (
     can_write_adapter,
     merge_adapter,
     without_adapter,
     write_adapter,
 )
+from workbench.models.model_calls import AnswerRewards, EmbeddedPairs, TokenLosses
 from workbench.models.pairing import IGNORED
 
 FIELD = "model.path"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from workbench.foundation.errors import ExperimentError, WorkbenchError, first_line_of
-from workbench.models.calls import Inputs, call_model, describe_inputs, num_samples
+from workbench.models.model_calls import Inputs, call_model, describe_inputs, num_samples
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.calls import AnswerRewards, EmbeddedPairs, TokenLosses, loss_in
+from workbench.models.model_calls import AnswerRewards, EmbeddedPairs, TokenLosses, loss_in
 from workbench.models.pairing import UNKNOWN, Pairing, is_readable, num_predictions, reads
 
 

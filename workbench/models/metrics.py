@@ -22,8 +22,8 @@ from workbench.experiment.goals import Goal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.reported_values import result_of, side_value_of, why_no_result
 from workbench.models import class_scores
-from workbench.models.calls import AnswerRewards, EmbeddedPairs, TokenLosses, num_samples
 from workbench.models.class_scores import macro_roc_auc
+from workbench.models.model_calls import AnswerRewards, EmbeddedPairs, TokenLosses, num_samples
 from workbench.models.pairing import (
     IGNORED,
     UNKNOWN,

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from workbench.foundation.errors import ExperimentError, first_line_of
-from workbench.models.calls import num_samples, output_in
 from workbench.models.metrics import as_measured, without_options
+from workbench.models.model_calls import num_samples, output_in
 from workbench.models.pairing import SingleScores
 
 _TORCH_LOSSES: dict[str, SingleScores] = {

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, ExperimentError
-from workbench.models.calls import output_in
+from workbench.models.model_calls import output_in
 
 Kind = Literal["classes", "numbers"]
 """How a loss or a metric reads outputs and targets."""

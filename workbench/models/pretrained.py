@@ -34,8 +34,8 @@ from torch.nn.utils import parametrize
 from workbench.experiment.training_section import PretrainedWeights
 from workbench.foundation.bundle_manifest import check_file, complete_export, files_of_bundle
 from workbench.foundation.errors import ExperimentError, first_line_of
-from workbench.models.calls import Inputs, call_model
 from workbench.models.layers import needs_values, refuse_inputs
+from workbench.models.model_calls import Inputs, call_model
 
 FIELD = "training.weights"
 _FILES = (

@@ -586,7 +586,7 @@ class NeighboursConfiguration(FittedConfiguration):
         """Build the model as it is before it is fitted; see ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
-        from workbench.models.near_samples import Neighbours
+        from workbench.models.nearest_neighbours import Neighbours
 
         return Neighbours()
 
@@ -606,7 +606,7 @@ class NeighboursConfiguration(FittedConfiguration):
         growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the model at once; see FittedConfiguration.grow."""
-        from workbench.models.near_samples import remember
+        from workbench.models.nearest_neighbours import remember
 
         yield remember(inputs, targets, num_classes=num_classes, num_neighbours=self.num_neighbours)
 

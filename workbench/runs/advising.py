@@ -98,7 +98,7 @@ def advise(
             allowed="more than 0, and at most 1 for steps that take twice as long",
         )
     from workbench.advisor.auto_priors import with_auto_priors
-    from workbench.advisor.choices import check_advisable
+    from workbench.advisor.open_settings import check_advisable
     from workbench.cluster.head import attachment
     from workbench.sweeps.preflight import check
 

@@ -48,8 +48,8 @@ def create_compression(
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
     from workbench.runs.creation import create_run
-    from workbench.sweeps.program import read_origin
-    from workbench.tiers.placement.profile import find_device
+    from workbench.sweeps.code_versions import read_origin
+    from workbench.tiers.placement.machine_profile import find_device
     from workbench.training.trained_model import write_weights
 
     chosen = choose_trial(run, run.history, trial)

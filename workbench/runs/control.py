@@ -246,7 +246,7 @@ def _request_code(run: StoredRun, code: str | None) -> None:
         run: The run.
         code: `kept`, `current`, or None if the user leaves that open.
     """
-    from workbench.sweeps.program import has_changed
+    from workbench.sweeps.code_versions import has_changed
 
     if code is None and not run.is_under_way:
         trials = run.history.trials.values()

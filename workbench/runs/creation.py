@@ -47,9 +47,9 @@ def create_run(
     from workbench.advisor.auto_priors import with_auto_priors
     from workbench.cluster.head.ray_environment import cluster_address
     from workbench.search import check as check_sampler
+    from workbench.sweeps.code_versions import read_origin, write_origin
     from workbench.sweeps.launchers import LAUNCHERS
     from workbench.sweeps.preflight import check
-    from workbench.sweeps.program import read_origin, write_origin
     from workbench.sweeps.warm_start import prior_trials
 
     LAUNCHERS.load(launcher, field="launcher")

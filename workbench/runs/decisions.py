@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.advisor.tables import Column, read_heads, read_objects, written_number
+from workbench.advisor.measurement_tables import Column, read_heads, read_objects, written_number
 from workbench.experiment.goals import Goal, sign_of
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count, format_number, format_percent

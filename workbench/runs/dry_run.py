@@ -17,8 +17,8 @@ from workbench.runs.launch import SIMILAR_RUNS
 from workbench.store.database import Store
 
 if TYPE_CHECKING:
-    from workbench.sweeps.cluster import Share
     from workbench.sweeps.forecast import Forecast
+    from workbench.sweeps.trial_resources import Share
 
 
 def forecast_run(
@@ -58,8 +58,8 @@ def forecast_run(
             "hosts": [node.host for node in cluster.nodes],
         }
         if not problems:
-            from workbench.sweeps.cluster import share_of
             from workbench.sweeps.forecast import expected
+            from workbench.sweeps.trial_resources import share_of
 
             try:
                 share = share_of("", experiment, cluster)

@@ -70,8 +70,8 @@ def models_of(run: Run) -> WhatIf:
 
 def chosen_plan_of(run: Run) -> Plan | None:
     """Return the plan that the advice of a run chose, or None without advice."""
+    from workbench.advisor.plan_variants import read_plan
     from workbench.advisor.stored_advice import mapping
-    from workbench.advisor.variants import read_plan
 
     return read_plan(mapping(mapping(run.advice).get("choice")).get("plan") or {})
 

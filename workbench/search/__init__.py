@@ -9,8 +9,8 @@ and when the budget is spent.
 from __future__ import annotations
 
 from workbench.search.export import copy_study_file
-from workbench.search.records import Proposal
 from workbench.search.samplers import check
 from workbench.search.study import Study
+from workbench.search.study_records import Proposal
 
 __all__ = ["Proposal", "Study", "check", "copy_study_file"]

@@ -15,9 +15,9 @@ import numpy as np
 from workbench.experiment.space import Params, Space
 from workbench.search.encoding import Encoding
 from workbench.search.gaussian_process import GaussianProcess, fit
-from workbench.search.parameters import Parameters
+from workbench.search.optuna_space import Parameters
 from workbench.search.proposals import ON_ONE_THREAD
-from workbench.search.records import Move, Moves
+from workbench.search.study_records import Move, Moves
 
 _NUM_CANDIDATES = 1024
 

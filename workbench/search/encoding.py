@@ -23,7 +23,7 @@ from pydantic import JsonValue
 
 from workbench.experiment.domain import Choice
 from workbench.experiment.space import Fixed, same_value
-from workbench.search.parameters import Parameters
+from workbench.search.optuna_space import Parameters
 
 _ABSENT = 0.5
 _PRIOR_SPREAD = 0.15

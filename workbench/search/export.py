@@ -17,9 +17,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError, StoreError
+from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_versions import limits_of_new_trial, quiet
-from workbench.search.parameters import Parameters
-from workbench.search.records import ConfigurationRecord, Outcome, TrialRecord
+from workbench.search.study_records import ConfigurationRecord, Outcome, TrialRecord
 from workbench.store.database.urls import hide_password, name_driver
 
 

@@ -22,7 +22,7 @@ from workbench.experiment.fidelity import Levels
 from workbench.experiment.goals import sign_of
 from workbench.foundation.events import LowFidelity, RepeatsInherited, TrialProposed
 from workbench.search.export import is_feasible
-from workbench.search.records import ConfigurationRecord
+from workbench.search.study_records import ConfigurationRecord
 from workbench.store.history.certainty import survivors
 
 KEPT = 2

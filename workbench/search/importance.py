@@ -19,9 +19,9 @@ from workbench.experiment import Experiment
 from workbench.experiment.space import Params
 from workbench.foundation.events import TrialReported
 from workbench.search.encoding import Encoding
-from workbench.search.parameters import Parameters
+from workbench.search.optuna_space import Parameters
 from workbench.search.partial_results import Reading
-from workbench.search.records import ConfigurationRecord, Outcome
+from workbench.search.study_records import ConfigurationRecord, Outcome
 
 if TYPE_CHECKING:
     from workbench.search.curves import Curve

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
 from workbench.experiment import Experiment
-from workbench.search.records import describe_limit
+from workbench.search.study_records import describe_limit
 
 _ARE_NAMED = hasattr(optuna.Trial, "set_constraint")
 _LIST = "constraints"

@@ -18,8 +18,8 @@ from workbench.experiment import Experiment
 from workbench.experiment.populations import PB2, PBT, Schedule, changing, ends_of_parts, options_of
 from workbench.experiment.space import Choice, Fixed, Float, Int, Params, same_value
 from workbench.foundation.events import Segment
-from workbench.search.records import Move, Moves
 from workbench.search.samplers import stable_seed
+from workbench.search.study_records import Move, Moves
 
 _FACTORS = (0.8, 1.2)
 _MIN_MOVES = 4

@@ -31,14 +31,14 @@ from workbench.search.acquisition_search import (
     log_expected_improvement,
     log_possible_improvement,
 )
-from workbench.search.design import DesignSampler
-from workbench.search.front import ExpectedGain
+from workbench.search.first_configurations import DesignSampler
+from workbench.search.front_growth import ExpectedGain
 from workbench.search.gaussian_process import GaussianProcess, Kernel, correlation, factorize, fit
+from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_versions import keeps_limits
-from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut, observe, of_objective, result_values
-from workbench.search.records import MIN_PROCESS_RESULTS, CostLimit, Knowledge, violations_of
 from workbench.search.resource_models import Cost, full_seconds
+from workbench.search.study_records import MIN_PROCESS_RESULTS, CostLimit, Knowledge, violations_of
 
 # The correlations that are compared, and the prior probability that there is none.
 _CORRELATIONS = (0.5, 0.8, 0.95, 0.995)

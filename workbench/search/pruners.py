@@ -28,7 +28,7 @@ from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.experiment.trainings import longest_training
 from workbench.foundation.registry import load_object
-from workbench.search.front import FrontPruner
+from workbench.search.front_growth import FrontPruner
 from workbench.search.optuna_versions import keeps_limits
 from workbench.search.partial_results import Reading, is_decision, stated_epochs
 

@@ -19,7 +19,7 @@ from scipy.special import log_ndtr
 from workbench.search.encoding import Encoding
 from workbench.search.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.search.partial_results import Reading
-from workbench.search.records import MIN_PROCESS_RESULTS, Knowledge, Result
+from workbench.search.study_records import MIN_PROCESS_RESULTS, Knowledge, Result
 
 _MIN_SPREAD = 1e-6
 _MEMORY = "predicted memory"

@@ -49,11 +49,11 @@ from workbench.experiment.space import Choice, Fixed, Params, Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_count
 from workbench.foundation.registry import load_object
-from workbench.search.design import DesignSampler
+from workbench.search.first_configurations import DesignSampler
+from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_versions import limit_options, quiet
-from workbench.search.parameters import Parameters
 from workbench.search.partial_results import Reading, is_cut
-from workbench.search.records import MIN_PROCESS_RESULTS, CostLimit, Knowledge
+from workbench.search.study_records import MIN_PROCESS_RESULTS, CostLimit, Knowledge
 
 if TYPE_CHECKING:
     from workbench.search.proposals import ProcessSampler

@@ -35,9 +35,10 @@ from workbench.foundation.events import (
 from workbench.search import export, samplers
 from workbench.search.follow_ups import Promotions, Recording, next_confirmation
 from workbench.search.importance import Importance, ReadReports
-from workbench.search.learner import Learner
 from workbench.search.population import Population
-from workbench.search.records import (
+from workbench.search.sampler_and_pruner import Learner
+from workbench.search.samplers import Grid, is_small_space
+from workbench.search.study_records import (
     ConfigurationRecord,
     Outcome,
     Proposal,
@@ -45,7 +46,6 @@ from workbench.search.records import (
     first_turn,
     num_epochs,
 )
-from workbench.search.samplers import Grid, is_small_space
 
 ENDS = (
     "trial_proposed",

@@ -19,8 +19,8 @@ from itertools import combinations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from workbench.search.design import spread_points
 from workbench.search.encoding import Encoding
+from workbench.search.first_configurations import spread_points
 
 _MAX_DEGREE = 10
 _MAX_PAIR_DEGREE = 6

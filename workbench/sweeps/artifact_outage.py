@@ -15,8 +15,8 @@ from typing import Literal
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ArtifactsError
 from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialEnded
+from workbench.sweeps.code_versions import FILE_NAME
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.program import FILE_NAME
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from workbench.store.history.history import no_such_trial
 from workbench.store.history.lineage import describe_branch, describe_changed
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.plan_checks import check_keeps_checkpoints, check_trains_in_steps
-from workbench.training.mirror import branch_at, copy_files, keep_branch, written_files
+from workbench.training.mirrored_folder import branch_at, copy_files, keep_branch, written_files
 
 logger = logging.getLogger(__name__)
 

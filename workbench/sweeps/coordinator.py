@@ -38,7 +38,7 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import format_duration
 from workbench.training.planning.equivalent_plans import WAYS, next_way
-from workbench.training.task import TrialTask, Turn
+from workbench.training.worker_task import TrialTask, Turn
 
 _MAX_REFUSAL = 200
 _KEPT_WHOLE = (

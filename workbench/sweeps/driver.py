@@ -46,22 +46,22 @@ from workbench.store.database import Store
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.clones import Clones
-from workbench.sweeps.cluster import driver_started
-from workbench.sweeps.commands import Commands
+from workbench.sweeps.code_versions import Program, read_origin
 from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.sweeps.coordinator import Order, is_over
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger, RunClock, timely
 from workbench.sweeps.monitor import EnergyLimit, Hardware, Monitor, Waiting
-from workbench.sweeps.orders import Orders, Turns
-from workbench.sweeps.program import Program, read_origin
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.run_notes import DataNotes
+from workbench.sweeps.trial_orders import Orders, Turns
 from workbench.sweeps.trial_plans import TrialPlans, predict_memory
 from workbench.sweeps.trial_reports import Referee, ResourcesUsed, RunLoggers, attempt_ended
+from workbench.sweeps.trial_resources import driver_started
 from workbench.sweeps.tuner import fit
+from workbench.sweeps.user_commands import Commands
 from workbench.sweeps.warm_start import inherited_repeats
 
 logger = logging.getLogger(__name__)

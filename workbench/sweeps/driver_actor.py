@@ -32,7 +32,7 @@ from workbench.hardware.resources import num_usable_cpus
 from workbench.store.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.store.database import Store
 from workbench.store.database.urls import is_shared
-from workbench.sweeps.program import read_origin
+from workbench.sweeps.code_versions import read_origin
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from workbench.store.database.run_files import trial_folder
 from workbench.store.history import Trial
 from workbench.sweeps.elastic_gain import Gain, estimate_gain, is_better_shared
 from workbench.sweeps.ledger import Ledger
-from workbench.training.mirror import BEFORE_RESIZE, copy_files
+from workbench.training.mirrored_folder import BEFORE_RESIZE, copy_files
 from workbench.training.planning.equivalent_plans import fixed_of, with_workers
 
 DEFAULT_RESTART_S = 10.0

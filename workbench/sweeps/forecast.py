@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from workbench.advisor.choices import base_params, drawn_params
+from workbench.advisor.open_settings import base_params, drawn_params
+from workbench.advisor.plan_variants import variant_of
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.speed_history import hardware_of, read_measurements, setting_of
 from workbench.advisor.stored_advice import Estimate
-from workbench.advisor.variants import variant_of
 from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.budget_units import describe_money, format_energy, parse_price

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.advisor.choices import drawn_params
 from workbench.advisor.measuring import Bench
+from workbench.advisor.open_settings import drawn_params
 from workbench.advisor.recommend import bench_for, measurement_context_of
 from workbench.cluster.workers.admission import capacity_of
 from workbench.experiment import Experiment
@@ -25,9 +25,9 @@ from workbench.foundation.formatting import format_bytes, format_count, format_r
 from workbench.hardware.resources import ClusterInventory, cluster_inventory
 from workbench.hardware.resources.inventory import allowed_bytes
 from workbench.store.database import Store
-from workbench.sweeps.cluster import workers_wanted
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.trial_plans import TrialPlans
+from workbench.sweeps.trial_resources import workers_wanted
 from workbench.training.planning.settings import fitted_of
 from workbench.training.planning.typical_configurations import configurations_to_try
 from workbench.training.probes.measurements import NeighbourProbe

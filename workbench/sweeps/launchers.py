@@ -35,7 +35,7 @@ from workbench.foundation.errors import (
 )
 from workbench.foundation.events import RunStateChanged
 from workbench.foundation.registry import Registry
-from workbench.sweeps.program import FILE_NAME, read_origin, write_origin
+from workbench.sweeps.code_versions import FILE_NAME, read_origin, write_origin
 
 if TYPE_CHECKING:
     from workbench.foundation.artifacts import Artifacts
@@ -176,7 +176,7 @@ class RayLauncher(_StoreCommands):
     def _prepare_first_trial(self, run_id: str) -> None:
         """Let the workers of one trial start while the driver loads, which takes about as long."""
         from workbench.cluster.workers.pool_client import prepare
-        from workbench.sweeps.cluster import share_of
+        from workbench.sweeps.trial_resources import share_of
 
         with contextlib.suppress(ResourcesError):  # the driver reports it
             prepare(share_of(run_id, self._store.experiment(run_id)).request)

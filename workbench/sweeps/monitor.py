@@ -64,8 +64,8 @@ from workbench.store.database.samples import (
     read_samples,
     replace_samples,
 )
-from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.trial_resources import Share, share_of
 
 logger = logging.getLogger(__name__)
 

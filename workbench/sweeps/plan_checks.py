@@ -13,7 +13,7 @@ from workbench.experiment.plan import Plan
 from workbench.experiment.space import Params
 from workbench.experiment.trainings import EPOCHS, shortest_training, turn_ends
 from workbench.foundation.errors import ExperimentError
-from workbench.sweeps.cluster import workers_wanted
+from workbench.sweeps.trial_resources import workers_wanted
 from workbench.training.exchanges.capabilities import USUAL
 from workbench.training.planning.equivalent_plans import fixed_of, with_workers
 from workbench.training.planning.plan_resolution import field_of

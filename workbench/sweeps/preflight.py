@@ -50,7 +50,6 @@ from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.store.alerts.settings import check_sinks, read_settings
 from workbench.store.loggers.logger import check_logger
-from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import (
     check_loss_and_metrics,
     check_what_is_reported,
@@ -64,6 +63,7 @@ from workbench.sweeps.plan_checks import (
     check_sharing,
     check_turns,
 )
+from workbench.sweeps.trial_resources import workers_field, workers_wanted
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import resolve
 from workbench.training.strategies import STRATEGIES

@@ -15,14 +15,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open
+from workbench.advisor.advice_from_findings import Findings, conclude
+from workbench.advisor.open_settings import Choices, choices_of, drawn_params, is_open
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.recommend import bench_for, measurement_context_of
 from workbench.advisor.retiming import time_closest_again
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Estimate
-from workbench.advisor.verdict import Findings, conclude
 from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment
 from workbench.experiment.plan import NAMES as PLAN_DIMENSIONS

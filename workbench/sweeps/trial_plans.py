@@ -22,8 +22,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.choices import base_params, drawn_params
 from workbench.advisor.memory import memory_limit_bytes
+from workbench.advisor.open_settings import base_params, drawn_params
 from workbench.advisor.speed_history import earlier_runs, setting_of
 from workbench.advisor.trial_speeds import AttemptSpeed
 from workbench.cluster.workers.admission import capacity_of
@@ -45,9 +45,9 @@ from workbench.foundation.formatting import format_bytes
 from workbench.hardware.performance.memory import MARGIN
 from workbench.hardware.resources import ClusterInventory, cluster_inventory
 from workbench.store.database import Store
-from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import AdvisedPlans, is_long, measure_before_trials
+from workbench.sweeps.trial_resources import Share, share_of
 from workbench.training.planning.own_code import in_words_of_plans
 from workbench.training.planning.settings import fitted_of
 from workbench.training.planning.typical_configurations import configurations_to_try

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from workbench.data import Datasets
 from workbench.data.augmentation import augmented
 from workbench.data.batches import num_batches
-from workbench.data.ordered import OrderedSplit
+from workbench.data.ordered_splits import OrderedSplit
 from workbench.experiment import Experiment, Objective, Training
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
@@ -38,14 +38,14 @@ from workbench.hardware.performance.flops import flops_per_token, peak_flops_per
 from workbench.hardware.performance.profiler import StepProfiler
 from workbench.hardware.resources.inventory import check_compiler
 from workbench.models.adapters import build_model, construct, declared_goals
-from workbench.models.calls import call_model
+from workbench.models.batch_parts import DividedLoss
 from workbench.models.exits import check_task
 from workbench.models.folder_models import PREFIX, FolderModel, LanguageModel, TextClassifier
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric
+from workbench.models.model_calls import call_model
 from workbench.models.own_steps import OwnSteps, total_loss
 from workbench.models.pairing import Kind, Pairing
-from workbench.models.parts import DividedLoss
 from workbench.models.pretrained import (
     has_lazy,
     initialise,
@@ -76,14 +76,14 @@ from workbench.training.optimizers import (
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
-from workbench.training.source import Source, few_inputs, sources_of
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.private import PrivacyBudget, privacy_budget
+from workbench.training.strategies.private_steps import PrivacyBudget, privacy_budget
 from workbench.training.strategies.recompute import has_blocks
 from workbench.training.strategies.single import normalisations
 from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.strategies.weight_mean import EqualMean, MovingMean, WeightMean
-from workbench.training.task import TrialTask
+from workbench.training.tensor_source import Source, few_inputs, sources_of
+from workbench.training.worker_task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.training.lm_eval_tasks import LanguageTaskMeter
@@ -550,7 +550,7 @@ def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
         UnknownNameError: If no package registers the name.
     """
     if is_private(experiment):
-        from workbench.training.strategies.private import PrivateSteps
+        from workbench.training.strategies.private_steps import PrivateSteps
 
         return PrivateSteps
     if experiment.federated is not None:
@@ -558,7 +558,7 @@ def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
 
         return ClientSteps
     if experiment.makes_own_steps:
-        from workbench.training.strategies.phases import Phased
+        from workbench.training.strategies.optimizer_phases import Phased
 
         return Phased
     return STRATEGIES.load(name, field="plan.strategy")

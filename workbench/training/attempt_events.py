@@ -19,7 +19,7 @@ from workbench.models.adapters import declared_goals
 from workbench.models.metrics import AnyMetric
 from workbench.training.loss_and_metrics import rates_of
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 Report = Callable[[Event], bool]
 """Receives an event, and returns whether the trial should stop."""

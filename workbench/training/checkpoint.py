@@ -32,9 +32,9 @@ import torch
 
 from workbench.foundation.artifacts import Artifacts, disk_fault, open_artifacts
 from workbench.foundation.errors import ArtifactsError, RunError
-from workbench.training.strategies.group import Group
-from workbench.training.strategies.shards import StateParts, state_of
-from workbench.training.task import BEST, LAST
+from workbench.training.strategies.tensor_shards import StateParts, state_of
+from workbench.training.strategies.worker_group import Group
+from workbench.training.worker_task import BEST, LAST
 
 FORMAT = 1
 REMEMBERED_BYTES = 64 * 2**20

@@ -11,9 +11,9 @@ from workbench.experiment import Experiment
 from workbench.hardware.resources import EnergyCounter, gpu_counter, processor_counters
 from workbench.hardware.resources.inventory import CONTEXT_BYTES, allowed_bytes
 from workbench.hardware.resources.nvml import FOREIGN_PART, occupation_of
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.worker_task import TrialTask
 
 
 def choose_device(experiment: Experiment) -> torch.device:

@@ -19,9 +19,9 @@ from workbench.data.splits import split_indices
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import ArgumentError, RunError
-from workbench.models.calls import call_model, output_in
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.metrics import AnyMetric, WholeMetric
+from workbench.models.model_calls import call_model, output_in
 from workbench.models.pairing import Pairing
 from workbench.training.loaders import as_tensors
 from workbench.training.loss_and_metrics import learned_pairing, metrics_of, pairing_of

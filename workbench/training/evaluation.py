@@ -26,16 +26,16 @@ from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.attachments import Attachment, attachment_of
 from workbench.foundation.errors import ExperimentError, RunError, first_line_of
 from workbench.foundation.events import Event, Noted, TrialTested
-from workbench.models import parts
-from workbench.models.calls import map_outputs, map_tensors, output_in
+from workbench.models import batch_parts
 from workbench.models.metrics import AnyMetric, BatchMetric, WholeMetric, predicted_classes
+from workbench.models.model_calls import map_outputs, map_tensors, output_in
 from workbench.models.pairing import Pairing
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts
-from workbench.training.source import Source, WorkerBatch
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StatisticsRenewing, Strategy, Worker
-from workbench.training.task import BEST, TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source, WorkerBatch
+from workbench.training.worker_task import BEST, TrialTask
 
 MAX_AT_ONCE_BYTES = 256 << 20
 """Maximum size of the validation inputs for metrics that need all samples at once."""
@@ -351,11 +351,13 @@ def measure_whole(
         if isinstance(metric, WholeMetric):
             values[name] = metric.compute((output_in(made), targets) for made, targets in batches)
             continue
-        fits = all(parts.is_joinable([pair[side] for pair in batches]) for side in (0, 1))
+        fits = all(batch_parts.is_joinable([pair[side] for pair in batches]) for side in (0, 1))
         if fits or metric.adds_up is False:
             if together is None:
                 _check_joinable(name, batches)
-                together = tuple(parts.joined([pair[side] for pair in batches]) for side in (0, 1))  # type: ignore
+                together = tuple(
+                    batch_parts.joined([pair[side] for pair in batches]) for side in (0, 1)
+                )
             total, count = _measured(metric, *together, device)
         else:
             measured = [_measured(metric, *pair, device) for pair in batches]

@@ -27,14 +27,14 @@ from workbench.data.batches import worker_part
 from workbench.data.targets import known_targets
 from workbench.experiment.plan import Plan
 from workbench.foundation.errors import ExperimentError, WorkbenchError, first_line_of
-from workbench.models.calls import describe_inputs, loss_in, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
+from workbench.models.model_calls import describe_inputs, loss_in, map_tensors, output_in
 from workbench.models.own_functions import check_function, check_pairs
 from workbench.models.pairing import Kind
 from workbench.training.assembly import Parts
-from workbench.training.division import find_division, refuse_division
 from workbench.training.evaluation import in_single_precision
-from workbench.training.source import Source, WorkerBatch
+from workbench.training.loss_division import find_division, refuse_division
+from workbench.training.tensor_source import Source, WorkerBatch
 
 _ABOUT_TYPES = re.compile(r"\bd?types?\b|expected scalar type|\bDouble\b|\bHalf\b", re.IGNORECASE)
 """Words in torch's errors about types that do not match."""

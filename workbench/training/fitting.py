@@ -35,10 +35,10 @@ from workbench.training.loss_and_metrics import metrics_of, pairing_of
 from workbench.training.optimizers import defer_compiler
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.planning.settings import TrialSettings, fitted_of
-from workbench.training.source import Source
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import LAST, TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
+from workbench.training.worker_task import LAST, TrialTask
 
 _EVALUATED_AT_ONCE = 4096
 # A fit that is shorter than this starts again. Longer ones are stored so often, unless that takes

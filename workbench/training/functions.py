@@ -42,11 +42,11 @@ from workbench.foundation.reported_values import (
     why_no_result,
 )
 from workbench.training.kept_attachments import KeptAttachments
-from workbench.training.mirror import Mirror, take_over
+from workbench.training.mirrored_folder import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, is_failed_exchange
 from workbench.training.programs.script_report import reports_go_to
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks, host_of, torchrun_variables
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.training.strategies.strategy import Worker

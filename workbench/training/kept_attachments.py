@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from workbench.foundation.attachments import Attachment
 from workbench.foundation.events import AttachmentSaved, Event, Noted
 from workbench.foundation.formatting import format_bytes
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 FOLDER = "attachments"
 MAX_KEPT = 20

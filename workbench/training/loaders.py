@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from workbench.data import Split
 from workbench.data.loader_arguments import LoaderArguments
-from workbench.data.ordered import OrderedSplit, StreamSplit
+from workbench.data.ordered_splits import OrderedSplit, StreamSplit
 from workbench.data.sample_seeding import Draws
 from workbench.foundation.errors import DataError, WorkbenchError, first_line_of
-from workbench.models.calls import map_tensors
+from workbench.models.model_calls import map_tensors
 
 _GRACE_S = 5.0
 BATCHES_AHEAD = 2

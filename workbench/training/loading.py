@@ -15,8 +15,8 @@ from pydantic import JsonValue
 from workbench.data import Datasets, Split, load, with_searched_options
 from workbench.data.batches import Groups
 from workbench.data.conversations import RepeatedRows
-from workbench.data.ordered import OrderedSplit
-from workbench.data.own import takes_training_seed
+from workbench.data.ordered_splits import OrderedSplit
+from workbench.data.own_data import takes_training_seed
 from workbench.data.splits import ArraySplit
 from workbench.data.targets import known_targets, with_targets_as_inputs
 from workbench.experiment import Component, Experiment

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.data.loader_arguments import notes_on
-from workbench.data.ordered import OrderedSplit
+from workbench.data.ordered_splits import OrderedSplit
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.artifacts import Artifacts, open_artifacts
@@ -37,7 +37,7 @@ from workbench.training.exchanges.capabilities import capabilities_of as exchang
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.loaders import named_losses
-from workbench.training.mirror import (
+from workbench.training.mirrored_folder import (
     branch_at,
     keep_trunk,
     mark_kept,
@@ -46,7 +46,7 @@ from workbench.training.mirror import (
 )
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
-from workbench.training.source import WorkerBatch
+from workbench.training.step_window import NoiseMeter, RankTimes, Window
 from workbench.training.strategies.strategy import (
     NoiseMeasuring,
     RateSetting,
@@ -54,8 +54,8 @@ from workbench.training.strategies.strategy import (
     WritableInParts,
     num_compiled,
 )
-from workbench.training.task import TrialTask
-from workbench.training.window import NoiseMeter, RankTimes, Window
+from workbench.training.tensor_source import WorkerBatch
+from workbench.training.worker_task import TrialTask
 
 
 def train(task: TrialTask, report: Report) -> Outcome:

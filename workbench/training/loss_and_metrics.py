@@ -21,7 +21,7 @@ from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.flops import count_flops
 from workbench.models.adapters import load_loss, load_metrics
-from workbench.models.calls import call_model, loss_in
+from workbench.models.batch_parts import DividedLoss, Division
 from workbench.models.exits import joint
 from workbench.models.losses import (
     contrastive,
@@ -30,11 +30,11 @@ from workbench.models.losses import (
     of_model,
 )
 from workbench.models.metrics import AnyMetric, BatchMetric, kind_read_by
+from workbench.models.model_calls import call_model, loss_in
 from workbench.models.own_functions import single_scores_of
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
 from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
-from workbench.models.parts import DividedLoss, Division
-from workbench.training.source import Source, few_inputs
+from workbench.training.tensor_source import Source, few_inputs
 
 _NUM_LEARNED_FROM = 16
 

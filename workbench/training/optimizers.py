@@ -40,7 +40,7 @@ from workbench.foundation.errors import (
 from workbench.foundation.registry import load_object
 from workbench.models.configurations import configure
 from workbench.training.planning.settings import TrialSettings
-from workbench.training.strategies.shards import is_cut
+from workbench.training.strategies.tensor_shards import is_cut
 
 _HYPERPARAMETERS = (
     "weight_decay",

@@ -40,7 +40,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.outside_text import storable_name
 from workbench.training.kept_attachments import KeptAttachments
-from workbench.training.mirror import Mirror, read_layout, take_over, write_layout
+from workbench.training.mirrored_folder import Mirror, read_layout, take_over, write_layout
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
 from workbench.training.programs.documents import Values
 from workbench.training.programs.following import (
@@ -63,7 +63,7 @@ from workbench.training.programs.written_metrics import (
     is_same_number,
 )
 from workbench.training.ranks import ProgramRanks, join_ranks
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 KEEP_EVERY_S = 10.0
 """How often the content of the folder is uploaded, if artifacts are not on this machine.

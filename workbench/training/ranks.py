@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.foundation.formatting import format_count
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 if TYPE_CHECKING:
-    from workbench.training.strategies.group import Group
+    from workbench.training.strategies.worker_group import Group
 
 WAIT_S = 5.0
 """How long another rank waits for the same report of rank 0, which may be slow or never come."""
@@ -113,7 +113,7 @@ class Ranks:
             time.sleep(_POLL_S[0])
         self._group.close()
         if is_early:
-            from workbench.training.strategies.group import (
+            from workbench.training.strategies.worker_group import (
                 let_go,  # loads torch, which a single worker may not need
             )
 
@@ -267,7 +267,7 @@ class ProgramRanks:
 
 class _SeveralRanks(ProgramRanks):
     def __init__(self, task: TrialTask) -> None:
-        from workbench.training.strategies.group import connect
+        from workbench.training.strategies.worker_group import connect
 
         assert task.meeting is not None
         self.rank, self.num_workers = task.rank, task.num_workers

@@ -33,7 +33,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.registry import load_object
 from workbench.training.checkpoint import UNREADABLE
 from workbench.training.planning import learning_rate
-from workbench.training.strategies.group import Group
+from workbench.training.strategies.worker_group import Group
 
 _FIELD, _OPTIONS = "training.schedule", "training.schedule_options"
 _LENGTHS = ("total_steps", "num_training_steps", "T_max")

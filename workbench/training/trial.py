@@ -22,11 +22,11 @@ from workbench.foundation.artifacts import disk_fault
 from workbench.foundation.errors import StoreError, WorkbenchError
 from workbench.foundation.events import Event, Reason, TrialEnded, TrialReported, from_json, to_json
 from workbench.store.history.failure_text import failure_place
-from workbench.training.mirror import BranchKeeper
+from workbench.training.mirrored_folder import BranchKeeper
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import fitted_of
 from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, PowerProbe, RateTest
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 MAX_JOURNAL_BYTES = 2**20
 """If the file is longer, it is kept as the earlier file, and a new one is started."""
@@ -218,7 +218,7 @@ def _measure(task: TrialTask, report: Report) -> Outcome:
 def _disconnect() -> None:
     """Leave the group, so that the other workers of the trial notice the end of this one."""
     # If nobody has imported the module, there is no group to leave.
-    group = sys.modules.get("workbench.training.strategies.group")
+    group = sys.modules.get("workbench.training.strategies.worker_group")
     if group is not None:
         group.let_go()
 

@@ -10,7 +10,7 @@ import pytest
 
 from workbench.cluster.remote.code_origin import Origin
 from workbench.experiment import Experiment
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 
 @pytest.fixture

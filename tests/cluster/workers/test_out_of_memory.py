@@ -22,7 +22,7 @@ def hog(config, report):
 MAIN = """
 import os, ray, time
 from workbench.experiment import Experiment
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 from workbench.cluster.head import attachment
 from workbench.cluster.workers.admission import Request
 from workbench.cluster.workers.gang import Gang

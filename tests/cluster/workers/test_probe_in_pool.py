@@ -14,7 +14,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
 

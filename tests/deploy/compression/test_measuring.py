@@ -24,7 +24,7 @@ from workbench.deploy.device_runner import compare, summarise
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError
-from workbench.training.source import Source
+from workbench.training.tensor_source import Source
 
 
 def base(metric: str, goal: str, value: float) -> Base:

@@ -12,7 +12,7 @@ from tests.deploy.compression.test_pruning import build
 from workbench.data.splits import ArraySplit
 from workbench.deploy.compression.compression import Teacher, fine_tune
 from workbench.deploy.compression.pruning import prune, scales_of
-from workbench.training.source import Source
+from workbench.training.tensor_source import Source
 
 
 def train(model: nn.Module, split: ArraySplit, slimming: float) -> torch.Tensor:

@@ -22,8 +22,8 @@ from workbench.foundation.events import Noted
 from workbench.runs import Run
 from workbench.store.database import Store
 from workbench.store.history import History
-from workbench.sweeps.commands import HANDLERS, Commands, Steered
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.user_commands import HANDLERS, Commands, Steered
 from workbench.views.live_feed import action_messages
 from workbench.views.live_feed.available_actions import offers_of_run
 from workbench.views.live_feed.feed import Feed

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.data.columns import learn_column
+from workbench.data.column_encoding import learn_column
 from workbench.data.dates import as_times
 from workbench.data.number_texts import NumberText
 from workbench.data.table_sources import read_source

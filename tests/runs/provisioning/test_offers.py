@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.advisor.test_plans import PLAIN, law_s, make_experiment, measure
 from tests.builders.recorded_runs import append
-from workbench.advisor.variants import plan_with
+from workbench.advisor.plan_variants import plan_with
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import AdviceGiven, PlanMeasured, RunStateChanged

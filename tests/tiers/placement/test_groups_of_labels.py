@@ -8,7 +8,7 @@ import pytest
 from tests.tiers.placement.systems import system
 from workbench.deploy.stages import Evidence
 from workbench.foundation.errors import ExperimentError
-from workbench.tiers.placement.labels import (
+from workbench.tiers.placement.class_groups import (
     choose_group_threshold,
     early_at,
     group_numbers,

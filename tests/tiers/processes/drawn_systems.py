@@ -17,7 +17,7 @@ import yaml
 
 from workbench.deploy.stages import Evidence, Stage, Stages, exits_at, softmax
 from workbench.foundation.files import sha256_of
-from workbench.tiers.placement.profile import FrameTiming, Profile, StageTiming
+from workbench.tiers.placement.machine_profile import FrameTiming, Profile, StageTiming
 from workbench.tiers.placement.tiers_file import TiersFile, read_tiers
 
 _NUM_SAMPLES, _NUM_CLASSES = 400, 5

@@ -14,8 +14,8 @@ from tests.services.waiting import wait_until
 from workbench.tiers.processes.certificates import Authority
 from workbench.tiers.processes.relay import Link
 from workbench.tiers.processes.requesting import SOURCE, Reply, send_requests
-from workbench.tiers.processes.settings import Route, StageSettings, TierSettings
 from workbench.tiers.processes.starting import StartedProcess, start_link, start_tier
+from workbench.tiers.processes.tier_settings import Route, StageSettings, TierSettings
 from workbench.tiers.processes.transport import Identity
 
 SURE, UNSURE = np.array([4, 0, 0], dtype=np.float32), np.array([1, 0, 0.5], dtype=np.float32)

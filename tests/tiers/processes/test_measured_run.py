@@ -14,14 +14,14 @@ from tests.tiers.processes.running_tiers import SURE, UNSURE, stages
 from workbench.deploy.stages import Evidence, Stage, Stages, read_evidence
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.tiers.placement.assembly import assemble, stages_of
-from workbench.tiers.placement.labels import Groups
+from workbench.tiers.placement.class_groups import Groups
 from workbench.tiers.placement.mapping import Mapping
 from workbench.tiers.placement.tiers_file import Link, TiersFile
 from workbench.tiers.processes.measured_run import measure_tiers, poisson_moments_s
 from workbench.tiers.processes.next_tier import STATUS
 from workbench.tiers.processes.profiling import profile_stages
-from workbench.tiers.processes.settings import read_settings
 from workbench.tiers.processes.spreading import destinations, empty_frame_s, settings_of
+from workbench.tiers.processes.tier_settings import read_settings
 
 SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
 

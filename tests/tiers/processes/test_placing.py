@@ -11,14 +11,14 @@ from tests.deploy.trained import exported
 from workbench.deploy.stages import read_evidence, read_stages
 from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.tiers.placement.assembly import assemble, stages_of
+from workbench.tiers.placement.machine_profile import Profile, StageTiming
 from workbench.tiers.placement.policies import Cloud, End, EndCloud, NextTier
-from workbench.tiers.placement.profile import Profile, StageTiming
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.placing import placed
 from workbench.tiers.processes.samples import bundle_samples
-from workbench.tiers.processes.settings import StageSettings
 from workbench.tiers.processes.spreading import settings_of
 from workbench.tiers.processes.stage_model import StageModels
+from workbench.tiers.processes.tier_settings import StageSettings
 
 
 def write_bundle(folder: Path, model: str, **values: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.deploy.trained import exported
 from workbench.foundation.files import sha256_of
-from workbench.tiers.placement.profile import read_profile
+from workbench.tiers.placement.machine_profile import read_profile
 from workbench.tiers.processes import profile_runner
 from workbench.tiers.processes.profiling import profile_stages
 

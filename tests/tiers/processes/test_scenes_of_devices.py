@@ -38,7 +38,7 @@ from workbench.tiers.processes.measured_run import Measured, measure_tiers
 from workbench.tiers.processes.profiling import profile_stages
 from workbench.tiers.processes.scenes import aggregate
 from workbench.tiers.processes.sent_evidence import with_sent_evidence
-from workbench.tiers.processes.settings import How
+from workbench.tiers.processes.tier_settings import How
 from workbench.training.loading import load_trial_data
 
 VIEWS, CLASSES, NUMBER = 3, 5, 60

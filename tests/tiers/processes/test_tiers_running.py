@@ -16,7 +16,7 @@ from tests.services.waiting import wait_until
 from tests.tiers.processes.running_tiers import SURE, UNSURE, RunningTiers, running_tiers
 from workbench.tiers.processes.frames import HEADER_BYTES
 from workbench.tiers.processes.requesting import Reply
-from workbench.tiers.processes.settings import Route, StageSettings
+from workbench.tiers.processes.tier_settings import Route, StageSettings
 
 PATIENT_S = 1.0
 """The period of heartbeats where no tier is to be given up, however busy the machine is."""
@@ -40,7 +40,7 @@ def is_softmax(reply: Reply, values: np.ndarray, atol: float = 1e-6) -> bool:
 
 def test_a_tier_needs_numpy_and_onnx_runtime_only() -> None:
     program = (
-        "import sys, workbench.tiers.processes.process, workbench.tiers.processes.relay;"
+        "import sys, workbench.tiers.processes.tier_process, workbench.tiers.processes.relay;"
         f"print(sorted(set('{HEAVY}'.split()) & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -22,11 +22,11 @@ from workbench.training.exchanges.capabilities import BUILT_IN, capabilities_of,
 from workbench.training.exchanges.error_feedback import ErrorFeedback
 from workbench.training.exchanges.exchange import Exchange
 from workbench.training.exchanges.local import DiLoCo, LocalSteps, together
-from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.strategies.weight_mean import MovingMean
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source, WorkerBatch
 
 NAMES = EXCHANGES.names()
 EXACT = [name for name in NAMES if capabilities_of(name).is_exact]

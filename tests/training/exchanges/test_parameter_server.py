@@ -29,7 +29,7 @@ from workbench.training.exchanges.served_parameters import (
     Server,
     ServerLeft,
 )
-from workbench.training.strategies.group import Group
+from workbench.training.strategies.worker_group import Group
 
 NUM_STEPS = 12
 

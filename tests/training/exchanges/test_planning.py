@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from workbench.advisor.choices import choices_of
-from workbench.advisor.variants import alternatives, plan_with, variant_of
+from workbench.advisor.open_settings import choices_of
+from workbench.advisor.plan_variants import alternatives, plan_with, variant_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, Plan
 from workbench.experiment.searched_fields import is_setting

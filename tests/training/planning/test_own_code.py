@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workbench.advisor.advice import apply_settings
-from workbench.advisor.choices import base_params, believed_rate, choices_of
+from workbench.advisor.open_settings import base_params, believed_rate, choices_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.training.planning.own_code import in_words_of_plans, own_settings, own_values

@@ -14,8 +14,8 @@ from workbench.training.probes.link_sweep import (
     describe_exchanges,
     sweep_links,
 )
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
+from workbench.training.strategies.worker_group import Group
 
 SHAPES = [(64, 32), (64,), (8, 64)]
 NUM_VALUES = 64 * 32 + 64 + 8 * 64

@@ -12,8 +12,8 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured, TrialEnded
 from workbench.training.probes import plan_probe
 from workbench.training.probes.measurements import NeighbourProbe
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 MICRO_BATCH = 32
 

@@ -30,8 +30,8 @@ from workbench.training.loading import load_trial_data
 from workbench.training.probes import plan_probe
 from workbench.training.probes.measurements import PlanProbe, PowerProbe
 from workbench.training.probes.plan_probe import flops_of_a_sample
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 FAST = {"warmup_steps": 2, "num_steps": 5, "longest_s": 20.0}
 GIB = 2**30

@@ -19,8 +19,8 @@ from workbench.training.assembly import assemble
 from workbench.training.probes.measurements import RateTest
 from workbench.training.probes.rate_range_test import _test
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 TEST = RateTest(lowest=1e-5, highest=100.0, num_steps=70, num_seeds=2, setting="digits")
 

@@ -14,8 +14,8 @@ from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured, TrialEnded
 from workbench.training.probes import reported_speed
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 PROGRAM = Path(__file__).with_name("speaking_program.py")
 FUNCTION = "tests.training.probes.test_reported_speed:function"

@@ -11,8 +11,8 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, TrialReported
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 SCRIPTS = Path(__file__).with_name("public")
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "public-scripts.md"

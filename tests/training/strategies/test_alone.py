@@ -12,10 +12,10 @@ from torch.nn import functional
 from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
-from workbench.training.source import WorkerBatch
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import WorkerBatch
 
 
 def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool) -> Any:

@@ -10,15 +10,15 @@ from test_data_parallel import GLOBAL_BATCH, OPTIMIZERS, Net, train
 from torch.nn import functional
 
 from tests.advisor.test_plans import choose, make_experiment
+from workbench.advisor.plan_variants import alternatives
 from workbench.advisor.plans import enumerate_plans
-from workbench.advisor.variants import alternatives
 from workbench.foundation.errors import ExperimentError
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import capabilities_of
 from workbench.training.planning.settings import resolve
 from workbench.training.strategies.ddp import DataParallel
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StepSettings, Worker
+from workbench.training.strategies.worker_group import Group
 
 
 def num_buckets(bucket_bytes: int | None) -> tuple[int, list[float]]:

@@ -17,10 +17,10 @@ from torch.nn import functional
 from tests.builders.ways import OF_REPLICAS, OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
-from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source, WorkerBatch
 
 NUM_SAMPLES = 61
 GLOBAL_BATCH = 24

@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.services.process_group import run_together
 from workbench.training.strategies.divided_optimizer import DividedOptimizer, owners
-from workbench.training.strategies.group import Group
+from workbench.training.strategies.worker_group import Group
 
 STEPS = 3
 

@@ -19,18 +19,18 @@ from torch.nn import functional
 from tests.advisor.test_plans import choose, make_experiment
 from tests.builders.ways import OF_REPLICAS, OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
+from workbench.advisor.plan_variants import alternatives
 from workbench.advisor.plans import enumerate_plans
-from workbench.advisor.variants import alternatives
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.errors import ExperimentError
 from workbench.training.planning.equivalent_plans import with_workers
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.memory_estimate import estimate_memory
-from workbench.training.source import WorkerBatch
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import NoiseMeasuring, StepSettings, Strategy, Worker
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import WorkerBatch
 
 NUM_WORKERS, SHARD = 4, 2
 NAMES = tuple(name for name in OF_SEVERAL if capabilities_of(name).takes_shard)

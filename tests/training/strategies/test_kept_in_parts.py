@@ -15,8 +15,8 @@ from torch.nn import functional
 from tests.builders.ways import worker_of
 from tests.services.process_group import run_together
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.training.strategies.worker_group import Group
 
 NUM_MICRO_BATCHES, SAMPLES = 3, 8
 

@@ -15,10 +15,10 @@ from torch.nn import functional
 from tests.builders.ways import worker_of
 from tests.services.process_group import run_together
 from workbench.foundation.errors import ExperimentError
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.pipeline import Pipeline
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.training.strategies.worker_group import Group
 
 SAMPLES = 21
 """A step has 16 of them, the last one 5."""

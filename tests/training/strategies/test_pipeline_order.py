@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.advisor.test_plans import choose, make_experiment
-from workbench.advisor.variants import alternatives, combinations, divided
+from workbench.advisor.plan_variants import alternatives, combinations, divided
 from workbench.experiment.plan import DIMENSIONS
 from workbench.foundation.errors import ExperimentError
 from workbench.training.planning.settings import resolve

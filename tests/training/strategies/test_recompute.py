@@ -14,12 +14,12 @@ from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.foundation.errors import ExperimentError
-from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies import STRATEGIES
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.kept_blocks import measure_pass
 from workbench.training.strategies.recompute import has_blocks, recompute_blocks
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source, WorkerBatch
 
 NUM_SAMPLES = 24
 KEPT_BYTES = 80_000

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from workbench.data.splits import ArraySplit
-from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import StepSettings, Worker
+from workbench.training.tensor_source import Source, WorkerBatch
 
 NUM_SAMPLES = 70
 

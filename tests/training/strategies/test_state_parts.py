@@ -18,8 +18,6 @@ from tests.builders.ways import OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.strategies.group import Group
-from workbench.training.strategies.shards import StateParts, state_of
 from workbench.training.strategies.strategy import (
     MicroBatch,
     StepSettings,
@@ -27,6 +25,8 @@ from workbench.training.strategies.strategy import (
     Worker,
     WritableInParts,
 )
+from workbench.training.strategies.tensor_shards import StateParts, state_of
+from workbench.training.strategies.worker_group import Group
 
 NUM_WORKERS = 4
 INPUTS = torch.arange(28).reshape(4, 7) % 10

@@ -18,10 +18,10 @@ from torch.nn import functional
 from tests.builders.ways import worker_of
 from tests.services.process_group import run_together
 from workbench.foundation.errors import ExperimentError
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 from workbench.training.strategies.tensor import RowOrder, TensorParallel, prepare_cut
+from workbench.training.strategies.worker_group import Group
 
 
 def train(strategy: Strategy, worker: Worker) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from tests.services.process_group import run_together
 from workbench.foundation.errors import ExperimentError
 from workbench.training.strategies.ddp import DataParallel, leaves_unused
 from workbench.training.strategies.fsdp import FullySharded
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.training.strategies.worker_group import Group
 
 
 class Net(nn.Module):

@@ -39,7 +39,7 @@ from workbench.hardware.resources import num_memory_kills
 from workbench.training.outcome import FAILED_EXCHANGE
 
 if TYPE_CHECKING:
-    from workbench.training.task import TrialTask
+    from workbench.training.worker_task import TrialTask
 
 logger = logging.getLogger(__name__)
 

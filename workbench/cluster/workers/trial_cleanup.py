@@ -28,7 +28,7 @@ from workbench.cluster.workers.left_running import (
 )
 from workbench.cluster.workers.state_parts import ENVIRONMENT, UNKNOWN, Part
 from workbench.cluster.workers.worker_memory import Baseline
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 _PARTS: tuple[Part, ...] = (*state_parts.PYTHON, *state_parts.TORCH, *state_parts.OTHERS)
 _PASSES = 3

@@ -46,7 +46,7 @@ from workbench.hardware.resources.inventory import stay_near
 from workbench.hardware.resources.nvml import Gpu, gpus_named, occupation_of
 
 if TYPE_CHECKING:
-    from workbench.training.task import TrialTask
+    from workbench.training.worker_task import TrialTask
 from workbench.experiment import Experiment
 from workbench.experiment.goals import MeanLast
 from workbench.experiment.trial_value import find_divergence
@@ -515,7 +515,7 @@ class Worker:
         """Return `host:port` of the rendezvous of a trial's workers, which rank 0 opens."""
         if first is not None:
             return ray.get(first.meeting_point.remote())
-        from workbench.training.strategies.group import open_meeting_point
+        from workbench.training.strategies.worker_group import open_meeting_point
 
         address = open_meeting_point(ray.util.get_node_ip_address())
         with self._condition:

@@ -43,7 +43,7 @@ from workbench.deploy.onnx_export import feeds_for, given_to, write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.store.history.compression import RATIO_HERE
 from workbench.training.loss_and_metrics import loss_of, pairing_of
-from workbench.training.source import Source
+from workbench.training.tensor_source import Source
 
 _TEMPERATURE = 2.0
 _WEIGHT_DECAY = 1e-4

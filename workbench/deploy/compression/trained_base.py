@@ -29,15 +29,15 @@ from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.models.adapters import declared_goals
-from workbench.models.calls import call_model, needed_inputs, output_in
 from workbench.models.exits import EarlyExits
 from workbench.models.metrics import AnyMetric
+from workbench.models.model_calls import call_model, needed_inputs, output_in
 from workbench.models.own_steps import OwnSteps
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.loss_and_metrics import metrics_of
-from workbench.training.source import Source
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
 from workbench.training.trained_model import read_model
 
 AT_ONCE = 256

@@ -38,8 +38,8 @@ from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.experiment.training_section import PLATEAU, is_own_schedule
 from workbench.foundation.errors import DataError, RunError, first_line_of
-from workbench.models.calls import call_model
 from workbench.models.metrics import ACCURACY, BatchMetric, with_pairing
+from workbench.models.model_calls import call_model
 from workbench.models.pairing import Pairing
 from workbench.training.assembly import assemble, build_trial_model
 from workbench.training.federated import server
@@ -57,7 +57,7 @@ from workbench.training.optimizers import (
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.strategies.client_steps import ClientSteps
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 FOLDER, CLIENTS = "flower", "clients"
 _PACKAGE = "federation"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.data.column_encoding import TextForm, text_form_of
 from workbench.data.column_notes import (
     constant_columns,
     empty_columns,
@@ -21,7 +22,6 @@ from workbench.data.column_notes import (
     listed,
     notes_of_columns,
 )
-from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.encoders import MAX_CATEGORIES
 from workbench.data.plain_frames import MISSING, column_of, distinct_values

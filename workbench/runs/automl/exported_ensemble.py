@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.data.columns import Column
+from workbench.data.column_encoding import Column
 from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.distributions import needs

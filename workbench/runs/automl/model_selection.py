@@ -42,7 +42,7 @@ from workbench.store.history.failure_text import headline
 if TYPE_CHECKING:
     from torch import nn
 
-    from workbench.data.columns import Column
+    from workbench.data.column_encoding import Column
     from workbench.experiment import Experiment
     from workbench.runs import Run
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.data.columns import text_form_of
+from workbench.data.column_encoding import text_form_of
 from workbench.data.dates import ISO, as_times, date_format_of, is_text
 from workbench.data.number_texts import number_text_of
 from workbench.data.plain_frames import column_of

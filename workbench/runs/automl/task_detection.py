@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from workbench.data.column_encoding import TextForm
 from workbench.data.column_notes import (
     notes_of_classes,
     notes_of_numeric_target,
     without_infinite,
 )
-from workbench.data.columns import TextForm
 from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks

@@ -28,8 +28,8 @@ from workbench.search import Proposal, Study
 from workbench.store.database import Command, RunWriter, Store
 from workbench.store.database.run_files import trial_folder
 from workbench.store.history.failure_text import failure_message
-from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
+from workbench.training.worker_task import TrialTask
 
 # Seconds of a processor that choosing, testing and fitting to all rows take at least.
 _CONCLUDED_S, _LEAST_SHARE = 4.0, 0.05

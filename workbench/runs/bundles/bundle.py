@@ -316,7 +316,7 @@ def choose_trial(run: StoredRun, history: History, number: int | None) -> Trial:
 
 
 def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -> None:
-    from workbench.sweeps.program import read_origin
+    from workbench.sweeps.code_versions import read_origin
 
     artifacts = run.store.artifacts_of(run.run_id)
     origin = read_origin(artifacts)

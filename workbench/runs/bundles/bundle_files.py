@@ -35,7 +35,7 @@ from workbench.foundation.files import copy_into, is_unfinished
 from workbench.foundation.formatting import format_bytes
 from workbench.store.database.run_files import trial_folder
 from workbench.sweeps.fingerprints import Fingerprints, stored_content
-from workbench.training.mirror import written_files
+from workbench.training.mirrored_folder import written_files
 from workbench.training.programs.kept_imports import MANIFEST, KeptFiles
 
 if TYPE_CHECKING:

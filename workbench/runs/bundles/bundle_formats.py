@@ -134,7 +134,7 @@ def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
         )
     from workbench.deploy.flower.application import FOLDER, write_application
     from workbench.runs.bundles.bundle_loading import load_bundle
-    from workbench.training.task import TrialTask
+    from workbench.training.worker_task import TrialTask
 
     objects = None
     if run.experiment.payload_hashes():

@@ -120,7 +120,7 @@ class Bundle:
             True
         """
         from workbench.deploy.device import measure
-        from workbench.tiers.placement.profile import find_device
+        from workbench.tiers.placement.machine_profile import find_device
 
         return measure(self.folder, find_device(device), threads=threads, batch=batch)
 

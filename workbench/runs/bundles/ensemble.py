@@ -51,7 +51,7 @@ class _Models:
     """Loads the models of trials, and the data that they share."""
 
     def __init__(self, run: StoredRun) -> None:
-        from workbench.sweeps.program import read_origin
+        from workbench.sweeps.code_versions import read_origin
 
         self._run = run
         self._origin = read_origin(run.store.artifacts_of(run.run_id)).on_this_machine()

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workbench.advisor.plan_variants import Variant, read_plan, variant_of
 from workbench.advisor.speed_history import work_params
 from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan
-from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.events import PlanMeasured
 from workbench.foundation.formatting import format_percent

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.advisor.advice import apply_settings
-from workbench.advisor.choices import base_params, check_advisable, drawn_params
+from workbench.advisor.open_settings import base_params, check_advisable, drawn_params
+from workbench.advisor.plan_variants import plan_of, plan_with, read_plan, variant_of
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.speed_history import earlier_runs, hardware_of, read_measurements, work_of
 from workbench.advisor.stored_advice import mapping
-from workbench.advisor.variants import plan_of, plan_with, read_plan, variant_of
 from workbench.experiment import Experiment
 from workbench.experiment.actions import suggest
 from workbench.experiment.plan import Plan

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from workbench.advisor.advice import apply_settings
-from workbench.advisor.choices import choices_of
+from workbench.advisor.open_settings import choices_of
+from workbench.advisor.plan_variants import variant_of
 from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.stored_advice import Estimate
-from workbench.advisor.variants import variant_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, Plan
 from workbench.foundation.errors import ExperimentError

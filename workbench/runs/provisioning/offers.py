@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
 
-from workbench.advisor.choices import drawn_params
+from workbench.advisor.open_settings import drawn_params
 from workbench.advisor.stored_advice import Estimate
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan

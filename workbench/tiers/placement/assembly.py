@@ -13,8 +13,8 @@ from workbench.deploy.stages import STAGES, Stages, read_evidence, read_stages
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.files import sha256_of
 from workbench.tiers.placement.cut_choice import best_cut
-from workbench.tiers.placement.profile import Profile, StageTiming, read_profile
-from workbench.tiers.placement.sending import ANSWER_BYTES, Sending
+from workbench.tiers.placement.machine_profile import Profile, StageTiming, read_profile
+from workbench.tiers.placement.sending_costs import ANSWER_BYTES, Sending
 from workbench.tiers.placement.system import Hops, System
 from workbench.tiers.placement.tiers_file import HERE, Tier, TiersFile
 

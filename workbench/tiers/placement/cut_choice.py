@@ -16,7 +16,7 @@ import numpy as np
 from workbench.deploy.card import MODEL
 from workbench.foundation.files import sha256_of
 from workbench.tiers.placement.graph_cut import CuttableGraph, Passed, cuttable
-from workbench.tiers.placement.sending import ANSWER_BYTES, Sending
+from workbench.tiers.placement.sending_costs import ANSWER_BYTES, Sending
 from workbench.tiers.placement.system import Cut
 
 _HERE, _THERE = "here", "there"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from workbench.deploy.stages import accuracy_at
-from workbench.tiers.placement.board import Board, Booking, Known, Line, Place
+from workbench.tiers.placement.known_queues import Board, Booking, Known, Line, Place
 from workbench.tiers.placement.link_queues import (
     NEGLIGIBLE_LOAD,
     link_loads,

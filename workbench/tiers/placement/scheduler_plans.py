@@ -20,7 +20,7 @@ from workbench.foundation.formatting import (
     format_percent,
     format_rate,
 )
-from workbench.tiers.placement.labels import early_at
+from workbench.tiers.placement.class_groups import early_at
 from workbench.tiers.placement.link_queues import link_loads, without_heartbeats
 from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.schedulers import Outcome, Policy, left_out, policies_for

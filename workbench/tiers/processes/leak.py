@@ -19,8 +19,8 @@ from workbench.foundation.errors import RunError
 from workbench.tiers.processes.decoders import Pairs, best_decoder
 from workbench.tiers.processes.features import Outgoing, received
 from workbench.tiers.processes.frames import encode
-from workbench.tiers.processes.settings import StageSettings
 from workbench.tiers.processes.stage_model import StageModel, StageModels
+from workbench.tiers.processes.tier_settings import StageSettings
 
 COMPARED_NOISE = (0.0, 0.3, 1.0)
 """Noise that is compared in every report, in standard deviations of what is sent."""

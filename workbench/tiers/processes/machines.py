@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench.tiers.placement.board import Line
+from workbench.tiers.placement.known_queues import Line
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from workbench.deploy.stages import read_evidence
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.tiers.placement.assembly import stages_of
-from workbench.tiers.placement.labels import Groups, group_numbers
+from workbench.tiers.placement.class_groups import Groups, group_numbers
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.certificates import Authority
@@ -35,7 +35,6 @@ from workbench.tiers.processes.requesting import (
     read_status,
     send_requests,
 )
-from workbench.tiers.processes.settings import Route
 from workbench.tiers.processes.spreading import (
     destinations,
     empty_frame_s,
@@ -51,6 +50,7 @@ from workbench.tiers.processes.starting import (
     start_link,
     start_tier,
 )
+from workbench.tiers.processes.tier_settings import Route
 from workbench.tiers.processes.transport import Identity
 
 MIN_REQUESTS = 20

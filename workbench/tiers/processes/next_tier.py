@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from workbench.tiers.processes.frames import Frame, FrameError, Kind
-from workbench.tiers.processes.settings import Route
+from workbench.tiers.processes.tier_settings import Route
 from workbench.tiers.processes.transport import Connection, Identity, connect
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0

@@ -22,8 +22,8 @@ import numpy as np
 from workbench.deploy.card import read_card
 from workbench.deploy.stages import Stages
 from workbench.tiers.placement.assembly import assemble, stages_of
+from workbench.tiers.placement.class_groups import Groups, groups_of
 from workbench.tiers.placement.cut_bundle import write_cut
-from workbench.tiers.placement.labels import Groups, groups_of
 from workbench.tiers.placement.links import HEADER_BYTES, TLS_BYTES
 from workbench.tiers.placement.mapping import Mapping
 from workbench.tiers.placement.scheduler_plans import about_full

@@ -27,8 +27,8 @@ import onnxruntime
 from workbench.deploy.device_runner import name_of_host, name_of_processor
 from workbench.tiers.processes.features import Outgoing, restore
 from workbench.tiers.processes.frames import Frame, Kind
-from workbench.tiers.processes.settings import StageSettings
 from workbench.tiers.processes.stage_model import StageModels
+from workbench.tiers.processes.tier_settings import StageSettings
 from workbench.tiers.processes.transport import Connection, Identity, Listener, bind, connect
 
 SENDER, RECEIVER = "profile-sender", "profile-receiver"

@@ -19,7 +19,7 @@ from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.stages import Stages, read_stages
 from workbench.foundation.files import sha256_of
 from workbench.tiers.placement.graph_cut import cuttable
-from workbench.tiers.placement.profile import FrameTiming, GraphTiming, Profile, StageTiming
+from workbench.tiers.placement.machine_profile import FrameTiming, GraphTiming, Profile, StageTiming
 from workbench.tiers.processes.certificates import Authority
 from workbench.tiers.processes.profile_runner import GRAPH, IDLE, RECEIVER, SENDER
 
@@ -37,10 +37,10 @@ _PACKAGES = (
 _MODULES = (
     "deploy/device_runner.py",
     "tiers/processes/features.py",
-    "tiers/placement/board.py",
+    "tiers/placement/known_queues.py",
     "tiers/processes/frames.py",
     "tiers/processes/machines.py",
-    "tiers/processes/settings.py",
+    "tiers/processes/tier_settings.py",
     "tiers/processes/stage_model.py",
     "tiers/processes/transport.py",
     "foundation/files.py",

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.tiers.processes.frames import Frame, Kind
 from workbench.tiers.processes.next_tier import NOBODY, STATUS, NextTier, NotAnsweredError
-from workbench.tiers.processes.settings import Route
+from workbench.tiers.processes.tier_settings import Route
 from workbench.tiers.processes.transport import Connection, Identity, connect
 
 SOURCE = "source"

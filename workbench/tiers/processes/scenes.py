@@ -18,7 +18,7 @@ from typing import get_args
 import numpy as np
 
 from workbench.tiers.processes.frames import Frame
-from workbench.tiers.processes.settings import How
+from workbench.tiers.processes.tier_settings import How
 
 WAYS: tuple[str, ...] = get_args(How)
 _NUM_KEPT = 1024

@@ -17,19 +17,19 @@ import numpy as np
 
 from workbench.deploy.card import read_card
 from workbench.deploy.stages import Evidence, Scene, read_stages, surest_view
-from workbench.tiers.placement.cut_bundle import write_cut
-from workbench.tiers.placement.labels import (
+from workbench.tiers.placement.class_groups import (
     choose_group_threshold,
     group_numbers,
     group_probabilities,
     groups_of,
 )
+from workbench.tiers.placement.cut_bundle import write_cut
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import Privacy, TiersFile
 from workbench.tiers.processes.features import Outgoing, received
 from workbench.tiers.processes.scenes import aggregate
-from workbench.tiers.processes.settings import StageSettings
 from workbench.tiers.processes.stage_model import StageModel
+from workbench.tiers.processes.tier_settings import StageSettings
 
 _BATCH = 256
 

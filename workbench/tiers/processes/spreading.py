@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.deploy.stages import Evidence, Stages
 from workbench.foundation.errors import ExperimentError
-from workbench.tiers.placement.labels import Groups
+from workbench.tiers.placement.class_groups import Groups
 from workbench.tiers.placement.link_queues import num_links
 from workbench.tiers.placement.links import (
     ALIVE_BYTES,
@@ -30,7 +30,7 @@ from workbench.tiers.placement.tiers_file import HERE, Link, Scene, TiersFile
 from workbench.tiers.processes.machines import MachineSettings
 from workbench.tiers.processes.relay import Link as ShapedLink
 from workbench.tiers.processes.requesting import SOURCE
-from workbench.tiers.processes.settings import Route, StageSettings, TierSettings
+from workbench.tiers.processes.tier_settings import Route, StageSettings, TierSettings
 
 RUNNABLE = ("end", "cloud", "end-cloud", "next-tier", "mapping", "threshold")
 """The schedulers that processes carry out."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from workbench.tiers.processes.settings import StageSettings
+from workbench.tiers.processes.tier_settings import StageSettings
 
 MASK = "mask"
 FEATURES = "features"

@@ -20,7 +20,7 @@ from typing import Any
 from workbench.foundation.errors import RunError
 from workbench.store.history.failure_text import headline
 from workbench.tiers.processes.relay import Link
-from workbench.tiers.processes.settings import TierSettings
+from workbench.tiers.processes.tier_settings import TierSettings
 from workbench.training.programs.last_error import last_error
 
 START_S = 300.0
@@ -107,7 +107,7 @@ def start_tier(settings: TierSettings, folder: Path) -> StartedProcess:
     path = folder / f"{settings.name}-{settings.device}.json"
     replace(settings, ends_with_input=True).write(path)
     return StartedProcess(
-        f"the tier {settings.name}", "workbench.tiers.processes.process", [str(path)]
+        f"the tier {settings.name}", "workbench.tiers.processes.tier_process", [str(path)]
     )
 
 

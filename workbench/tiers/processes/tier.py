@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
-from workbench.tiers.placement.board import Board, Booking, Known
+from workbench.tiers.placement.known_queues import Board, Booking, Known
 from workbench.tiers.processes.features import Outgoing, restore, smallest
 from workbench.tiers.processes.frames import Frame, Kind
 from workbench.tiers.processes.machines import Devices, Servers, Turn, wait_until
@@ -30,8 +30,8 @@ from workbench.tiers.processes.next_tier import (
     NotAnsweredError,
 )
 from workbench.tiers.processes.scenes import Scenes
-from workbench.tiers.processes.settings import TierSettings
 from workbench.tiers.processes.stage_model import Result, StageModels
+from workbench.tiers.processes.tier_settings import TierSettings
 from workbench.tiers.processes.transport import Connection, Listener
 
 _LONGEST_PERIODS = 1.5

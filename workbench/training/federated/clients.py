@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.data import Datasets, Split
-from workbench.data.ordered import OrderedSplit
+from workbench.data.ordered_splits import OrderedSplit
 from workbench.data.sample_seeding import seed_of
 from workbench.data.targets import class_of_each
 from workbench.experiment.federated import Federated

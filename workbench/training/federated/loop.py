@@ -45,9 +45,9 @@ from workbench.training.federated.rounds import RoundResult, Rounds
 from workbench.training.first_batch import check_first_batch
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
-from workbench.training.source import Source
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
+from workbench.training.tensor_source import Source
+from workbench.training.worker_task import TrialTask
 
 _ALONE = Worker()
 

@@ -36,8 +36,8 @@ from workbench.training.federated.server import (
     unmasked_sum,
     weighted_mean,
 )
-from workbench.training.source import WorkerBatch
 from workbench.training.strategies.client_steps import ClientSteps
+from workbench.training.tensor_source import WorkerBatch
 
 _FLOAT_BYTES, _FIXED_BYTES = 4, 8
 _DRAW_OF_ROUNDS = 0x0F3D

@@ -36,7 +36,7 @@ from workbench.experiment.plan import Hardware, PartialPlan
 from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.memory import StepMemory
-from workbench.models.calls import map_tensors
+from workbench.models.model_calls import map_tensors
 from workbench.training.assembly import (
     build_trial_model,
     for_model,
@@ -46,14 +46,11 @@ from workbench.training.assembly import (
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.planning.settings import resolve
-from workbench.training.source import Source
 from workbench.training.strategies.capabilities import capabilities_of, strategy_on
 from workbench.training.strategies.divided_optimizer import DividedOptimizer
-from workbench.training.strategies.group import Group, Part, Sent
 from workbench.training.strategies.kept_blocks import PassCost, measure_pass
 from workbench.training.strategies.pipeline_order import most_under_way
 from workbench.training.strategies.recompute import recompute_blocks
-from workbench.training.strategies.shards import local_part
 from workbench.training.strategies.strategy import (
     HeldBatch,
     MicroBatch,
@@ -61,6 +58,9 @@ from workbench.training.strategies.strategy import (
     StepSettings,
     Worker,
 )
+from workbench.training.strategies.tensor_shards import local_part
+from workbench.training.strategies.worker_group import Group, Part, Sent
+from workbench.training.tensor_source import Source
 
 _NEEDS_VALUES = (
     DataDependentOutputException,

@@ -33,7 +33,7 @@ from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.formatting import format_params
 from workbench.training.planning.typical_configurations import configurations_to_try
 from workbench.training.probes.child_process import NoAnswerInTimeError, answer, query
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.experiment.plan import Plan
@@ -467,8 +467,8 @@ def _make_step(task: TrialTask) -> _Findings:
     from workbench.training.loading import load_trial_data
     from workbench.training.planning.equivalent_plans import with_workers
     from workbench.training.planning.settings import resolve
-    from workbench.training.source import WorkerBatch
     from workbench.training.strategies.capabilities import capabilities_of
+    from workbench.training.tensor_source import WorkerBatch
 
     plan = resolve(task.experiment, task.params).plan
     # This process is a single worker. Its micro batch is the plan's, so it sees what each worker
@@ -528,12 +528,12 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
     """Check that a model can be divided as planned, and that its pieces compute the same."""
     import torch
 
-    from workbench.models.calls import call_model, output_in
+    from workbench.models.model_calls import call_model, output_in
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
-    from workbench.training.source import Source
     from workbench.training.strategies.sequence import pieces_of
     from workbench.training.strategies.tensor import prepare_cut
+    from workbench.training.tensor_source import Source
 
     datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
     model = build_trial_model(

@@ -24,10 +24,10 @@ from workbench.training.device import choose_device
 from workbench.training.loss_and_metrics import call_of
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.probes.timed_steps import PeakMemory, TimedSteps
-from workbench.training.source import Source
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker, compiled
-from workbench.training.task import TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
+from workbench.training.worker_task import TrialTask
 
 Array = np.ndarray[Any, Any]
 

@@ -159,9 +159,9 @@ def _inspect(
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from workbench.models.calls import map_tensors
     from workbench.models.layers import needs_values
-    from workbench.training.source import Source
+    from workbench.models.model_calls import map_tensors
+    from workbench.training.tensor_source import Source
 
     source = Source(datasets.train, torch.device("cpu"))
     samples = source.fetch(np.resize(np.arange(len(source)), NUM_SAMPLES))
@@ -216,8 +216,8 @@ def _describe(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
 ) -> tuple[dict[str, Any], list[WorkbenchError]]:
     from workbench.models.adapters import num_parameters
-    from workbench.models.calls import num_samples
     from workbench.models.layers import describe_layers, needs_values
+    from workbench.models.model_calls import num_samples
     from workbench.training.loss_and_metrics import call_of, count_step_flops
 
     layers = describe_layers(model, inputs, call_of(experiment))
@@ -246,7 +246,7 @@ def _too_few_outputs(
 
     The loss does not notice it, because fake targets have no values.
     """
-    from workbench.models.calls import output_in
+    from workbench.models.model_calls import output_in
     from workbench.training.loss_and_metrics import call_of
 
     outputs = output_in(call_of(experiment)(model, inputs))

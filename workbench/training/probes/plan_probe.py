@@ -39,7 +39,7 @@ from workbench.hardware.performance.memory import StepMemory, fit_law
 from workbench.hardware.performance.profiler import StepProfiler, StepTimes
 from workbench.hardware.resources import EnergyCounter, energy_between_j, inventory
 from workbench.hardware.resources.power_limits import PowerLimits, changeable_limits
-from workbench.models.calls import num_samples
+from workbench.models.model_calls import num_samples
 from workbench.training.assembly import Parts, assemble, build_trial_model, trial_settings
 from workbench.training.device import (
     choose_device,
@@ -48,20 +48,20 @@ from workbench.training.device import (
     limit_memory,
     uuid_of,
 )
-from workbench.training.division import find_division, refuse_division
 from workbench.training.loading import load_trial_data
 from workbench.training.loss_and_metrics import count_step_flops
+from workbench.training.loss_division import find_division, refuse_division
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import TrialSettings
 from workbench.training.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
 from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, PowerProbe
 from workbench.training.probes.timed_steps import PeakMemory, TimedSteps, num_bytes
-from workbench.training.source import Source
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import capabilities_of
-from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Probeable, Strategy, Worker
-from workbench.training.task import TrialTask
+from workbench.training.strategies.worker_group import Group
+from workbench.training.tensor_source import Source
+from workbench.training.worker_task import TrialTask
 
 Report = Callable[[Event], bool]
 _COLD_S = 0.3

@@ -27,8 +27,8 @@ from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
 from workbench.training.outcome import Outcome
 from workbench.training.probes.measurements import RateTest
-from workbench.training.source import WorkerBatch
-from workbench.training.task import TrialTask
+from workbench.training.tensor_source import WorkerBatch
+from workbench.training.worker_task import TrialTask
 
 SMOOTHING = 0.8
 """fastai smooths by 0.98 over a hundred steps, which delays its curves by half of them.

@@ -21,7 +21,7 @@ from workbench.training.outcome import Outcome
 from workbench.training.planning.own_code import in_words_of_plans, own_values
 from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
-from workbench.training.task import TrialTask
+from workbench.training.worker_task import TrialTask
 
 SILENT_S = 60.0
 """How long a program may run without reporting its speed, including its imports."""

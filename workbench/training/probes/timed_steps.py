@@ -23,8 +23,8 @@ from workbench.hardware.resources import resident_bytes
 from workbench.models.metrics import BatchMetric
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import measure_own
-from workbench.training.source import Source, WorkerBatch
 from workbench.training.strategies.strategy import Probeable, Worker
+from workbench.training.tensor_source import Source, WorkerBatch
 
 MIN_STEPS = 3
 MIN_WARMUP_STEPS = 2

@@ -19,9 +19,9 @@ from workbench.foundation.errors import ExperimentError
 from workbench.training.exchanges.allreduce import finished
 from workbench.training.exchanges.exchange import Bucket, GradientExchange, ParameterExchange
 from workbench.training.strategies.capabilities import BUILT_IN
-from workbench.training.strategies.group import Group, Part
 from workbench.training.strategies.single import Single
 from workbench.training.strategies.strategy import compiled
+from workbench.training.strategies.worker_group import Group, Part
 
 _DDP_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
 _LEAVES_BUFFERS: dict[str, Any] = {

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.ddp import DataParallel
-from workbench.training.strategies.group import Group, dist, receive_on_cpu
-from workbench.training.strategies.shards import gathered, own_shard
 from workbench.training.strategies.strategy import OptimizerFactory, Worker, parameters_in
+from workbench.training.strategies.tensor_shards import gathered, own_shard
+from workbench.training.strategies.worker_group import Group, dist, receive_on_cpu
 
 BUFFER_BYTES = 25 << 20
 """Parameters are sent in pieces of this size, like the gradients of `ddp`."""

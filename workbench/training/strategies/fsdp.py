@@ -23,10 +23,16 @@ from torch.utils import _pytree
 
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.ddp import DataParallel
-from workbench.training.strategies.group import dimension_name
 from workbench.training.strategies.sequence import Piece
-from workbench.training.strategies.shards import WEIGHTS, Place, StateParts, own_shard, parts_of
 from workbench.training.strategies.strategy import Worker, as_it_is, compile_forward
+from workbench.training.strategies.tensor_shards import (
+    WEIGHTS,
+    Place,
+    StateParts,
+    own_shard,
+    parts_of,
+)
+from workbench.training.strategies.worker_group import dimension_name
 
 MIN_BLOCK_PARAMETERS = 100_000
 """Smaller blocks are gathered together with the module around them, in fewer exchanges."""

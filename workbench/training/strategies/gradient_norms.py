@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.training.strategies.shards import is_cut, local_part
 from workbench.training.strategies.strategy import MicroBatch, StepBatch
+from workbench.training.strategies.tensor_shards import is_cut, local_part
 
 MAX_HELD_BYTES = 4 << 20
 """Gradients are held up to this size, so that the norms of many small ones are taken at once."""

@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from workbench.foundation.errors import ExperimentError
 from workbench.training.strategies.recompute import Block
-from workbench.training.strategies.shards import local_part
+from workbench.training.strategies.tensor_shards import local_part
 
 _MAX_STATES = 1024
 """How many choices are compared at each block. If there are more, only the fastest of those that

@@ -26,14 +26,20 @@ from torch.utils import _pytree
 
 from workbench.foundation.errors import ExperimentError
 from workbench.training.strategies.capabilities import BUILT_IN
-from workbench.training.strategies.counting import CountedStep, is_counted, stacked
+from workbench.training.strategies.counted_losses import CountedStep, is_counted, stacked
 from workbench.training.strategies.ddp import average_statistics
 from workbench.training.strategies.divided_optimizer import PartialOptimizer, gather_on_first
-from workbench.training.strategies.group import Sent
 from workbench.training.strategies.pipeline_order import most_under_way, order
 from workbench.training.strategies.recompute import recompute_blocks
 from workbench.training.strategies.sequence import Piece, costs, cut, pieces_of
-from workbench.training.strategies.shards import (
+from workbench.training.strategies.single import Single, normalisations, on_device
+from workbench.training.strategies.strategy import (
+    OptimizerFactory,
+    StepBatch,
+    Worker,
+    parameters_in,
+)
+from workbench.training.strategies.tensor_shards import (
     WEIGHTS,
     Key,
     Place,
@@ -44,13 +50,7 @@ from workbench.training.strategies.shards import (
     own_shard,
     parts_of,
 )
-from workbench.training.strategies.single import Single, normalisations, on_device
-from workbench.training.strategies.strategy import (
-    OptimizerFactory,
-    StepBatch,
-    Worker,
-    parameters_in,
-)
+from workbench.training.strategies.worker_group import Sent
 
 Waiting = list[Callable[[], None]]
 """Functions that add gradients to weights when they are called."""

@@ -26,9 +26,9 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.calls import map_tensors
+from workbench.models.model_calls import map_tensors
 from workbench.training.strategies.capabilities import BUILT_IN
-from workbench.training.strategies.counting import CountedStep, is_counted, stacked
+from workbench.training.strategies.counted_losses import CountedStep, is_counted, stacked
 from workbench.training.strategies.gradient_norms import WatchedBatch
 from workbench.training.strategies.kept_blocks import PassCost, keep_what_fits
 from workbench.training.strategies.recompute import Block, recompute_blocks

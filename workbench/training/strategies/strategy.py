@@ -19,9 +19,9 @@ from torch.optim import Optimizer
 from workbench.foundation.errors import ExperimentError
 from workbench.training.exchanges.exchange import Exchange
 from workbench.training.strategies.capabilities import Capabilities
-from workbench.training.strategies.group import Group
-from workbench.training.strategies.shards import StateParts
+from workbench.training.strategies.tensor_shards import StateParts
 from workbench.training.strategies.weight_mean import WeightMean
+from workbench.training.strategies.worker_group import Group
 
 OptimizerFactory = Callable[[Iterable[Any]], Optimizer]
 """Makes an optimizer of parameters, or of groups of parameters in torch's form."""

@@ -28,7 +28,14 @@ from workbench.training.strategies.ddp import average_statistics
 from workbench.training.strategies.fsdp import cut_parameters, mesh_of, reshard
 from workbench.training.strategies.kept_blocks import PassCost
 from workbench.training.strategies.recompute import recompute_blocks
-from workbench.training.strategies.shards import (
+from workbench.training.strategies.single import Single, on_device
+from workbench.training.strategies.strategy import (
+    OptimizerFactory,
+    StepBatch,
+    Worker,
+    parameters_in,
+)
+from workbench.training.strategies.tensor_shards import (
     WEIGHTS,
     Key,
     Place,
@@ -38,13 +45,6 @@ from workbench.training.strategies.shards import (
     local_part,
     own_shard,
     parts_of,
-)
-from workbench.training.strategies.single import Single, on_device
-from workbench.training.strategies.strategy import (
-    OptimizerFactory,
-    StepBatch,
-    Worker,
-    parameters_in,
 )
 
 _ON_EACH_VALUE = (

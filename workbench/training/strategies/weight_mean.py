@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from workbench.training.strategies.shards import local_part
+from workbench.training.strategies.tensor_shards import local_part
 
 
 class WeightMean(Protocol):
