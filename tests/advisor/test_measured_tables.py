@@ -48,7 +48,7 @@ def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
             "gpus,time\n1,2\n",
             r"has no column step_time_s; allowed: gpus, step_time_s, sync_time_s \(optional\)",
         ),
-        ("", "has no column gpus"),
+        ("", "is empty; allowed: a line with the columns gpus, step_time_s"),
         (
             "gpus,step_time_s\n1,0.5\n2,fast\n",
             "line 3, column step_time_s: 'fast' is not valid; allowed: a number",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +63,8 @@ def test_a_run_that_stops_earlier_is_no_result(tmp_path: Path, baseline: Path) -
     assert answer.effect == pytest.approx(1.0 - 0.9775)
     assert answer.num_candidate == 2
     assert list(answer.notes) == [
-        "candidate: run 5 did not reach the budget. A curve sharpens the probability, but it is"
-        " not a result"
+        "candidate: run 5 did not reach the budget of 100 steps. A curve sharpens the probability,"
+        " but it is not a result"
     ]
 
 
@@ -387,3 +389,117 @@ def test_equal_results_are_never_better(tmp_path: Path, value: float) -> None:
         answer = decide_from_files(baseline, write_results(tmp_path / "c.csv", [value] * num, 1.0))
         assert answer.decision == ("not better" if num == 6 else "more")
         assert answer.effect == 0
+
+
+def results_of(path: Path, *values: float) -> Path:
+    """Write runs of one step."""
+    path.write_text("run,step,value\n" + "".join(f"{n},1,{v!r}\n" for n, v in enumerate(values)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("deviation", "decision"), [(1e-300, "better"), (1e-8, "better"), (1e300, "not better")]
+)
+def test_a_floor_may_have_another_scale_than_the_results(
+    tmp_path: Path, deviation: float, decision: str
+) -> None:
+    baseline = results_of(tmp_path / "b.csv", 3.0, 3.1, 3.05, 3.02)
+    candidate = results_of(tmp_path / "c.csv", 2.0, 2.1, 2.05)
+    floor = tmp_path / "floor.csv"
+    rows = [f"{group},{run},1,{run * deviation!r}" for group in range(6) for run in range(3)]
+    floor.write_text("\n".join(["group,run,step,value", *rows]))
+    answer = decide_from_files(baseline, candidate, floor)
+    assert answer.decision == decision
+    # (3 + 3.1 + 3.05 + 3.02) / 4 - (2 + 2.1 + 2.05) / 3 = 3.0425 - 2.05
+    assert answer.effect == pytest.approx(0.9925, rel=1e-12)
+    assert answer.low is not None
+    assert answer.high is not None
+    assert answer.low <= 0.9925 <= answer.high
+    assert answer.floor is not None
+    assert answer.floor.deviation == pytest.approx(deviation, rel=0.5)
+
+
+def test_results_at_the_ends_of_the_numbers_give_no_warning(tmp_path: Path) -> None:
+    largest = 1.7976931348623157e308
+    baseline = results_of(tmp_path / "b.csv", largest, -largest, 5e-324, 1.0)
+    candidate = results_of(tmp_path / "c.csv", -largest, 1e-320, 3.0)
+    floor = tmp_path / "floor.csv"
+    floor.write_text(
+        f"group,run,step,value\na,1,1,{largest!r}\na,2,1,{-largest!r}\nb,1,1,0\nb,2,1,5e-324\n"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answer = decide_from_files(baseline, candidate, floor)
+    # The means are 0 and -largest / 3.
+    assert answer.effect == pytest.approx(largest / 3)
+    assert answer.low is not None
+    assert answer.high is not None
+    assert answer.low < largest / 3 < answer.high
+
+
+def test_a_candidate_that_ends_well_is_better_than_a_baseline_that_never_does(
+    tmp_path: Path,
+) -> None:
+    baseline = results_of(tmp_path / "b.csv", *[math.nan] * 4)
+    one = decide_from_files(baseline, results_of(tmp_path / "one.csv", 3.0))
+    assert (one.decision, one.more_runs, one.effect) == ("more", 1, None)
+    two = decide_from_files(baseline, results_of(tmp_path / "two.csv", 3.0, 3.1))
+    assert (two.decision, two.more_runs) == ("better", 0)
+    # The largest of 5 uniform numbers is below the smallest of 3 in one of 56 orders.
+    assert two.probability == pytest.approx(1 - 1 / 56)
+    assert two.num_baseline == 4
+
+
+def test_a_candidate_that_also_diverges_needs_more_runs_or_is_not_better(tmp_path: Path) -> None:
+    baseline = results_of(tmp_path / "b.csv", *[math.nan] * 4)
+    few = decide_from_files(baseline, results_of(tmp_path / "few.csv", math.nan, 3.1))
+    assert (few.decision, few.more_runs) == ("more", 3)
+    enough = decide_from_files(
+        baseline, results_of(tmp_path / "enough.csv", math.nan, 3.1, 3.0, 3.2, 3.1)
+    )
+    assert enough.decision == "better"
+    never = decide_from_files(baseline, results_of(tmp_path / "never.csv", *[math.inf] * 3))
+    assert (never.decision, never.more_runs) == ("not better", 0)
+
+
+def test_one_diverged_run_of_the_baseline_shows_too_little(tmp_path: Path) -> None:
+    baseline = results_of(tmp_path / "b.csv", math.nan)
+    answer = decide_from_files(baseline, results_of(tmp_path / "c.csv", *[3.0] * 6))
+    assert answer.decision == "more"
+    assert "The baseline diverged once, so train it again" in answer.describe()[0]
+
+
+@pytest.mark.parametrize("num_baseline", [2, 3, 4, 8])
+def test_equal_shares_of_failures_are_rarely_called_better(
+    tmp_path: Path, num_baseline: int
+) -> None:
+    """The probability is computed exactly, over all courses of six candidate runs."""
+    baseline = results_of(tmp_path / "b.csv", *[math.nan] * num_baseline)
+    claims: dict[tuple[bool, ...], bool] = {}
+
+    def is_claimed(fails: tuple[bool, ...]) -> bool:
+        """Return whether a look at these runs, or an earlier one, claims a gain."""
+        if not fails:
+            return False
+        if fails not in claims:
+            values = [math.nan if failed else 3.0 for failed in fails]
+            answer = decide_from_files(baseline, results_of(tmp_path / "c.csv", *values))
+            claims[fails] = is_claimed(fails[:-1]) or answer.decision == "better"
+        return claims[fails]
+
+    courses = [fails for fails in itertools.product((False, True), repeat=6) if is_claimed(fails)]
+    assert courses
+    worst = max(
+        share**num_baseline
+        * math.fsum(share ** sum(fails) * (1 - share) ** (6 - sum(fails)) for fails in courses)
+        for share in (step / 200 for step in range(201))
+    )
+    assert worst <= 0.05
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, baseline: Path) -> None:
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    with pytest.raises(DataError, match=r"empty\.csv is empty") as raised:
+        decide_from_files(baseline, empty)
+    assert "run, step, value" in str(raised.value)

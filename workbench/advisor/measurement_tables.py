@@ -126,6 +126,8 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
     allowed = ", ".join(
         column.name + ("" if column.required else " (optional)") for column in columns
     )
+    if not any(heads):
+        raise DataError(f"{path} is empty", allowed=f"a line with the columns {allowed}")
     names = {column.name for column in columns}
     missing = [column for column in columns if column.name not in heads]
     for column in missing:

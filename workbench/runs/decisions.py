@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -112,12 +113,14 @@ class Judgement(Decision):
     """A decision, and what it is based on.
 
     Attributes:
-        num_baseline: Number of results of the baseline.
-        num_candidate: Number of results of the candidate, at most the limit.
+        num_baseline: Number of results of the baseline, with those that diverged.
+        num_candidate: Number of results of the candidate, with those that diverged, at most the
+            limit.
         error: The allowed probability of a wrong claim.
         floor: The noise floor, or None.
         notes: What was not used, and why, as sentences without their full stops.
         broken: Constraints that the candidate breaks, in words. None if there are no constraints.
+        needs_baseline: Whether no number of candidate runs could lead to a decision.
     """
 
     num_baseline: int
@@ -126,6 +129,7 @@ class Judgement(Decision):
     floor: NoiseFloor | None
     notes: tuple[str, ...]
     broken: tuple[str, ...] | None = None
+    needs_baseline: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return what `workbench decide --json` prints, as plain values."""
@@ -176,6 +180,8 @@ def _headline(decision: Judgement) -> str:
         return "not better: keep the baseline."
     if decision.num_baseline == 0:
         return "more: no decision yet. The baseline has no result, so train it first."
+    if decision.needs_baseline:
+        return "more: no decision yet. The baseline diverged once, so train it again."
     if decision.effect is not None and decision.low is None:
         return "more: no decision yet. Repeat the baseline, or add a floor."
     expected = format_count(decision.more_runs, "more run")
@@ -388,7 +394,7 @@ def compare_trainings(
     max_runs = limits.max_runs
     sign = sign_of(goal)
     ended = [training for training in candidate if training.result is not None]
-    notes = _notes(baseline, candidate, max_runs)
+    notes = _notes(baseline, candidate, max_runs, budget)
     ended = ended[:max_runs]
     error = limits.error
     if limits.session is not None:
@@ -400,50 +406,62 @@ def compare_trainings(
             f"proposal {proposal.number} of the session {limits.session} may spend"
             f" {format_number(error)} of its error {format_number(limits.error)}",
         )
-    exponent = _exponent_of([*baseline, *ended])
+    floor = noise_floor_of(repeated, budget)
+    effect = _effect_of(*(_results(side, sign) for side in (baseline, ended)))
+    exponent = _exponent_of([*baseline, *ended], floor)
     baseline, candidate, ended = (
         [training.shifted(-exponent) for training in trainings]
         for trainings in (baseline, candidate, ended)
     )
-    floor = noise_floor_of([_shifted_group(group, -exponent) for group in repeated], budget)
     values = [_results(side, sign) for side in (baseline, ended)]
     decision = decide(
         values[0],
         values[1],
-        floor,
+        None if floor is None else _shifted_floor(floor, -exponent),
         error=error,
         max_runs=max_runs,
         curves=_evidence_of_curves(baseline, [*ended, *_unfinished(candidate)], sign),
     )
-    decision = _with_diverged(decision, baseline, ended, max_runs)
-    decision = replace(
-        decision,
-        **{
-            name: _shifted(value, exponent)
-            for name in ("effect", "low", "high")
-            if (value := getattr(decision, name)) is not None
-        },
-    )
-    if floor is not None:
-        floor = replace(floor, deviation=_shifted(floor.deviation, exponent))
+    failures = _Failures.of(baseline, ended, max_runs, error)
+    decision = failures.change(decision)
+    bounds = {
+        name: _shifted(value, exponent)
+        for name in ("low", "high")
+        if (value := getattr(decision, name)) is not None
+    }
+    decision = replace(decision, **bounds, effect=effect)
     notes += _notes_on_spreads(*values, has_floor=floor is not None)
     return Judgement(
         **asdict(decision),
-        num_baseline=len(values[0]),
+        num_baseline=failures.num_baseline,
         num_candidate=len(ended),
         error=error,
         floor=floor,
         notes=tuple(notes),
+        needs_baseline=failures.needs_baseline,
     )
 
 
-def _exponent_of(trainings: Sequence[Training]) -> int:
-    """Return the power of two of the largest result.
+def _exponent_of(trainings: Sequence[Training], floor: NoiseFloor | None) -> int:
+    """Return the power of two of the largest result, or of a floor that is larger.
 
     In its unit, squares are numbers, even if the results are as small as 1e-300 or as large as
     1e300.
     """
-    return math.frexp(max(map(abs, _results(trainings, 1.0)), default=1.0))[1]
+    sizes = [abs(result) for result in _results(trainings, 1.0)] or [1.0]
+    return math.frexp(max(sizes if floor is None else [*sizes, floor.deviation]))[1]
+
+
+def _effect_of(baseline: Sequence[float], candidate: Sequence[float]) -> float | None:
+    """Return the difference of the means, even if it is tiny next to the floor."""
+    if not baseline or not candidate:
+        return None
+    exponent = math.frexp(max(map(abs, (*baseline, *candidate))))[1]
+    means = [
+        math.fsum(_shifted(value, -exponent) for value in side) / len(side)
+        for side in (baseline, candidate)
+    ]
+    return _shifted(means[1] - means[0], exponent)
 
 
 def _shifted(value: float, exponent: int) -> float:
@@ -454,9 +472,10 @@ def _shifted(value: float, exponent: int) -> float:
         return math.copysign(math.inf, value)
 
 
-def _shifted_group(group: RepeatedTrainings, exponent: int) -> RepeatedTrainings:
-    values = [_shifted(value, exponent) for value in group.values]
-    return replace(group, values=[value for value in values if math.isfinite(value)])
+def _shifted_floor(floor: NoiseFloor, exponent: int) -> NoiseFloor:
+    """Return the floor in the unit of the results. It stays above 0."""
+    deviation = max(_shifted(floor.deviation, exponent), sys.float_info.min)
+    return replace(floor, deviation=deviation)
 
 
 def _with_others(
@@ -484,38 +503,129 @@ def _unfinished(trainings: Sequence[Training]) -> list[Training]:
     return [training for training in trainings if training.result is None]
 
 
-def _with_diverged(
-    decision: Decision, baseline: Sequence[Training], ended: Sequence[Training], max_runs: int
-) -> Decision:
-    """Return the decision with the trainings that diverged, which have no finite value.
+@dataclass(frozen=True)
+class _Failures:
+    """How often the trainings of both sides diverged, which is worse than every result.
 
-    The candidate may not diverge in a larger part of its runs than the baseline.
+    Attributes:
+        num_baseline: Results of the baseline, with those that diverged.
+        num_candidate: Results of the candidate, with those that diverged.
+        baseline: How many of the baseline diverged.
+        candidate: How many of the candidate diverged.
+        max_runs: Limit for the candidate runs.
+        error: Allowed probability of a wrong claim over all looks.
     """
-    num_diverged = sum(training.is_diverged for training in ended)
-    if not num_diverged:
+
+    num_baseline: int
+    num_candidate: int
+    baseline: int
+    candidate: int
+    max_runs: int
+    error: float
+
+    @staticmethod
+    def of(
+        baseline: Sequence[Training], candidate: Sequence[Training], max_runs: int, error: float
+    ) -> _Failures:
+        """Count the trainings that diverged."""
+        return _Failures(
+            num_baseline=sum(training.result is not None for training in baseline),
+            num_candidate=len(candidate),
+            baseline=sum(training.is_diverged for training in baseline),
+            candidate=sum(training.is_diverged for training in candidate),
+            max_runs=max_runs,
+            error=error,
+        )
+
+    @property
+    def is_hopeless_baseline(self) -> bool:
+        """Whether all runs of the baseline diverged, so that there is no effect to compare."""
+        return 0 < self.num_baseline == self.baseline
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether the baseline has too few runs to show that a candidate diverges less often."""
+        return self.is_hopeless_baseline and not self._shows_fewer(0, self.max_runs)
+
+    def change(self, decision: Decision) -> Decision:
+        """Return a decision about the finite results that also considers those that diverged.
+
+        The candidate may not diverge in a larger part of its runs than the baseline.
+        """
+        if self.is_hopeless_baseline and self.num_candidate:
+            return self._without_results(decision)
+        if not self.candidate or not self.num_baseline:
+            return decision
+        allowed = self.baseline / self.num_baseline
+        if self.candidate > allowed * self.max_runs:
+            return replace(decision, decision="not better", probability=0.0, more_runs=0)
+        if self.num_candidate == self.max_runs and decision.decision != "better":
+            return replace(decision, decision="not better", more_runs=0)
+        if decision.decision == "better" and self.candidate > allowed * self.num_candidate:
+            # More runs without a failure are needed before the shares are equal.
+            needed = math.ceil(self.candidate / allowed) - self.num_candidate
+            return replace(decision, decision="more", more_runs=needed)
         return decision
-    num_baseline = sum(training.result is not None for training in baseline)
-    if not num_baseline:
-        return decision
-    allowed = sum(training.is_diverged for training in baseline) / num_baseline
-    if num_diverged > allowed * max_runs:
-        return replace(decision, decision="not better", probability=0.0, more_runs=0)
-    if len(ended) == max_runs and decision.decision != "better":
-        return replace(decision, decision="not better", more_runs=0)
-    if decision.decision == "better" and num_diverged > allowed * len(ended):
-        # More runs without a failure are needed before the shares are equal.
-        needed = math.ceil(num_diverged / allowed) - len(ended)
-        return replace(decision, decision="more", more_runs=needed)
-    return decision
+
+    def _without_results(self, decision: Decision) -> Decision:
+        """Decide by the numbers of failures alone."""
+        probability = self._probability
+        if self.needs_baseline:
+            return replace(decision, probability=probability)
+        enough = [
+            runs
+            for runs in range(self.num_candidate, self.max_runs + 1)
+            if self._shows_fewer(self.candidate, runs)
+        ]
+        if not enough:
+            return Decision("not better", probability, None, None, None, 0)
+        more_runs = enough[0] - self.num_candidate
+        verdict = "more" if more_runs else "better"
+        return Decision(verdict, probability, None, None, None, more_runs)
+
+    def _shows_fewer(self, failures: int, runs: int) -> bool:
+        """Return whether this many failures in these runs show that the candidate has fewer.
+
+        If both sides diverged equally often, all runs of the baseline would diverge and so few of
+        the candidate with a probability that is largest for one share of failures. It must be
+        smaller than the part of the error for this number of failures: one half for none, a quarter
+        for one, and so on. These parts hold at every look together, because a later look with the
+        same number of failures contains the earlier one.
+        """
+        import numpy as np
+        from scipy.special import bdtr
+
+        shares = np.linspace(0, 1, 1001)
+        chances = shares**self.num_baseline * bdtr(failures, runs, shares)
+        return float(np.max(chances)) <= self.error / 2 ** (failures + 1)
+
+    @property
+    def _probability(self) -> float:
+        """Probability that the candidate diverges less often, if all shares are equally likely.
+
+        The shares of both sides are order statistics of uniform numbers: the largest of
+        `num_baseline` + 1, and one of `num_candidate` + 1. This counts their orders.
+        """
+        orders = sum(
+            math.comb(self.num_baseline + earlier, earlier) for earlier in range(self.candidate + 1)
+        )
+        total = math.comb(self.num_baseline + self.num_candidate + 2, self.num_baseline + 1)
+        return 1 - orders / total
 
 
-def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs: int) -> list[str]:
+def _notes(
+    baseline: Sequence[Training],
+    candidate: Sequence[Training],
+    max_runs: int,
+    budget: float | None,
+) -> list[str]:
+    steps = "" if budget is None else f" of {format_count(int(budget), 'step')}"
     notes: list[str] = []
     for side, trainings in (("baseline", baseline), ("candidate", candidate)):
         if unfinished := _unfinished(trainings):
             notes.append(
-                f"{side}: {_list(unfinished)} did not reach the budget. A curve sharpens the"
-                " probability, but it is not a result"
+                f"{side}: {_list(unfinished)} did not reach the budget{steps}. A curve sharpens"
+                " the probability, but it is not a result"
             )
         if diverged := [training for training in trainings if training.is_diverged]:
             notes.append(
@@ -525,8 +635,9 @@ def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs
     num_ended = sum(training.result is not None for training in candidate)
     if num_ended > max_runs:
         notes.append(
-            f"the candidate has {num_ended} results. Only the first {max_runs} are used, because"
-            " the error is spent by then"
+            f"the candidate has {num_ended} results. Only the first"
+            f" {'is' if max_runs == 1 else f'{max_runs} are'} used, because the error is spent by"
+            " then"
         )
     return notes
 

@@ -8,6 +8,7 @@ how many trainings this knowledge is worth. `sequential_test` combines both.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,11 @@ _SLOPE = 0.5
 # A group whose trainings agree exactly was probably rounded. Its variance counts as this part of
 # the median.
 _LEAST_PART = 1e-3
-# The logarithm of the largest ratio of two variances whose exponential is a number.
+# The logarithm of the largest ratio of two variances whose exponential is a number, as is the
+# exponential of its negative.
 _MOST_APART = 600.0
+# The logarithms of the smallest and the largest positive number.
+_LOG_SMALLEST, _LOG_LARGEST = math.log(5e-324), math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def noise_floor_of(
     # The expectation of the logarithm of a scaled inverse chi-square variable is
     # log(variance * degrees / 2) - digamma(degrees / 2).
     log_variance = level + float(digamma(num_degrees / 2)) - math.log(num_degrees / 2)
-    deviation = math.exp(log_variance / 2)
+    deviation = math.exp(min(max(log_variance / 2, _LOG_SMALLEST), _LOG_LARGEST))
     return NoiseFloor(deviation, num_degrees, len(repeated), int(degrees.sum()) + len(repeated))
 
 
@@ -134,11 +138,14 @@ def budget_of(trials: Iterable[Trial]) -> int | None:
 
 def _log_variance(values: Sequence[float]) -> float:
     """Return the logarithm of a variance, also where its square is no number. -inf for zero."""
-    away = np.asarray(values, dtype=float) - values[0]
+    exponent = math.frexp(max(map(abs, values)))[1]
+    shifted = np.ldexp(np.asarray(values, dtype=float), -exponent)  # changes no digits
+    away = shifted - shifted[0]
     scale = float(np.max(np.abs(away)))
     if scale == 0:
         return -math.inf
-    return 2 * math.log(scale) + math.log(float(np.var(away / scale, ddof=1)))
+    variance = float(np.var(away / scale, ddof=1))
+    return 2 * (math.log(scale) + exponent * math.log(2)) + math.log(variance)
 
 
 def _budget_correction(
@@ -177,7 +184,7 @@ def _predict(logs: np.ndarray, degrees: np.ndarray) -> tuple[float, float]:
     levels = np.linspace(middle - _REACH, middle + _REACH, _NUM_LEVELS)
     # Shapes [differences, levels, groups]. The ratio of both variances has an F distribution.
     prior = priors[:, None, None]
-    apart = np.minimum(logs[None, None, :] - levels[None, :, None], _MOST_APART)
+    apart = np.clip(logs[None, None, :] - levels[None, :, None], -_MOST_APART, _MOST_APART)
     ratio = np.exp(apart) * degrees / prior
     likelihood = np.sum(
         degrees / 2 * np.log(ratio)

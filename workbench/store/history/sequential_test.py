@@ -187,7 +187,7 @@ class _Evidence:
 
         Source: the F test.
         """
-        ratio = squares / (num - 1) / max(self.baseline.variance, sys.float_info.min)
+        ratio = _ratio(squares / (num - 1), self.baseline.variance)
         return fdtrc(num - 1, self.baseline.degrees, ratio) > _ALIKE
 
     def unequal_effect(self, squares: Array, num: Array) -> tuple[Array, Array]:
@@ -331,8 +331,14 @@ def _is_unlike(own: _Spread, floor: NoiseFloor) -> bool:
     """
     if own.degrees <= 0:
         return False
-    ratio = own.variance / floor.deviation**2
+    ratio = _ratio(own.variance, floor.deviation**2)
     return float(fdtrc(own.degrees, floor.num_degrees, ratio)) < _UNLIKE
+
+
+def _ratio(first: Array, second: Array) -> Array:
+    """Divide by a number from 0. What is too large for a number is infinite."""
+    with np.errstate(over="ignore"):
+        return np.divide(first, np.maximum(second, sys.float_info.min))
 
 
 def _variance_of_effect(
@@ -435,14 +441,14 @@ def _foresee(evidence: _Evidence, looks: _Looks, error: float) -> tuple[float, f
     means = np.cumsum(runs, axis=1) / counts
     squares = evidence.squares + np.cumsum(runs**2, axis=1) - counts * means**2
     variances, degrees = evidence.effect_after(squares, counts)
-    statistics = (evidence.effect + means) / np.sqrt(variances)
+    statistics = _ratio(evidence.effect + means, np.sqrt(variances))
     probabilities = ndtr(-np.array(looks.low[now:]))
     is_success = statistics > _quantiles(degrees, variances.shape, probabilities)
     if not evidence.is_shared:
         variances, degrees = evidence.unequal_effect(squares, counts)
         probabilities = np.full(len(counts), _PART_OF_UNLIKE * error)
         limits = _quantiles(degrees, variances.shape, probabilities)
-        is_clear = (evidence.effect + means) / np.sqrt(variances) > limits
+        is_clear = _ratio(evidence.effect + means, np.sqrt(variances)) > limits
         is_success &= evidence.is_alike(squares, counts) | is_clear
     chance = float(np.mean(np.any(is_success, axis=1)))
     ends = is_success.copy()
