@@ -275,6 +275,7 @@ def imported_modules(libraries: set[str]) -> set[str]:
     return {name for name in modules if name.partition(".")[0] in libraries}
 
 
+@pytest.mark.slow
 def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_needs(
     tmp_path: Path,
 ) -> None:

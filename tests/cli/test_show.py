@@ -510,6 +510,7 @@ def test_commands_that_read_load_nothing_heavy(shell: Shell) -> None:
     assert out.count("val_accuracy") > len(commands), "each has shown the run"
 
 
+@pytest.mark.slow
 def test_a_report_of_a_few_trials_needs_no_statistics(shell: Shell) -> None:
     record_run(shell.folder)
     run_without("torch ray sklearn scipy pandas", ["report", "last"])

@@ -76,6 +76,7 @@ def test_cached_arrays_cannot_be_changed_by_accident(tmp_path):
         make(tmp_path)[0].arrays["numbers"][0] = 1
 
 
+@pytest.mark.slow
 def test_several_processes_at_once_build_one_entry(tmp_path):
     folder, log = tmp_path / "cache", tmp_path / "log"
     processes = [start(folder, log, 0.5) for _ in range(4)]

@@ -122,6 +122,7 @@ def test_a_process_that_is_killed_while_it_fills_the_cache_leaves_a_usable_one(
     assert np.array_equal(all_of(read(folder)), all_of(read(folder, cache="none")))
 
 
+@pytest.mark.slow
 def test_processes_that_fill_the_cache_at_once_do_not_disturb_each_other(folder: Path) -> None:
     children = [fill(folder, 1) for _ in range(2)]
     assert [child.wait(120) for child in children] == [0, 0]

@@ -97,6 +97,7 @@ def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(
     assert len(read_card(bundle).timings) == 2, "a machine that is measured again is replaced"
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_model_contains_nothing_of_the_process_that_measures_it(
     bundle: Path,
 ) -> None:

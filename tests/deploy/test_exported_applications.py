@@ -39,6 +39,7 @@ def write_sales(path: Path) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.slow
 def test_a_forecast_of_the_last_rows_of_a_file_is_in_their_unit(tmp_path: Path) -> None:
     write_sales(tmp_path / "sales.csv")
     options = {
@@ -120,6 +121,7 @@ def test_a_text_is_classified_as_text_everywhere(tmp_path: Path) -> None:
     assert [answer["class"] for answer in served] == answers.classes.tolist()
 
 
+@pytest.mark.slow
 def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
     (tmp_path / "names.conll").write_text(
         "Ada PER\nlives O\n\nBob PER\nlives O\nin O\nParis LOC\n\n" * 6
@@ -177,6 +179,7 @@ def test_each_pixel_has_a_class(tmp_path: Path) -> None:
         assert answers.classes.shape == (size, 32, 32)
 
 
+@pytest.mark.slow
 def test_boxes_are_found_in_an_image_everywhere(tmp_path: Path) -> None:
     made, data, card = exported(tmp_path / "bundle", "detector", {"name": "boxes"}, width=4)
     assert (card.outputs[0].kind, card.outputs[0].shape) == ("boxes", (8, 8, 14))
@@ -232,6 +235,7 @@ def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: P
         Draft202012Validator(answer_schema(card.outputs[0])).validate(answer)
 
 
+@pytest.mark.slow
 def test_no_window_of_an_exported_forecaster_mixes_two_series(tmp_path: Path) -> None:
     days = pd.date_range("2024-01-01", periods=60, freq="D").astype(str)
     series = {"a": np.sin(np.arange(60.0)), "b": 5 + np.cos(np.arange(60.0))}

@@ -62,9 +62,15 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+# one_of is any, a foundation model is no graph, and hf needs a folder
+EXPORTED = sorted({*MODELS.names()} - {*OF_OTHER_DATA, "one_of", "foundation", "hf"})
+USUAL = ("mlp", "convnet", "transformer", "lightgbm")
+
+
 @pytest.mark.parametrize(
-    "model", sorted({*MODELS.names()} - {*OF_OTHER_DATA, "one_of", "foundation", "hf"})
-)  # one_of is any, a foundation model is no graph, and hf needs a folder
+    "model",
+    [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in EXPORTED],
+)
 def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path) -> None:
     if model in ("lightgbm", "xgboost", "catboost"):
         pytest.importorskip(model)

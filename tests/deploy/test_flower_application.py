@@ -133,6 +133,7 @@ def rounds_in(folder: Path) -> list[dict[str, float]]:
     return rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_application_makes_the_rounds_of_its_trial(tmp_path: Path, case: str) -> None:
     one = task(tmp_path / "trial", **CASES[case])

@@ -24,6 +24,7 @@ def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> N
     assert difference_of(outputs, Pair()(left, right)) <= 1e-5
 
 
+@pytest.mark.slow
 def test_the_operators_of_onnx_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

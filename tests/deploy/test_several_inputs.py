@@ -235,6 +235,7 @@ def test_a_model_of_several_inputs_takes_samples_in_every_form(
     assert len(scripts[0].splitlines()) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "data", "names"),
     [

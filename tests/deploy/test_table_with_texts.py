@@ -106,6 +106,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     return folder, answered(NEW)
 
 
+@pytest.mark.slow
 def test_a_data_frame_and_a_file_are_answered_as_by_the_model(
     bundle: tuple[Path, np.ndarray], tmp_path: Path
 ) -> None:

@@ -239,6 +239,7 @@ def test_vectors_are_those_of_the_written_model(kind, tmp_path):
     np.testing.assert_allclose(encoder.encode(texts), answers.values, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", [CHATML, None], ids=["chat template", "none"])
 def test_answers_are_those_of_transformers_with_the_template(template, tmp_path, monkeypatch):
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -40,6 +40,7 @@ def answers(model: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:
         return model(torch.from_numpy(inputs)).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embedding", ["piecewise", "periodic"])
 def test_edges_of_numbers_are_learned(embedding: str) -> None:
     targets = TARGETS["numbers"][0]
@@ -51,6 +52,7 @@ def test_edges_of_numbers_are_learned(embedding: str) -> None:
     assert np.mean(scores.argmax(axis=1) == TARGETS["classes"][0]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "embedding", "columns"),
     [

@@ -63,6 +63,7 @@ def best_rate(width: int, base_width: int | None) -> float:
     return min(RATES, key=lambda lr: loss_of_perceptron(width, base_width, lr))
 
 
+@pytest.mark.slow
 def test_the_best_rate_of_a_narrow_perceptron_suits_a_wide_one() -> None:
     narrow = best_rate(32, None)
     assert best_rate(256, 32) == narrow
@@ -88,6 +89,7 @@ def moved_scores(width: int, base_width: int | None, *, num_outputs: int) -> flo
         return (model(tokens[:, :-1]) - before).square().mean().sqrt().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_outputs", [40, 3], ids=["language model", "classes"])
 def test_steps_change_the_scores_of_a_wide_transformer_as_much_as_of_a_narrow_one(
     num_outputs: int,

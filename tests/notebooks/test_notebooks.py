@@ -163,6 +163,7 @@ def test_clones_begin_with_the_weights_of_a_running_trial(tell: Tell, tmp_path: 
     assert (trials[1].clone.epoch or 0) >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_space_survives_yaml(tell: Tell, tmp_path: Path) -> None:
     said = printed(tell("03_search_spaces"))

@@ -90,6 +90,7 @@ def test_a_notebook_that_is_run_without_a_page_holds_the_end_of_a_run_that_it_on
     assert len(nbformat.writes(notebook)) < MAX_BYTES
 
 
+@pytest.mark.slow
 def test_a_run_that_was_awaited_has_ended_in_the_cell_that_shows_it_too(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ def recorded() -> Drive:
     return drive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "journal", "postgresql"])
 def test_optuna_reads_the_copy(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
     path = tmp_path / "copy"

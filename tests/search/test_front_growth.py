@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -163,12 +164,14 @@ def explore(sampler: str, seed: int, num: int) -> float:
     return covered(np.array(explored))
 
 
+@pytest.mark.slow
 def test_the_front_is_found_in_fewer_trials_than_by_tpe_and_genes() -> None:
     ours = [explore("auto", seed, 20) for seed in range(3)]
     for rival in ("tpe", "nsga2", "random"):
         assert np.mean(ours) > 1.1 * np.mean([explore(rival, seed, 20) for seed in range(3)])
 
 
+@pytest.mark.slow
 def test_a_rebuilt_study_of_several_objectives_proposes_the_same() -> None:
     drive = driven()
     lengths = []

@@ -190,6 +190,7 @@ def branin(x: float, y: float) -> float:
     return parabola**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", ["error", "timeout"])
 def test_a_region_in_which_trials_fail_is_avoided(reason: str) -> None:
     """It covers a third of the space and one of the three minima."""
@@ -248,6 +249,7 @@ def count_out_of_memory(seed: int, *, states_memory: bool) -> tuple[int, float]:
     return num_failed, best
 
 
+@pytest.mark.slow
 def test_memory_that_trials_held_keeps_the_next_ones_from_running_out_of_it() -> None:
     """The best ones nearly fill the memory, so that blind searches run out of it again and
     again.

@@ -116,7 +116,13 @@ def earlier_run(experiment: Experiment, num: int) -> list[PriorTrialAdded]:
     ]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("auto", "tpe", "nsga2") else pytest.param(name, marks=pytest.mark.slow)
+        for name in OPTIONS
+    ],
+)
 @given(data=st.data())
 @examples(4)
 def test_rebuilt_study_proposes_the_same_at_any_prefix(name: str, data: st.DataObject) -> None:
@@ -223,6 +229,7 @@ def test_the_record_wins_where_a_sampler_would_now_propose_something_else() -> N
         assert proposal.trial == 4
 
 
+@pytest.mark.slow
 def test_proposals_do_not_depend_on_the_process() -> None:
     code = """
 from tests.builders.studies import Drive, make_experiment
@@ -244,6 +251,7 @@ print([drive.train(lambda params, _: params["x"]).params for _ in range(25)])
     assert len(printed) == 1
 
 
+@pytest.mark.slow
 def test_rebuilding_takes_as_many_calls_a_trial_with_many_trials_as_with_few() -> None:
     drive = Drive(make_experiment(sampler="random"))
     num_calls = []

@@ -145,6 +145,7 @@ def test_a_stopped_trial_counts_as_a_whole_one_and_attempts_are_added() -> None:
     assert drive.rebuilt().ask() == copy.deepcopy(drive.study).ask()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_of_trials_that_are_stopped_early_the_cheap_ones_come_first(share: float) -> None:
     """Only as far as costs follow from the configuration: `share` of them does."""

@@ -61,6 +61,7 @@ for changes in {changes}:
 """
 
 
+@pytest.mark.slow
 def test_only_what_the_sampler_and_the_pruner_need_is_imported() -> None:
     program = PROGRAM.replace("{changes}", repr([changes for changes, _ in CASES]))
     done = subprocess.run(

@@ -71,6 +71,7 @@ class Projections:
             projection.apply(event)
 
 
+@pytest.mark.slow
 def test_an_ended_trial_takes_few_bytes() -> None:
     projections, num_trials = Projections(), 100
     for _ in range(10):

@@ -79,6 +79,7 @@ def assert_continued(sweep: Sweep) -> None:
             assert walked(event.trial)[: part.begin] == walked(part.continues)
 
 
+@pytest.mark.slow
 def test_a_population_trains_in_parts_and_its_winner_can_be_trained_again(
     store: Store, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ class TestWithoutCode:
             strategy, "_compile", lambda target: torch.compile(target, backend="eager")
         )
 
+    @pytest.mark.slow
     def test_a_compiled_training_is_the_same(self, tmp_path: Path) -> None:
         assert_is_compiled_and_the_same(tmp_path)
 

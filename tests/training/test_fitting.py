@@ -199,6 +199,7 @@ def fit_and_die(_connection: Any, family: str, folder: Path) -> None:
     run_trial(order(asked_of(family), folder, params={"family": family}), hear)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", GROWN)
 def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, family):
     killed = tmp_path / "killed"

@@ -280,6 +280,7 @@ def test_two_workers_train_what_one_does(strategies, folder, tmp_path):
             torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -417,6 +418,7 @@ def preference_experiment(folder: Path, **changes: Any) -> Experiment:
     return experiment(folder, data={"name": "preferences", "path": str(path)}, **changes)
 
 
+@pytest.mark.slow
 @LENGTHS
 @pytest.mark.parametrize(
     "way", [({}, 0.1), ({"micro_batch": 2}, 0.5)], ids=["whole steps", "micro batches"]
@@ -489,6 +491,7 @@ def plain_vectors(model: Any, split: Any, rows: Any) -> list[torch.Tensor]:
     return vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_embeddings_follow_a_plain_loop(kind, tmp_path):
     from transformers import AutoModel, AutoTokenizer
@@ -564,6 +567,7 @@ def test_a_contrastive_loss_is_not_divided(tmp_path):
         train(written, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_adapter_on_weights_in_half_precision_follows_peft(folder, tmp_path):
     # One conversation at a time in bf16 is slow without a GPU.
     write_lines(tmp_path / "few.jsonl", conversations(32))
@@ -625,6 +629,7 @@ def test_epochs_are_equal_parts_of_a_number_of_tokens(folder, tmp_path):
     assert 4 * longer_part.num_tokens == pytest.approx(1_000_000, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "options", "adapter", "is_alone"),
     [
@@ -759,6 +764,7 @@ def classified_texts(folder: Path) -> Experiment:
 
 
 # Llama finds the last token of a text by its padding, and BERT hides padding by a mask.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "adapter"), [("LlamaConfig", {"rank": 4}), ("BertConfig", None)], ids=str
 )

@@ -165,6 +165,7 @@ def test_samples_and_what_is_drawn_for_them_do_not_depend_on_loaders_or_replicas
     assert not loader_processes()
 
 
+@pytest.mark.slow
 def test_a_training_with_loaders_is_bit_for_bit_the_one_without_also_after_a_resume(
     tmp_path: Path,
 ) -> None:
@@ -260,6 +261,7 @@ def test_a_plan_with_loaders_is_described_and_0_goes_without_saying() -> None:
     assert PartialPlan.of(precision="fp32", loaders=0).work_text == "fp32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loaders", [0, 2])
 def test_evaluations_within_an_epoch_do_not_change_the_training(
     loaders: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

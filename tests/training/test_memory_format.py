@@ -73,6 +73,7 @@ def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_training_is_the_same_also_where_it_goes_on_in_the_other_format(
     optimizer: str, tmp_path: Path

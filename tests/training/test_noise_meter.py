@@ -179,6 +179,7 @@ def content(folder: Path) -> dict[str, Any]:
     return checkpoint.read(folder / "checkpoints" / "last.pt")
 
 
+@pytest.mark.slow
 def test_a_training_that_accumulates_is_the_same_with_measuring_and_without(tmp_path: Path) -> None:
     plan = {"micro_batch": 16}
     for name, measures in (("with", True), ("without", False)):

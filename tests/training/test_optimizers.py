@@ -174,6 +174,7 @@ def test_muon_continues_from_its_state_with_groups() -> None:
     assert [group.get("lr_factor") for group in resumed.param_groups].count(0.5) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "convnet"])
 def test_models_of_the_zoo_are_trained_with_muon(model: str, tmp_path: Path) -> None:
     asked = experiment(optimizer="muon", epochs=4, lr=0.02).replace(model=model, data="digits")

@@ -70,6 +70,7 @@ def test_a_policy_learns_to_walk_and_acts_when_it_is_loaded(tmp_path: Path) -> N
     assert [act(place) for place in np.eye(5)[:4]] == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_pole_is_balanced_for_longer_than_by_chance(tmp_path: Path) -> None:
     reports = learn(POLE | {"rounds": 10, "lr": 0.005}, tmp_path)
     assert max(report["mean_return"] for report in reports) > 100  # 22 by chance

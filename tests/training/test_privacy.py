@@ -135,6 +135,7 @@ def experiment(model: Any = "mlp", **fields: Any) -> Experiment:
     )
 
 
+@pytest.mark.slow
 def test_a_trial_spends_what_is_allowed_and_continues_to_count_after_an_interruption(
     tmp_path: Path,
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_function_that_starts_again_fails_with_what_to_write(tmp_path: Path) -
     assert "Save a checkpoint in the trial's folder before each report" in message
 
 
+@pytest.mark.slow
 def test_a_turn_that_starts_in_another_process_has_the_same_weights(tmp_path: Path) -> None:
     """What a process remembers of a checkpoint is what is in the file."""
     experiment = make_experiment(TRAININGS["augmented and averaged"])

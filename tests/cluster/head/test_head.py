@@ -315,6 +315,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, li
         local_head.shutdown()
 
 
+@pytest.mark.slow
 def test_processes_that_want_a_head_at_once_share_one_also_if_the_one_that_starts_it_is_killed(
     started, monkeypatch
 ):

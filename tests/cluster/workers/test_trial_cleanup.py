@@ -135,6 +135,7 @@ def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_f
         assert (dtype, given, prints) == ("torch.float32", "1", True)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_restored_is_named() -> None:
     script = """
 import signal, threading

@@ -66,6 +66,7 @@ def test_steps_in_a_thread_reuse_what_they_free_until_it_is_given_back() -> None
     assert returned_bytes > 8 * 2**20
 
 
+@pytest.mark.slow
 def test_a_gpu_on_which_a_kernel_has_failed_is_of_no_use_to_another_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

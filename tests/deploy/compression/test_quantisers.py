@@ -80,6 +80,7 @@ def signed_weights(path: Path) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantiser", QUANTISED)
 def test_no_pair_of_products_of_a_file_exceeds_16_bits(
     network: tuple[Path, np.ndarray], quantiser: Quantiser, tmp_path: Path
@@ -102,6 +103,7 @@ def pairwise(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return pairs.clip(-(2**15), 2**15 - 1).sum(axis=1)
 
 
+@pytest.mark.slow
 def test_products_in_pairs_that_saturate_at_16_bits_are_exact(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Linear(64, 32)

@@ -51,6 +51,7 @@ def as_tensors(part: Any) -> Any:
     return torch.from_numpy(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "data", "kind", "quantiser", "names"),
     [
@@ -103,6 +104,7 @@ def test_a_model_of_several_inputs_is_compressed_and_exported(
     assert answers.probabilities == pytest.approx(outputs.softmax(-1).numpy(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_samples_of_another_shape_are_refused_with_what_to_do(tmp_path: Path) -> None:
     example = (torch.ones(2, 4), torch.ones(2, 3))
     model = Positional(Pair().eval(), example)

@@ -134,6 +134,7 @@ def test_the_share_of_a_processor_leaves_out_times_before(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not Path("/proc/thread-self/schedstat").exists(), reason="only Linux counts waits"
 )

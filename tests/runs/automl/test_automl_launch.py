@@ -85,11 +85,16 @@ def test_a_run_that_was_too_short_for_any_trial_answers_with_a_linear_model(
     ("labels", "options", "family"),
     [
         (["a", "b"], {}, "lightgbm"),
-        (["a", "b", "c"], {}, "lightgbm"),
-        ((), {}, "lightgbm"),
+        pytest.param(["a", "b", "c"], {}, "lightgbm", marks=pytest.mark.slow),
+        pytest.param((), {}, "lightgbm", marks=pytest.mark.slow),
         ((), {"families": "linear,boosted_trees"}, "boosted_trees"),
-        (["a", "b", "c"], {"families": "boosted_trees,linear"}, "boosted_trees"),
-        ((), {"families": "linear,extra_trees"}, "linear"),
+        pytest.param(
+            ["a", "b", "c"],
+            {"families": "boosted_trees,linear"},
+            "boosted_trees",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param((), {"families": "linear,extra_trees"}, "linear", marks=pytest.mark.slow),
         ((), {"limit": "latency=1ms"}, "linear"),
     ],
 )

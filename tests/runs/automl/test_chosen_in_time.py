@@ -84,6 +84,7 @@ def test_what_was_stored_is_not_chosen_again_and_a_prediction_is_that_of_the_sto
     assert len(again._chosen.candidates) == 1, "as many as were compared when it was stored"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_while_models_learn_from_all_rows_gives_the_same_result(
     trained: tuple[wb.Store, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_an_order_that_is_missing_or_wrong_is_an_error(options, error, message):
     assert message in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_bundle_predicts_the_same_ordered_classes(tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     chosen, learning, held_out = chosen_from(table(), "grade", "forest", num_folds=2)

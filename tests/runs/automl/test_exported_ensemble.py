@@ -194,6 +194,7 @@ def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Pat
     assert bundle.predict(rows).values == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_predict_py_says_about_odd_rows_what_predict_says(run: wb.Run, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     table = pd.DataFrame(
@@ -249,6 +250,7 @@ def written_texts() -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "family"), [(["review"], "mlp"), (["title", "review"], "forest")]
 )
@@ -296,6 +298,7 @@ def test_a_mere_guess_is_refused_in_words(run: wb.Run, tmp_path: Path) -> None:
     assert not (tmp_path / "best").exists()
 
 
+@pytest.mark.slow
 def test_no_probability_is_0_and_none_in_the_graph(run: wb.Run, tmp_path: Path) -> None:
     sizes = np.concatenate([np.linspace(-2000.0, -100.0, 60), np.linspace(100.0, 2000.0, 60)])
     frame = pd.DataFrame({"size": sizes, "kind": np.where(sizes > 0, "large", "small")})

@@ -77,6 +77,7 @@ def test_the_time_of_a_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken_s == pytest.approx(0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "is_kept"), [("1m", True), ("1us", False)])
 def test_the_result_says_whether_its_limit_is_kept(
     limit: str, is_kept: bool, tmp_path: Path

@@ -206,6 +206,7 @@ def test_importance_is_measured_in_the_metric_that_was_asked_for(name: str) -> N
     assert table.loc[table["column"] == "noise"].iloc[0, 1] == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_interval_of_an_importance_holds_the_loss_on_all_rows() -> None:
     measure = METRICS["classification"]["roc_auc"]
     asked = AskedScore("roc_auc", measure.score, False, classes_of)

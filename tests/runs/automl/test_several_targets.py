@@ -123,6 +123,7 @@ def test_trees_of_several_numbers_are_those_of_each_alone():
     assert lightgbm is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [NUMBERS, LABELS])
 def test_a_bundle_predicts_all_targets(names: tuple[str, ...], tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))

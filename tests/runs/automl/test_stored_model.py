@@ -171,6 +171,7 @@ def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -
     )
 
 
+@pytest.mark.slow
 def test_the_model_of_a_run_that_goes_on_is_chosen_and_stored_again(tmp_path: Path) -> None:
     rows = TABLE.drop(columns="y").head(7)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
@@ -204,6 +205,7 @@ def test_a_model_that_is_not_the_stored_one_is_not_loaded(tmp_path: Path) -> Non
             again.predict(TABLE.head(1))
 
 
+@pytest.mark.slow
 def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
     tmp_path: Path,
 ) -> None:

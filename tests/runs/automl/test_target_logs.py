@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
@@ -57,6 +58,7 @@ def test_targets_of_folds_are_the_same_and_trials_say_that_errors_are_of_logarit
     assert shown_metric(experiment, "val_mean_absolute_error") == "val_mae (of logarithms)"
 
 
+@pytest.mark.slow
 def test_a_bundle_predicts_numbers_in_their_unit(tmp_path: Path, monkeypatch) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     monkeypatch.setattr("workbench.runs.automl.preparation.logarithms_help", lambda *_: True)

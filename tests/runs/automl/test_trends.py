@@ -56,6 +56,7 @@ def test_targets_of_folds_are_the_same_with_a_trend():
         assert fold.train_targets.std() == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_bundle_continues_the_trend(tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     chosen, learning, held_out = chosen_from(sales(0.3), "sold", "boosted_trees", "mlp")

@@ -73,6 +73,7 @@ def test_boosted_trees_are_first_and_networks_last_in_case_that_there_is_no_more
     assert in_order_of_time([]) == []
 
 
+@pytest.mark.slow
 def test_a_driver_that_continues_such_a_run_knows_what_was_tried(ended: wb.AutoML) -> None:
     store, run_id = ended.run.store, ended.run.run_id
     events = [stored.event for stored in store.events(run_id)]

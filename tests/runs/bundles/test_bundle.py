@@ -224,6 +224,7 @@ def test_data_that_lay_elsewhere_stays_there_and_the_bundle_says_so(tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_weights_that_training_begins_with_are_copied_or_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_bundle_gives_back_the_model_that_reached_what_was_reported(
     assert right.mean() == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_a_bundle_with_onnx_predicts_what_its_model_does(
     exported: tuple[wb.Run, Path], tmp_path: Path
 ) -> None:

@@ -536,6 +536,7 @@ def test_who_follows_is_woken_by_what_is_stored_and_does_not_look_before(
                 listener.wait(0.01)
 
 
+@pytest.mark.slow
 def test_news_are_heard_again_when_the_server_is_back_and_meanwhile_one_looks(
     postgresql: Server, url: str, experiment: Experiment
 ) -> None:

@@ -187,6 +187,7 @@ class Sessions:
         return float(np.mean(accepted)), float(np.mean(runs)), float(np.mean(true))
 
 
+@pytest.mark.slow
 def test_sessions_accept_gains_and_few_edits_that_change_nothing() -> None:
     accepted, _, true = Sessions(1, 0.0).rates(150)
     assert accepted <= 0.09  # 5 % and two standard errors

@@ -69,6 +69,7 @@ def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_devi
     assert np.mean(ours.response_s) < 0.8 * np.mean(end.response_s)
 
 
+@pytest.mark.slow
 @given(
     devices=st.integers(2, 1000),
     servers=st.integers(1, 16),

@@ -28,6 +28,7 @@ def jammed() -> list[Plan]:
     return expected_plans(system().with_load(1.4), 0.05)
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_plan_holds_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_plans, "_NUM_RESAMPLES", 10)
     given = system().with_load(0.6)
@@ -77,6 +78,7 @@ def test_the_limit_of_a_link_is_what_it_carries_beside_heartbeats() -> None:
     assert "Its limit is 10 requests per second" in about[0]
 
 
+@pytest.mark.slow
 def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() -> None:
     given = system(devices=1, servers=1, arrivals_per_s=40.0, link_s=0.05, device_s=(0.04, 0.04))
     plans = expected_plans(given, 0.0)
@@ -159,6 +161,7 @@ def test_a_lower_accuracy_that_is_allowed_makes_room_for_a_faster_plan(jammed: l
     assert loose.p95_s <= exact.p95_s
 
 
+@pytest.mark.slow
 def test_thresholds_range_from_all_to_none_and_hold_that_of_the_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -81,6 +81,7 @@ def samples(number: int) -> Samples:
     return Samples(inputs, inputs[:, :3].argmax(axis=1))
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_recovered_and_noise_takes_from_it_and_from_accuracy(
     tmp_path: Path,
 ) -> None:

@@ -173,6 +173,7 @@ def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> 
     assert tier is None or tiers.answered_by[tier] == 1.0
 
 
+@pytest.mark.slow
 def test_machines_of_a_tier_take_as_long_as_they_would(tmp_path: Path) -> None:
     drawn = draw_system(tmp_path, 1)
     system, _ = assemble(drawn.file, tmp_path, measure=profile_stages)

@@ -45,6 +45,7 @@ def drawn_system(folder: Path, seed: int) -> System:
     return assemble(drawn.file, folder, measure=profile_stages)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_agrees_with_a_simulation_and_mapping_with_the_best(
     tmp_path: Path, seed: int

@@ -62,6 +62,7 @@ def test_the_spread_of_answers_is_part_of_what_is_expected() -> None:
     assert expected.p95_s > 1
 
 
+@pytest.mark.slow
 def test_steps_that_waited_for_a_link_do_not_count_beside_its_queue() -> None:
     busy = system(devices=1, servers=1, arrivals_per_s=6.0, link_s=0.05, device_s=(1e-4, 0.2))
     quiet, waited = probes(0.0, 0.0), (0.0,) * 4 + (0.3,) * 6

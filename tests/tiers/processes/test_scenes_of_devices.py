@@ -177,6 +177,7 @@ def test_scenes_are_answered_by_the_joined_views(
     assert plan.load["end"] == pytest.approx(given.arrivals_per_s * given.stage_s[0, 0])
 
 
+@pytest.mark.slow
 def test_without_a_further_tier_the_most_confident_device_answers(tmp_path: Path) -> None:
     bundle, file = bundle_of_views(tmp_path, "mean"), file_of_scenes()
     shares = softmax(SAMPLES.reshape(-1, CLASSES)).reshape(SAMPLES.shape)

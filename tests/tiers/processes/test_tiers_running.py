@@ -171,6 +171,7 @@ def test_a_tier_that_comes_back_is_used_again(tmp_path: Path) -> None:
         wait_until(lambda: tiers.ask([end], UNSURE[None], [0.0])[0].tier == 1)
 
 
+@pytest.mark.slow
 def test_devices_that_see_the_same_scene_answer_without_one_that_is_lost(tmp_path: Path) -> None:
     with running_tiers(tmp_path) as tiers:
         first, last = tiers.stages
@@ -225,6 +226,7 @@ def test_tiers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     wait_until(lambda: not any(map(psutil.pid_exists, pids)))
 
 
+@pytest.mark.slow
 def test_a_device_that_reaches_nobody_does_not_answer_scenes_before_those_that_do(
     tmp_path: Path,
 ) -> None:

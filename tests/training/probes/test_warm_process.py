@@ -173,6 +173,7 @@ def test_programs_run_side_by_side(run, tmp_path: Path) -> None:
     assert ended == [0, 0]
 
 
+@pytest.mark.slow
 def test_after_the_process_that_is_forked_was_killed_the_next_program_starts_another(run) -> None:
     run("")
     template = warm_process._template

@@ -141,6 +141,7 @@ def test_importance_is_computed_once_and_kept_with_the_run(
         again.close()
 
 
+@pytest.mark.slow
 def test_a_computation_that_dies_is_tried_again_and_then_on_request(
     tmp_path: Path, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

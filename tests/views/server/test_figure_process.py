@@ -74,6 +74,7 @@ def test_a_choice_by_hand_is_drawn_at_once(
     assert "Chosen by hand: trial 0" in drawer.report(run_id)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_while_it_draws_twice_is_an_error_and_the_next_figure_comes(
     drawer: FigureRenderer, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ def test_what_takes_long_goes_on_and_is_there_for_a_later_request(
     assert (tmp_path / "gate.count").read_text() == "1"
 
 
+@pytest.mark.slow
 def test_the_process_ends_after_idling_not_while_it_draws(
     drawer: FigureRenderer, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
