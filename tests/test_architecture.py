@@ -105,6 +105,10 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+_FEW_MODULES = 16
+"""So many are seen at a glance."""
+
+
 @pytest.mark.parametrize("library", OWNERS)
 def test_each_foreign_library_is_imported_by_its_owners_only(library: str) -> None:
     graph = imported_libraries()
@@ -119,6 +123,18 @@ def test_no_file_has_a_name_that_explains_nothing() -> None:
 
 def test_every_module_says_what_it_does() -> None:
     assert [path for path in SOURCES if not DOCSTRING.match(path.read_text())] == []
+
+
+def test_large_rooms_list_their_modules_by_subject() -> None:
+    """The files of `cli` need no list: they are named after the commands."""
+    for room in sorted({path.parent for path in SOURCES}):
+        modules = {path.stem for path in room.glob("*.py")} - {"__init__"}
+        if len(modules) <= _FEW_MODULES or room == PACKAGE / "cli":
+            continue
+        text = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8")))
+        guide = re.findall(r"^- .*(?:\n  .*)*", text or "", re.MULTILINE)
+        listed = re.findall(r"`(\w+)`", "".join(line.partition(": ")[2] for line in guide))
+        assert sorted(listed) == sorted(modules), room.relative_to(PACKAGE)
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -288,7 +304,9 @@ def test_the_top_level_holds_nothing_else() -> None:
             "workbench": "torch ray optuna plotly pandas sklearn pyarrow numpy",
             "workbench.views.forms": "torch ray optuna plotly pandas sklearn pyarrow numpy",
             "workbench.runs.automl": "torch ray optuna plotly pandas sklearn",
-            "workbench.deploy.serving.process": "torch ray optuna plotly pandas sklearn pyarrow",
+            "workbench.deploy.serving.server_process": (
+                "torch ray optuna plotly pandas sklearn pyarrow"
+            ),
             "workbench.deploy.serving.app": "torch ray optuna plotly pandas sklearn pyarrow",
             "workbench.runs": "torch ray optuna plotly pandas",
             "workbench.cli": "torch ray optuna plotly pandas",

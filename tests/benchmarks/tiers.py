@@ -36,9 +36,13 @@ import workbench as wb
 from workbench.deploy.stages import exits_at, mean_time_s, read_evidence, read_stages, shares_at
 from workbench.tiers.placement.assembly import assemble
 from workbench.tiers.placement.mapping import Mapping
-from workbench.tiers.placement.played_queues import draw_requests, ends_at_devices, ends_at_servers
 from workbench.tiers.placement.policies import End, EndCloud
 from workbench.tiers.placement.queues import wait_of
+from workbench.tiers.placement.simulated_queues import (
+    draw_requests,
+    ends_at_devices,
+    ends_at_servers,
+)
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.measured_run import measure_tiers, poisson_moments_s
 from workbench.tiers.processes.prediction import expected_of, framings_of, system_here

@@ -31,8 +31,8 @@ import numpy as np
 
 from tests.tiers.processes.drawn_systems import Drawn, draw_system
 from workbench.tiers.placement.assembly import assemble
-from workbench.tiers.placement.played_queues import Requests, draw_requests
 from workbench.tiers.placement.schedulers import Policy, policies_for
+from workbench.tiers.placement.simulated_queues import Requests, draw_requests
 from workbench.tiers.placement.system import System
 from workbench.tiers.processes.prediction import measure_scheduler
 from workbench.tiers.processes.profiling import profile_stages

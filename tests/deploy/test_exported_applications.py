@@ -16,8 +16,8 @@ from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import exported
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.rows import columns_from, table_of
+from workbench.deploy.serving.client_rows import RowReader, answers_as_json, feeds_of_rows
 from workbench.deploy.serving.openapi import answer_schema
-from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
 from workbench.foundation.errors import DataError
 
 

@@ -20,7 +20,7 @@ from workbench.deploy.exported_bundle import Exported, add_mean
 from workbench.deploy.onnx_export import difference_of, write_onnx
 from workbench.deploy.predictor import Predictor, open_session
 from workbench.deploy.rows import columns_from, table_of
-from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
+from workbench.deploy.serving.client_rows import RowReader, answers_as_json, feeds_of_rows
 from workbench.foundation.errors import DataError, RunError
 from workbench.models import MODELS
 from workbench.models.ensemble_selection import weighted_mean

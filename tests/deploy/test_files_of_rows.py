@@ -21,7 +21,7 @@ from workbench.data.total_rows import without_total
 from workbench.deploy.image_files import answers_for
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.rows import columns_from
-from workbench.deploy.serving.rows import RowReader
+from workbench.deploy.serving.client_rows import RowReader
 from workbench.foundation.errors import DataError
 
 

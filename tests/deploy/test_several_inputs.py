@@ -18,7 +18,7 @@ from tests.deploy.trained import exported
 from workbench.deploy.image_files import answers_for
 from workbench.deploy.predict_script import value_at
 from workbench.deploy.predictor import Predictor
-from workbench.deploy.serving.rows import RowReader, RowsError, feeds_of_rows
+from workbench.deploy.serving.client_rows import RowReader, RowsError, feeds_of_rows
 from workbench.foundation.errors import DataError, RunError
 from workbench.models.model_calls import named_tensors, needed_inputs
 from workbench.training.loaders import as_tensors

@@ -20,7 +20,7 @@ from workbench.deploy.exported_bundle import Exported, write
 from workbench.deploy.exported_model import Member, build
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.rows import columns_from
-from workbench.deploy.serving.rows import RowReader, feeds_of_rows
+from workbench.deploy.serving.client_rows import RowReader, feeds_of_rows
 from workbench.runs.automl.exported_ensemble import _inputs, _terms
 
 WORDS = ["Straße", "Garten", "kitchen", "Süd", "old", "quiet", "noisy", "roof", "See", "wall"]

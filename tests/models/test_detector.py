@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.adapters import build_model
+from workbench.models.detected_boxes import (
+    MAX_OVERLAP,
+    MIN_SCORE,
+    FoundBox,
+    find_boxes,
+    mean_average_precision,
+    overlaps,
+)
 from workbench.models.detector import (
     NUM_EDGES,
     MeanAveragePrecision,
@@ -17,14 +25,6 @@ from workbench.models.detector import (
     centres,
     detection_loss,
     generalised_overlap,
-)
-from workbench.models.found_boxes import (
-    MAX_OVERLAP,
-    MIN_SCORE,
-    FoundBox,
-    find_boxes,
-    mean_average_precision,
-    overlaps,
 )
 
 NOTHING = [-1.0, 0.0, 0.0, 0.0, 0.0]

@@ -2,8 +2,8 @@
 
 Cheap steps come first. Steps of a few plans are timed within seconds and predicted for all other
 plans (`plan_measurement`). Plans that do not fit are dropped. Only the most promising plans are
-trained within a time budget, with learning rates that no model predicts (`confirmation`). `verdict`
-composes the advice.
+trained within a time budget, with learning rates that no model predicts (`confirmation`).
+`advice_from_findings` composes the advice.
 """
 
 from __future__ import annotations

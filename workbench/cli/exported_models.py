@@ -100,7 +100,7 @@ def _of_bundle(folder: str) -> dict[str, Any]:
 
 
 def _of_server(url: str, token_file: Path | None) -> dict[str, Any]:
-    from workbench.deploy.serving.tokens import read_token, token_path
+    from workbench.deploy.serving.access_token import read_token, token_path
 
     token = None
     if token_file is not None or token_path().exists():

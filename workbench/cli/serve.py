@@ -33,8 +33,8 @@ from workbench.cli.parameters import (
 )
 
 if TYPE_CHECKING:
+    from workbench.deploy.serving.access_token import Token
     from workbench.deploy.serving.served_models import Version
-    from workbench.deploy.serving.tokens import Token
 
 
 @click.command()
@@ -94,10 +94,14 @@ def serve(
 
     With --on ray, copies of the server run on a Ray cluster until this command ends.
     """
-    from workbench.deploy.serving import process
+    from workbench.deploy.serving import server_process
+    from workbench.deploy.serving.access_token import (
+        is_loopback_name,
+        read_or_make_token,
+        token_path,
+    )
     from workbench.deploy.serving.drift_alerts import DriftAlerts
     from workbench.deploy.serving.served_models import Limits, name_bundles
-    from workbench.deploy.serving.tokens import is_loopback_name, read_or_make_token, token_path
     from workbench.store.alerts import Settings, read_settings
 
     _check_place(
@@ -108,7 +112,7 @@ def serve(
         keep=keep,
         trusted_proxies=trusted_proxies,
     )
-    process.check_packages()
+    server_process.check_packages()
     from workbench.deploy.serving.connections import read_networks
 
     networks = read_networks(trusted_proxies)
@@ -123,7 +127,7 @@ def serve(
         latency_s=latency,
     )
     _check_token(host, token_file, no_token=no_token)
-    versions = process.open_versions(folders, limits)
+    versions = server_process.open_versions(folders, limits)
     token = None
     if not no_token:
         token = read_or_make_token(token_file or token_path())
@@ -164,11 +168,11 @@ def serve(
     settings = Settings()
     if keep:
         settings = read_settings()
-    listener = process.listen(host, port)
-    shown_host, shown_port = process.address_of(listener)
+    listener = server_process.listen(host, port)
+    shown_host, shown_port = server_process.address_of(listener)
     show(shown_host, shown_port)
     alerts = DriftAlerts(settings, url=f"http://{shown_host}:{shown_port}", notify=print_note)
-    process.serve(
+    server_process.serve(
         folders,
         versions,
         limits,
@@ -182,7 +186,7 @@ def serve(
 
 def _check_token(host: str, token_file: Path | None, *, no_token: bool) -> None:
     """Raise an error if a server that others can reach would ask for no token."""
-    from workbench.deploy.serving.tokens import is_loopback_name
+    from workbench.deploy.serving.access_token import is_loopback_name
     from workbench.foundation.errors import ArgumentError
 
     if not no_token:

@@ -1,8 +1,25 @@
 """Named data sets, split into train and validation, and the batches that workers draw from them.
 
-`load` turns a name and its options, a `package.module:function`, or a callable into `Datasets`.
-Data that is expensive to read is cached on disk. Everything here is numpy and plain sequences.
-Tensors, devices and models belong to `training` and `models`.
+`load` turns a name and its options, a `package.module:function`, or a callable into
+`Datasets`. Data that is expensive to read is cached on disk. Everything here is numpy and plain
+sequences. Tensors, devices and models belong to `training` and `models`.
+
+- Loading and batches: `splits`, `options`, `batches`, `collating`, `ordered_splits`,
+  `sample_seeding`, `augmentation`, `cache`.
+- Files of tables: `tables`, `table_files`, `table_formats`, `table_sources`, `text_layout`,
+  `plain_frames`.
+- Columns of tables: `column_encoding`, `column_notes`, `number_texts`, `dates`, `table_texts`,
+  `category_targets`, `category_pairs`.
+- Rows and targets of tables: `row_splits`, `targets`, `total_rows`, `unusual_rows`, `leaks`,
+  `table_summary`.
+- Images: `images`, `image_folders`, `pixels`, `boxes`, `masks`, `scenes`.
+- Texts: `character_text`, `labelled_text`, `tagged_text`, `tokens`.
+- Conversations: `conversations`, `chat_records`, `chat_tokens`.
+- Series and environments: `series`, `cartpole`.
+- Small data sets that come along: `bundled`.
+- Your own data: `own_data`, `loader_arguments`.
+- Data behind a URL: `shards`, `shard_server`.
+- As others see a data set: `encoders`, `reading`, `preview`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.bundle_manifest import PREDICT
 from workbench.foundation.errors import DataError, RunError
 from workbench.foundation.files import sha256_of
-from workbench.models.found_boxes import NUM_EDGES
+from workbench.models.detected_boxes import NUM_EDGES
 from workbench.models.model_calls import (
     call_model,
     map_tensors,

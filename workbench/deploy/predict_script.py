@@ -83,7 +83,7 @@ from workbench.foundation.formatting import (
     whole,
 )
 from workbench.foundation.text_tables import MAX_LISTED, some_names
-from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
+from workbench.models.detected_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
 CARD: dict[str, Any] = {}
 """The card of the bundle, which the script reads."""

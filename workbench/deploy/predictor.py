@@ -22,7 +22,7 @@ from workbench.deploy.feeds import feeds_of, notes_of_unusual
 from workbench.deploy.predict_script import around
 from workbench.foundation.bundle_manifest import CARD, check_listed
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
-from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes
+from workbench.models.detected_boxes import NUM_EDGES, FoundBox, find_boxes
 
 _MAX_COUNTED = 1_000
 """How many rows have their terms counted at once. Each has a number for every term."""

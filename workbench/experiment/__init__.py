@@ -3,6 +3,17 @@
 An experiment says what the user wants. This package checks names, ranges, conditions, and settings
 that exclude each other. The start of a run checks whether models, datasets and hardware fit. Every
 error says which dotted field is wrong, what is allowed, and what to do next.
+
+- The object: `experiment`, `components`, `sections`, `setting_types`, `refusals`.
+- Its file: `yaml_file`, `dotted`, `pickling`.
+- What is searched: `space`, `domain`, `searched_fields`, `code_versions`.
+- How it is searched: `search_methods`, `samplers`, `pruners`, `fidelity`, `populations`.
+- What is improved: `goals`, `metric_declarations`, `metric_source`, `trial_value`, `budget_units`.
+- Trainings: `training_section`, `trainings`, `schedules`, `federated`, `own_advice`.
+- Your function or program: `train_function`, `command`, `module_inspection`.
+- While a run runs: `changes`, `alert_rules`.
+- AutoML: `automl`.
+- Files of other tools: `aliases`, `wandb_sweep`, `nni_search`.
 """
 
 from workbench.experiment.components import Component

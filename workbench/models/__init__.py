@@ -1,10 +1,21 @@
 """The model zoo, and how a name or your own code becomes a model, a loss or a metric.
 
-A model is built from a typed configuration (`zoo.py`, which needs no torch) or by your own
-function. Losses and metrics are small functions of (outputs, targets), found by name or by
-reference. Their directions, units and tasks are declared in
+The directions, units and tasks of metrics are declared in
 `workbench.experiment.metric_declarations`. Optimizers, the training loop and devices are left to
 `workbench.training`, and data to `workbench.data`.
+
+- From a name to a model: `zoo`, `configurations`, `adapters`, `pretrained`.
+- Networks: `mlp`, `tabular_mlp`, `convolutional`, `detector`, `lstm`, `transformer`.
+- Trees: `trees`, `library_trees`, `lightgbm_trees`, `xgboost_trees`, `catboost_trees`.
+- Other models that are fitted: `estimators`, `fitted_estimator`, `staged_fitting`, `linear`,
+  `nearest_neighbours`, `trends`, `foundation_models`.
+- Combining models: `ensemble_selection`, `second_layer`, `distillation`.
+- Language models: `folder_models`, `low_rank`.
+- Early exits: `exits`.
+- Losses and metrics: `losses`, `metrics`, `class_scores`, `detected_boxes`.
+- Outputs and targets: `pairing`, `batch_parts`, `model_calls`.
+- Your own code: `own_functions`, `own_steps`.
+- The structure of a model: `layers`, `block_sequence`.
 """
 
 from __future__ import annotations

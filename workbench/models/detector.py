@@ -1,6 +1,6 @@
 """A small detector: every cell of a coarse grid predicts a box and a score of each class.
 
-It has no anchors, and one size of cells. Selecting boxes is left to `found_boxes`.
+It has no anchors, and one size of cells. Selecting boxes is left to `detected_boxes`.
 
 Sources: Tian et al., FCOS (2019), for the cells that learn a box. Lin et al., Focal Loss for Dense
 Object Detection (2017). Rezatofighi et al., Generalized Intersection over Union (2019).
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.convolutional import convolutions
-from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_average_precision
+from workbench.models.detected_boxes import NUM_EDGES, FoundBox, find_boxes, mean_average_precision
 from workbench.models.metrics import WholeMetric
 
 _FIRST_SCORE = 0.01

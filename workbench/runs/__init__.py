@@ -4,10 +4,19 @@ Everything is read from the store, and every command for a run's driver is store
 object can be created and dropped at any moment without affecting the run. How a run is driven is
 left to `sweeps`, and how results look on a terminal to `cli`.
 
-`run` lists what can be done with a run, and says where it is done: `stored_run` reads it, `waiting`
-waits for it, `control` changes it. `launch`, `creation`, `submission` and `advising` start runs.
-Rooms inside: `bundles` (exported models), `plots` (figures and the report), `automl`, `scripts` (a
-first experiment for a script), `provisioning` (machines to rent).
+`run` lists what can be done with a run, and says where it is done. Rooms inside: `automl`,
+`bundles` (exported models), `histories` (runs of other tools), `plots` (figures and the report),
+`provisioning` (machines to rent) and `scripts` (a first experiment for a script).
+
+- Starting: `experiment_file`, `dry_run`, `creation`, `launch`, `submission`, `advising`,
+  `compressing`.
+- Reading: `stored_run`, `result`, `progress`, `waiting`, `summary`, `descriptions`, `event_lines`,
+  `comparison`.
+- Changing: `control`, `space_suggestions`.
+- One object for all of it: `run`.
+- Pictures and notebooks: `run_figures`, `notebook_output`, `cell_outputs`.
+- Is it better: `decisions`, `trial_decisions`, `guarded_sessions`, `replay_comparison`.
+- What else would be faster: `what_if`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It holds the run's lease in the store, builds the study and the history from the events, and lets
 Ray Tune execute trials. Everything is stored before it takes effect. If a driver dies, another one
-reads the events and continues. `orders` says what a trial needs on its workers, and the coordinator
-carries it out. The study decides what to propose and when to prune.
+reads the events and continues. `trial_orders` says what a trial needs on its workers, and the
+coordinator carries it out. The study decides what to propose and when to prune.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fingerprints of what a run depends on and cannot keep a copy of, for each version.
 
 Each file has a stamp (its size and time of change) and a hash. Small files are also stored under
-their hash, so that a bundle contains the data and the configuration that its trial read. `program`
-decides when hashes are taken and what follows from a change.
+their hash, so that a bundle contains the data and the configuration that its trial read.
+`code_versions` decides when hashes are taken and what follows from a change.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 from tests.services.served import write_table_bundle
 from workbench.cli.entry import run_command
 from workbench.deploy.card import Statistics, read_card
+from workbench.deploy.serving.client_rows import RowReader
 from workbench.deploy.serving.drift import (
     DriftMonitor,
     KeptSamples,
@@ -16,7 +17,6 @@ from workbench.deploy.serving.drift import (
     drift_of_kept,
     read_samples,
 )
-from workbench.deploy.serving.rows import RowReader
 from workbench.foundation.errors import DataError
 
 ANSWER = {"values": {"years": 3.0}}

@@ -15,7 +15,7 @@ import workbench as wb
 from tests.builders.recorded_runs import record_run
 from tests.runs.automl.test_exported_ensemble import chosen_from
 from workbench.foundation.errors import ArgumentError, DataError
-from workbench.runs.automl.decisions import learn_decisions
+from workbench.runs.automl.class_decisions import learn_decisions
 from workbench.runs.automl.exported_ensemble import write_ensemble
 from workbench.runs.automl.stored_model import without_unused
 from workbench.runs.automl.task_detection import read_problem

@@ -21,7 +21,7 @@ from tests.deploy.trained import write_table
 from workbench.cli.exported_models import predict
 from workbench.foundation.errors import RunError
 from workbench.models.configurations import configure
-from workbench.runs.automl.decisions import Decisions
+from workbench.runs.automl.class_decisions import Decisions
 from workbench.runs.automl.exported_ensemble import write_ensemble
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData, prepare

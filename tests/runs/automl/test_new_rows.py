@@ -12,7 +12,7 @@ import pytest
 import workbench as wb
 from tests.runs.automl.test_exported_ensemble import chosen_from
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.automl.decisions import Decisions
+from workbench.runs.automl.class_decisions import Decisions
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
 from workbench.training.trained_model import outputs_of
 

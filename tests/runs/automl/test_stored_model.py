@@ -18,7 +18,7 @@ import workbench as wb
 from tests.builders.ended_automl import conclude, end, trained
 from tests.builders.recorded_runs import append, begin
 from workbench.cli.exported_models import predict
-from workbench.deploy.serving.rows import intervals_as_json
+from workbench.deploy.serving.client_rows import intervals_as_json
 from workbench.deploy.serving.served_models import Limits, Version
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs.automl import launch, result

@@ -22,10 +22,10 @@ from workbench.tiers.placement.cut_bundle import write_cut
 from workbench.tiers.placement.cut_choice import best_cut
 from workbench.tiers.placement.graph_cut import cuttable
 from workbench.tiers.placement.machine_profile import GraphTiming, Profile
-from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.policies import WithoutExits
 from workbench.tiers.placement.scheduler_plans import expected_plans, verdict
 from workbench.tiers.placement.sending_costs import ANSWER_BYTES, Sending
+from workbench.tiers.placement.simulated_queues import draw_requests
 from workbench.tiers.placement.tiers_file import TiersFile
 from workbench.tiers.processes.stage_model import StageModels
 from workbench.tiers.processes.tier_settings import StageSettings

@@ -13,10 +13,10 @@ from workbench.tiers.placement.link_queues import (
     without_heartbeats,
 )
 from workbench.tiers.placement.mapping import Mapping
-from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.policies import Cloud, EndCloud
 from workbench.tiers.placement.queues import Wait, wait_of
 from workbench.tiers.placement.schedulers import Outcome, Policy
+from workbench.tiers.placement.simulated_queues import draw_requests
 from workbench.tiers.placement.system import System
 
 NUMBER = 200_000

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.builders.examples import examples
 from tests.tiers.placement.systems import system
 from workbench.tiers.placement.mapping import Mapping, Placing
-from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.policies import Cloud, End, EndCloud, Threshold
 from workbench.tiers.placement.schedulers import SCHEDULERS, Outcome, Policy
+from workbench.tiers.placement.simulated_queues import draw_requests
 from workbench.tiers.placement.system import System
 
 NUMBER = 60_000

@@ -9,8 +9,8 @@ import pytest
 
 from tests.tiers.processes.drawn_systems import draw_system
 from workbench.tiers.placement.assembly import assemble
-from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.schedulers import policies_for
+from workbench.tiers.placement.simulated_queues import draw_requests
 from workbench.tiers.placement.system import System
 from workbench.tiers.processes.prediction import measure_scheduler
 from workbench.tiers.processes.profiling import profile_stages

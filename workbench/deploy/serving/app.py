@@ -1,7 +1,7 @@
 """The HTTP interface of a model server: its addresses, access, and rejected requests.
 
-`served_models` contains the queues and the models. `process` contains the process, its signals and
-its socket.
+`served_models` contains the queues and the models. `server_process` contains the process, its
+signals and its socket.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 
 from workbench.deploy.distributions import needs
 from workbench.deploy.image_files import MEDIA_TYPES
+from workbench.deploy.serving.access_token import Token
 from workbench.deploy.serving.batching import QueueFullError
-from workbench.deploy.serving.connections import Guard, describe_problem, respond, time_limit
-from workbench.deploy.serving.metrics import ServerMetrics
-from workbench.deploy.serving.openapi import describe_server
-from workbench.deploy.serving.rows import (
+from workbench.deploy.serving.client_rows import (
     Asked,
     RequestError,
     RowReader,
     RowsError,
     parse_rows,
 )
+from workbench.deploy.serving.connections import Guard, describe_problem, respond, time_limit
+from workbench.deploy.serving.metrics import ServerMetrics
+from workbench.deploy.serving.openapi import describe_server
 from workbench.deploy.serving.served_models import Limits, ServedModel
-from workbench.deploy.serving.tokens import Token
 from workbench.foundation.errors import WorkbenchError, first_line_of
 
 with needs("starlette"):

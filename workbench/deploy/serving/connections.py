@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing_extensions import Self
 
 from workbench.deploy.distributions import needs
-from workbench.deploy.serving.tokens import Token, is_loopback_name
+from workbench.deploy.serving.access_token import Token, is_loopback_name
 
 HEADERS_S = 10.0
 """The time limit of a request's headers, from the first connection or the first byte on."""

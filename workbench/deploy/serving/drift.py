@@ -25,7 +25,7 @@ from workbench.deploy.card import Card, Statistics, read_card
 from workbench.deploy.distributions import Drift, bin_of, drift_of, num_bins
 from workbench.deploy.predictor import classes_in
 from workbench.deploy.serving.batching import Answer, Row
-from workbench.deploy.serving.rows import RowReader, RowsError
+from workbench.deploy.serving.client_rows import RowReader, RowsError
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import ArgumentError, DataError, Suggestion
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from workbench.cluster.head.served_application import ServedApplication
 from workbench.deploy.card import CARD, MODEL
+from workbench.deploy.serving.access_token import Token
 from workbench.deploy.serving.served_models import Limits, Version, check_same_interface
-from workbench.deploy.serving.tokens import Token
 from workbench.foundation.errors import WorkbenchError
 
 APPLICATION = "workbench"

@@ -10,7 +10,7 @@ from typing import Any
 from workbench.data.dates import ISO, in_words
 from workbench.deploy.card import Card, Input, Output
 from workbench.deploy.image_files import MEDIA_TYPES, takes_images
-from workbench.deploy.serving.rows import takes_truth_values
+from workbench.deploy.serving.client_rows import takes_truth_values
 from workbench.version import VERSION
 
 _NULLABLE = {"number": "number", "category": "string", "text": "string", "date": "string"}

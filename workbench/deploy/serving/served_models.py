@@ -15,13 +15,13 @@ from typing_extensions import Self
 from workbench.deploy.card import Card, read_card
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
-from workbench.deploy.serving.drift import Watch
-from workbench.deploy.serving.rows import (
+from workbench.deploy.serving.client_rows import (
     RowReader,
     answers_as_json,
     feeds_of_rows,
     intervals_as_json,
 )
+from workbench.deploy.serving.drift import Watch
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

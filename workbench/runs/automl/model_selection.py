@@ -30,7 +30,7 @@ from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.second_layer import SecondLayer, learn_second_layer
 from workbench.models.zoo import MORE_ROUNDS
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED, instant_models
-from workbench.runs.automl.decisions import Decisions, above_0
+from workbench.runs.automl.class_decisions import Decisions, above_0
 from workbench.runs.automl.latency import is_within, limit_of, within
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData, Reader
 from workbench.runs.automl.presets import DEFAULT, PRESET, PRESETS, Preset

@@ -26,7 +26,7 @@ from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.models.trends import continues, slope_of
-from workbench.runs.automl.decisions import factors_of
+from workbench.runs.automl.class_decisions import factors_of
 from workbench.runs.automl.error_bands import SizeRows
 from workbench.runs.automl.given_data import LEARNING, TEST, VALIDATION, take
 from workbench.runs.automl.latency import NUM_EXAMPLES

@@ -34,7 +34,7 @@ from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
-from workbench.runs.automl.decisions import Decisions, learn_decisions
+from workbench.runs.automl.class_decisions import Decisions, learn_decisions
 from workbench.runs.automl.error_bands import ErrorBands, copies_in, learn_bands, thinned
 from workbench.runs.automl.held_out_analysis import AskedScore, TestAnalysis, analyse
 from workbench.runs.automl.latency import limit_of, row_s

@@ -22,7 +22,7 @@ from workbench.data.unusual_rows import as_learned
 from workbench.foundation.errors import RunError
 from workbench.models.second_layer import SecondLayer
 from workbench.models.staged_fitting import MIN_PROBABILITY
-from workbench.runs.automl.decisions import Decisions
+from workbench.runs.automl.class_decisions import Decisions
 from workbench.runs.automl.error_bands import ErrorBands
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
 from workbench.runs.automl.preparation import HeldOut, Interpreter, LearningData

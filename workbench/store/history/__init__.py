@@ -2,6 +2,12 @@
 
 A history is a projection: the same events always give the same history. It keeps one small record
 per trial and no curves.
+
+- The projection: `history`, `trial`, `reports`, `blocks`, `run_clock`.
+- Which trial is best: `standings`, `certainty`, `noise_floor`, `sequential_test`.
+- Why trials ended: `failures`, `failure_text`, `lineage`, `programs`.
+- Columns and traces: `trial_columns`, `trace`, `time_spent`.
+- Special runs: `compression`, `privacy`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workbench.tiers.placement.played_queues import Requests, ends_at_devices
 from workbench.tiers.placement.queues import Wait, wait_of
+from workbench.tiers.placement.simulated_queues import Requests, ends_at_devices
 from workbench.tiers.placement.system import System
 
 NEGLIGIBLE_LOAD = 1e-3

@@ -1,7 +1,7 @@
 """The scheduler `mapping`: each request goes where it is expected to end first.
 
-`board` keeps what is known of all queues. Plans simulate, too: no closed form is known of queues
-that requests choose.
+`known_queues` keeps what is known of all queues. Plans also simulate it: no closed form is known of
+queues that requests choose.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from workbench.tiers.placement.link_queues import (
     num_links,
     rate_of,
 )
-from workbench.tiers.placement.played_queues import (
+from workbench.tiers.placement.schedulers import Outcome, drawn_for, played_outcome
+from workbench.tiers.placement.simulated_queues import (
     PlayedServers,
     Requests,
     Work,
     draw_requests,
     first_stages,
 )
-from workbench.tiers.placement.schedulers import Outcome, drawn_for, played_outcome
 from workbench.tiers.placement.system import System
 
 _CHARGES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -20,12 +20,6 @@ from workbench.tiers.placement.link_queues import (
     played_link_waits_s,
     rate_of,
 )
-from workbench.tiers.placement.played_queues import (
-    Requests,
-    Work,
-    ends_at_devices,
-    ends_in_batches,
-)
 from workbench.tiers.placement.queues import wait_of, wait_of_times
 from workbench.tiers.placement.schedulers import (
     SCHEDULERS,
@@ -35,6 +29,12 @@ from workbench.tiers.placement.schedulers import (
     played_outcome,
     responses,
     with_played_times,
+)
+from workbench.tiers.placement.simulated_queues import (
+    Requests,
+    Work,
+    ends_at_devices,
+    ends_in_batches,
 )
 from workbench.tiers.placement.system import System
 

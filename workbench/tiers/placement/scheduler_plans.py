@@ -22,8 +22,8 @@ from workbench.foundation.formatting import (
 )
 from workbench.tiers.placement.class_groups import early_at
 from workbench.tiers.placement.link_queues import link_loads, without_heartbeats
-from workbench.tiers.placement.played_queues import draw_requests
 from workbench.tiers.placement.schedulers import Outcome, Policy, left_out, policies_for
+from workbench.tiers.placement.simulated_queues import draw_requests
 from workbench.tiers.placement.system import System
 from workbench.tiers.placement.tiers_file import Objective
 

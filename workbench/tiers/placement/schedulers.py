@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from workbench.foundation.registry import Registry
-from workbench.tiers.placement.played_queues import Requests, draw_requests
 from workbench.tiers.placement.queues import Wait
+from workbench.tiers.placement.simulated_queues import Requests, draw_requests
 
 if TYPE_CHECKING:
     from workbench.tiers.placement.system import System

@@ -1,7 +1,7 @@
 """The file of tiers: the machines, their links, what they run, and how data is protected.
 
 Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts,
-joules). What follows from the file is left to `prediction`, `played_queues` and
+joules). What follows from the file is left to `prediction`, `simulated_queues` and
 `workbench.tiers.processes`.
 """
 

@@ -2,7 +2,7 @@
 
 No request that was accepted stays unanswered: where no further tier answers, the tier's own answer
 is given, however unsure. If it has no answer, the sender is notified and gives its own. Connections
-are left to `transport` and `next_tier`, computing to `stage_model`, the process to `process`.
+are left to `transport` and `next_tier`, computing to `stage_model`, the process to `tier_process`.
 """
 
 from __future__ import annotations

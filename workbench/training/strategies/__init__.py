@@ -3,6 +3,13 @@
 A strategy owns the model and the optimizer during a training. It places them on the device, runs
 forward and backward over the micro batches of a step, and updates. Batches, stopping and reports
 are left to the training loop.
+
+- The interface: `strategy`, `capabilities`, `worker_group`.
+- Strategies: `single`, `ddp`, `fsdp`, `pipeline`, `tensor`, `client_steps`.
+- Parts of strategies: `sequence`, `pipeline_order`, `tensor_shards`, `divided_optimizer`,
+  `recompute`, `kept_blocks`.
+- Steps of other kinds: `optimizer_phases`, `private_steps`, `counted_losses`, `weight_mean`.
+- Measuring: `gradient_norms`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from workbench.deploy.distributions import needs
+from workbench.deploy.serving.access_token import Token
 from workbench.deploy.serving.drift_alerts import DriftAlerts
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
-from workbench.deploy.serving.tokens import Token
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.formatting import format_count
 

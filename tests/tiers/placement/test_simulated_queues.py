@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.examples import examples
-from workbench.tiers.placement.played_queues import (
+from workbench.tiers.placement.queues import wait_of
+from workbench.tiers.placement.simulated_queues import (
     Requests,
     Work,
     draw_requests,
@@ -17,7 +18,6 @@ from workbench.tiers.placement.played_queues import (
     ends_in_batches,
     first_stages,
 )
-from workbench.tiers.placement.queues import wait_of
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.8, 0.9])

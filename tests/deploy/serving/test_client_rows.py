@@ -19,8 +19,7 @@ from tests.deploy.trained import exported, write_table
 from tests.services.served import write_table_bundle
 from workbench.deploy.card import Card, Input, Output, read_card
 from workbench.deploy.predictor import Answers, Predictor
-from workbench.deploy.serving.openapi import answer_schema, describe_server, row_schema
-from workbench.deploy.serving.rows import (
+from workbench.deploy.serving.client_rows import (
     RequestError,
     RowReader,
     RowsError,
@@ -28,6 +27,7 @@ from workbench.deploy.serving.rows import (
     feeds_of_rows,
     parse_rows,
 )
+from workbench.deploy.serving.openapi import answer_schema, describe_server, row_schema
 from workbench.foundation.errors import DataError
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}

@@ -10,7 +10,7 @@ from sklearn.metrics import cohen_kappa_score, f1_score, log_loss
 from workbench.deploy.exported_model import along_curves, calibrated
 from workbench.deploy.graph import Graph
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.automl.decisions import Decisions, factors_of, learn_decisions
+from workbench.runs.automl.class_decisions import Decisions, factors_of, learn_decisions
 from workbench.runs.automl.scores import METRICS
 
 CLASSIFICATION = METRICS["classification"]
