@@ -41,7 +41,7 @@ _MAX_WHOLE = 2**53
 _MAX_READ_BYTES = 64 * 2**20
 _NUM_FIRST_ROWS = 50_000
 _READ_WITH = (
-    "columns.py",
+    "column_encoding.py",
     "dates.py",
     "number_texts.py",
     "plain_frames.py",
