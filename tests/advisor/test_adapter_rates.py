@@ -160,6 +160,33 @@ def test_equal_points_get_equal_intervals() -> None:
     assert first == second
 
 
+@pytest.mark.parametrize("alpha", [8.0, 64.0])
+def test_another_alpha_counts_like_another_rate(alpha: float) -> None:
+    given = [AdapterPoint(3, 3, True, rate, 64, alpha=alpha) for rate in RATES]
+    alike = [AdapterPoint(3, 3, True, rate * (alpha / 32) ** 0.6, 64) for rate in RATES]
+    assert shipped_law().predict(given) == shipped_law().predict(alike)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_an_unknown_kind_of_model_is_between_both_kinds(rate: float) -> None:
+    unknown, tuned, base = (
+        shipped_law().predict([AdapterPoint(8, 8, kind, rate, 16)])[0]
+        for kind in (None, False, True)
+    )
+    losses = sorted([tuned.excess_nll, base.excess_nll])
+    assert losses[0] * 0.95 <= unknown.excess_nll <= losses[1] * 1.05
+    narrower = min(tuned.high - tuned.low, base.high - base.low)
+    assert unknown.high - unknown.low >= 0.95 * narrower
+
+
+def test_a_law_can_be_fitted_without_the_kinds_of_models() -> None:
+    points = [replace(point, base=None) for size in (1.0, 2.0, 4.0) for point in trained(size, 1)]
+    left_out = considered([replace(point, base=None) for point in trained(3.0, 1)])
+    predictions = fit_adapter_law(points).predict(left_out)
+    best = min(range(len(left_out)), key=lambda index: predictions[index].excess_nll)
+    assert excess_of(trained(3.0, 1))[best] < 0.001
+
+
 def test_one_model_is_too_few_to_fit_a_law() -> None:
     with pytest.raises(DataError, match="15 trainings of 1 model") as caught:
         fit_adapter_law(trained(1.0, 0))

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.advisor.test_language_models import llama_like
-from workbench.advisor.adapter_rates import AdapterPoint, shipped_law
+from workbench.advisor.adapter_rates import ALPHA_POWER, AdapterPoint, shipped_law
 from workbench.advisor.auto_priors import (
-    ALPHA_POWER,
     describe_priors,
     rate_at,
     read_known_model,

@@ -35,6 +35,21 @@ def test_people_see_which_row_to_choose(shell: Shell, points: str) -> None:
     assert best.split()[:3] == ["3B", "0.001", "64"]
 
 
+def test_a_missing_column_means_unknown_and_alpha_counts(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+
+    def losses_of(*lines: str) -> list[float]:
+        path.write_text("\n".join(lines))
+        answer = shell.json("what-if", "adapter", "--points", str(path))
+        return [point["excess_nll"] for point in answer["points"]]
+
+    few = losses_of("rank,learning_rate,parameters_b", "16,1e-4,3", "16,1e-2,3")
+    blank = losses_of(f"{HEADS},alpha", "3,,,1e-4,16,", "3,,,1e-2,16,32")
+    assert blank == few
+    high, low = losses_of(f"{HEADS},alpha", "3,3,true,1e-4,16,512", "3,3,true,1e-4,16,1")
+    assert high < few[0] < low
+
+
 def test_measured_trainings_replace_the_included_law(
     shell: Shell, points: str, tmp_path: Path
 ) -> None:

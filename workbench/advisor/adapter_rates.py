@@ -13,6 +13,16 @@ spread as its uncertainty. A model that was trained before also gets its own dif
 Models of one family share their architecture and most of their pretraining, and so half of what
 makes them differ: all models of Qwen3.5 suffer more from a high rate than those of Qwen3 or Llama.
 If a model has a name, the trained models of its family move its prediction.
+
+The law was fitted to trainings with alpha 32. Low-rank additions change a weight by
+alpha / rank x B A. B begins at 0, and a step of Adam moves each parameter by about the rate r,
+however large the gradient is. While A is close to its first values, n steps change the weight by
+about alpha / rank x n r A, so alpha x r decides. Once A has moved as far as B, the change is
+alpha / rank x (n r)^2, and sqrt(alpha) x r decides. So the best rate falls with alpha to a power
+between 1/2 and 1. `tests/benchmarks/adapter_alpha.py` measured 0.54 on a small model. Another alpha
+counts like alpha 32 at the rate times (alpha / 32)^`ALPHA_POWER`.
+
+Source: "LoRA without regret" (Thinking Machines Lab, 2025) for the two invariants.
 """
 
 from __future__ import annotations
@@ -45,6 +55,10 @@ Array = NDArray[np.float64]
 
 DIVERGED_NLL = 2.0
 """The test loss, in nats per token, above which a training counts as diverged."""
+LAW_ALPHA = 32.0
+"""The alpha of the trainings to which the included law was fitted."""
+ALPHA_POWER = 0.6
+"""The power of 32 / alpha by which the best rate of an adapter changes."""
 SHIPPED = Path(__file__).with_name("adapter_rates.json")
 """The coefficients of the law that is included."""
 _NUM_EXPONENTS, _NUM_TERMS, _NUM_FEATURES = 4, 3, 3
@@ -90,24 +104,32 @@ class AdapterPoint:
     Attributes:
         parameters_b: All parameters of the model, in billions.
         active_b: The parameters that one token uses, in billions. All, unless it is given.
-        base: Whether the model was only pretrained, not tuned to follow instructions.
+        base: Whether the model was only pretrained, not tuned to follow instructions. None if that
+            is not known.
         learning_rate: The highest learning rate of its schedule.
         rank: The rank of the adapter.
         model: The name of the model. Without it, rows with equal columns above are one model.
         test_nll: The test loss in nats per token. NaN or a value above 2 if it diverged. None for
             a training that is only considered.
+        alpha: The alpha of the adapter. For rsLoRA, alpha times the root of the rank.
     """
 
     parameters_b: float
     active_b: float
-    base: bool
+    base: bool | None
     learning_rate: float
     rank: int
     model: str | None = None
     test_nll: float | None = None
+    alpha: float = LAW_ALPHA
 
     @property
-    def model_key(self) -> tuple[str | None, float, float, bool]:
+    def rate(self) -> float:
+        """The learning rate that trains alike with alpha 32."""
+        return self.learning_rate * (self.alpha / LAW_ALPHA) ** ALPHA_POWER
+
+    @property
+    def model_key(self) -> tuple[str | None, float, float, bool | None]:
         """What identifies its model."""
         return self.model, self.parameters_b, self.active_b, self.base
 
@@ -178,7 +200,7 @@ class AdapterLaw:
     covariance: Array
     spread: Array
     stability: Array
-    models: tuple[tuple[str | None, float, float, bool], ...] = ()
+    models: tuple[tuple[str | None, float, float, bool | None], ...] = ()
     families: Mapping[str, tuple[int, Array]] = field(default_factory=dict)
 
     def predict(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
@@ -231,7 +253,10 @@ class AdapterLaw:
             differences = draws[:, start : start + _NUM_TERMS]
         else:
             differences = self._differences(point.family, random)
-        return exponents, (terms @ _features([point])[0] + differences).T
+        features = np.repeat(_features([point]), _NUM_DRAWS, axis=0)
+        if point.base is None:  # half of the draws are base models
+            features[:, 2] = np.arange(_NUM_DRAWS) % 2
+        return exponents, (np.einsum("dtf,df->dt", terms, features) + differences).T
 
     def _differences(self, family: str | None, random: np.random.Generator) -> Array:
         """Return how a model that was never trained may differ, [draws, 3].
@@ -256,7 +281,7 @@ class AdapterLaw:
         excess = _excess(
             exponents,
             levels,
-            np.array([point.learning_rate for point in points]),
+            np.array([point.rate for point in points]),
             np.array([float(point.rank) for point in points]),
         )
         excess = np.clip(excess - lowest, 0.0, _MOST_EXCESS)
@@ -299,7 +324,7 @@ def fit_adapter_law(measured: Sequence[AdapterPoint]) -> AdapterLaw:
             next_step="Leave out --measured to use the law that is included.",
         )
     losses = np.array([float(point.test_nll or 0.0) for point in finished])
-    rates = np.array([point.learning_rate for point in finished])
+    rates = np.array([point.rate for point in finished])
     ranks = np.array([float(point.rank) for point in finished])
     of_model = np.array([models.index(point.model_key) for point in finished])
     features = _features(finished)
@@ -380,9 +405,19 @@ def _fit_stability(measured: Sequence[AdapterPoint]) -> Array:
 
 
 def _features(points: Sequence[AdapterPoint]) -> Array:
-    """Return what the terms of each point's model depend on, [points, 3]."""
+    """Return what the terms of each point's model depend on, [points, 3].
+
+    A model that may be a base model or not is between both.
+    """
     return np.array(
-        [[1.0, np.log(point.parameters_b / _SIZE_B), float(point.base)] for point in points]
+        [
+            [
+                1.0,
+                np.log(point.parameters_b / _SIZE_B),
+                0.5 if point.base is None else float(point.base),
+            ]
+            for point in points
+        ]
     )
 
 
@@ -391,7 +426,7 @@ def _stability_features(points: Iterable[AdapterPoint]) -> Array:
         [
             [
                 1.0,
-                np.log(point.learning_rate / _UNSTABLE_RATE),
+                np.log(point.rate / _UNSTABLE_RATE),
                 np.log(point.rank / _RANK),
                 np.log(point.parameters_b / _SIZE_B),
             ]
@@ -435,8 +470,8 @@ def predict_adapters(points: Path, measured: Path | None) -> tuple[list[AdapterP
     """Predict the trainings in a CSV file.
 
     Args:
-        points: Has the columns parameters_b, active_b, base, learning_rate and rank, and optionally
-            model.
+        points: Has the columns parameters_b, learning_rate and rank, and optionally active_b, base,
+            alpha and model.
         measured: Also has the column test_nll. None to use the law that is included.
 
     Returns:
@@ -492,8 +527,8 @@ def note_on_size(parameters_b: float) -> str | None:
 
 
 def _point_of(row: dict[str, Any]) -> AdapterPoint:
-    if row["active_b"] is None:
-        row = {**row, "active_b": row["parameters_b"]}
+    defaults = {"active_b": row["parameters_b"], "alpha": LAW_ALPHA}
+    row = {name: defaults.get(name) if value is None else value for name, value in row.items()}
     point = AdapterPoint(**row)
     if point.active_b > point.parameters_b:
         raise DataError(
@@ -507,7 +542,7 @@ def _point_of(row: dict[str, Any]) -> AdapterPoint:
 def _extrapolated(point: AdapterPoint) -> list[str]:
     """Return the columns of a point that are more than three times outside the public trainings."""
     values = {
-        "learning_rate": point.learning_rate,
+        "learning_rate": point.rate,
         "rank": float(point.rank),
         "parameters_b": point.parameters_b,
     }
@@ -531,12 +566,14 @@ def _loss(cell: str) -> float:
 
 
 _IN_BILLIONS = number_between(1e-6, 1e5, "billion parameters")
+_ALPHA = number_between(1e-6, 1e6)
 _COLUMNS = (
     Column("parameters_b", _IN_BILLIONS),
     Column("active_b", lambda cell: _IN_BILLIONS(cell) if cell else None, required=False),
-    Column("base", truth_value),
+    Column("base", lambda cell: truth_value(cell) if cell else None, required=False),
     Column("learning_rate", number_between(1e-12, 1e3)),
     Column("rank", whole_number_to(10**6)),
+    Column("alpha", lambda cell: _ALPHA(cell) if cell else None, required=False),
     Column("model", lambda cell: cell or None, required=False),
 )
 _TEST_NLL = Column("test_nll", _loss)

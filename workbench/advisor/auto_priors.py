@@ -5,16 +5,11 @@ new weights and a number of tokens, Step Law answers for the rate (see `ladder`)
 at the default rate of their optimizer. What no rule covers is refused. The sampler
 relies on a prior less with every result, so trials may contradict it.
 
-The law was fitted to trainings with alpha 32. Low-rank additions change a weight by
-alpha / rank x B A. B begins at 0, and a step of Adam moves each parameter by about the rate r,
-however large the gradient is. While A is close to its first values, n steps change the weight by
-about alpha / rank x n r A, so alpha x r decides. Once A has moved as far as B, the change is
-alpha / rank x (n r)^2, and sqrt(alpha) x r decides. So the best rate falls with alpha to a power
-between 1/2 and 1. `tests/benchmarks/adapter_alpha.py` measured 0.54 on a small model. The prior
-takes `ALPHA_POWER`, and is wider the further alpha is from 32.
+The law was fitted to trainings with alpha 32. With another alpha, the prior is wider (see
+`adapter_rates`).
 
-Source: "LoRA without regret" (Thinking Machines Lab, 2025) for the two invariants, and for full
-training, which needs a tenth of the rate of an adapter.
+Source: "LoRA without regret" (Thinking Machines Lab, 2025) for full training, which needs a tenth
+of the rate of an adapter.
 """
 
 from __future__ import annotations
@@ -28,7 +23,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workbench.advisor.adapter_rates import AdapterPoint, BestAdapter, shipped_law
+from workbench.advisor.adapter_rates import (
+    ALPHA_POWER,
+    LAW_ALPHA,
+    AdapterPoint,
+    BestAdapter,
+    shipped_law,
+)
 from workbench.advisor.ladder import where_to_begin
 from workbench.advisor.language_models import read_language_model
 from workbench.experiment import Experiment
@@ -39,11 +40,9 @@ from workbench.foundation.formatting import compact_count, format_count, format_
 from workbench.foundation.model_config import read_model_config
 from workbench.training.planning.learning_rate import default_lr, scaled_lr
 
-ALPHA_POWER = 0.6
-"""The power of 32 / alpha by which the best rate of an adapter changes."""
 _POWER_WITHIN = 0.15
-"""How far from that the power is in half of all cases."""
-_LAW_ALPHA, _LAW_BATCH = 32.0, 128
+"""How far from `ALPHA_POWER` the power is in half of all cases."""
+_LAW_BATCH = 128
 _FULL_SHARE = 0.1
 """The best rate of a full training divided by that of an adapter."""
 _FULL_WITHIN = 2.0
@@ -103,7 +102,7 @@ def rate_at(best: BestAdapter, alpha: float) -> tuple[float, float]:
     Returns:
         The rate, and the factor within which the best rate is in half of all cases.
     """
-    ratio = _LAW_ALPHA / alpha
+    ratio = LAW_ALPHA / alpha
     own = math.log(best.high / best.low) / 2
     within = math.exp(math.hypot(own, math.log(_TRANSFER_WITHIN)))
     power_within = max(ratio, 1 / ratio) ** _POWER_WITHIN
@@ -234,7 +233,7 @@ class _Beginning:
         if name == RANK:
             because = f"by trainings of 18 language models, for {model.describe()}"
             return Prior(near=_nearest(domain, best.rank), because=because)
-        rate, within = rate_at(best, _LAW_ALPHA)
+        rate, within = rate_at(best, LAW_ALPHA)
         how = f"by trainings of 18 language models, for {model.describe()}"
         if self._has_adapter():
             alpha = self._alpha(best.rank)

@@ -210,14 +210,14 @@ def what_if_adapter(
     from 4 to 128, or at --rank. In half of all cases, the best rate is between low and high. An
     experiment does the same with prior: auto.
 
-    Instead of FOLDER, --points has one training per row. Its columns are parameters_b, active_b,
-    base, learning_rate and rank, and optionally model. The measured file also has test_nll, the
-    test loss in nats per token. nan or a loss above 2 means that the training diverged. Without a
-    measured file, a built-in law is used. It was fitted to 18 models that were trained with alpha
-    32.
+    Instead of FOLDER, --points has one training per row. Its columns are parameters_b,
+    learning_rate and rank, and optionally active_b, base, alpha and model. The measured file also
+    has test_nll, the test loss in nats per token. nan or a loss above 2 means that the training
+    diverged. Without a measured file, a built-in law is used. It was fitted to 18 models.
 
     parameters_b is the number of parameters in billions. active_b is how many of them one token
-    uses, by default all. base is true if the model was only pretrained. If model is a name such as
+    uses, by default all. base is true if the model was only pretrained, and without it either is
+    possible. alpha is 32 unless you give it. If model is a name such as
     Qwen/Qwen3.5-9B-Base, trained models of the same family also count. Without model, rows with the
     same parameters_b, active_b and base are one model.
 
@@ -233,7 +233,7 @@ def what_if_adapter(
         _show_beginnings(folder, [rank] if rank else _RANKS, alpha, as_json=as_json)
         return
     if rank is not None or alpha is not None:
-        raise click.UsageError("--rank and --alpha are for a folder: the trainings had alpha 32")
+        raise click.UsageError("--rank and --alpha are for a folder: a table has columns for them")
     assert points is not None
     from workbench.advisor.adapter_rates import predict_adapters
 
