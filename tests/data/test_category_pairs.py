@@ -70,6 +70,15 @@ def test_pairs_that_tell_nothing_more_are_left_out() -> None:
     assert learnt(few.astype({"shop": str}), target).pairs == ()
 
 
+def test_several_classes_have_no_pairs() -> None:
+    frame, target = shops()
+    classes = np.digitize(target, np.quantile(target, [0.3, 0.6]))
+    assert learn_encoder("table", frame, targets=target_numbers(classes == 0, 2)).pairs  # type: ignore[union-attr]
+    several = learn_encoder("table", frame, targets=target_numbers(classes, 3))
+    assert isinstance(several, TableEncoder)
+    assert several.pairs == ()
+
+
 def test_train_rows_do_not_show_their_own_target_through_a_pair() -> None:
     random = np.random.default_rng(0)
     frame, target = shops()

@@ -135,7 +135,8 @@ def learn_pairs(
 ) -> tuple[CategoryPair, ...]:
     """Return the pairs that tell more about the targets than each of their columns.
 
-    One of the columns has many categories. The other one has categories, or few numbers.
+    One of the columns has many categories. The other one has categories, or few numbers. There are
+    none for several classes or targets: on two tables, they raised the log loss by 6 % and 14 %.
 
     Args:
         columns: The learnt columns.
@@ -143,7 +144,7 @@ def learn_pairs(
         targets: Their targets, as `category_targets.target_numbers` returns them.
     """
     sides = [side for column in columns if (side := _side_of(column, values)) is not None]
-    if not any(_has_many_categories(side) for side in sides):
+    if targets.shape[1] > 1 or not any(_has_many_categories(side) for side in sides):
         return ()
     explained = {
         side.column.name: _explained(side.places(values[side.column.name]), targets)

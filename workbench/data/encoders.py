@@ -82,6 +82,12 @@ class TableEncoder:
         )
         return has_many or bool(self.pairs) or self.texts is not None
 
+    @property
+    def pair_features(self) -> slice:
+        """The places of the features of pairs."""
+        first = sum(column.width for column in self.columns)
+        return slice(first, first + sum(pair.width for pair in self.pairs))
+
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
         """Return rows as (rows, features). Columns that were not learnt are ignored."""
         return self.encode_read(ReadColumns(samples))
@@ -180,6 +186,7 @@ def learn_encoder(
     text_forms: Mapping[str, TextForm] | None = None,
     targets: np.ndarray | None = None,
     text_columns: Sequence[str] = (),
+    has_pairs: bool = True,
 ) -> Encoder:
     """Learn how to encode samples from the train part.
 
@@ -190,6 +197,7 @@ def learn_encoder(
         targets: Targets of the train part, as `category_targets.target_numbers` returns them. With
             them, categories of a table are also encoded by their mean target.
         text_columns: The columns of a table that hold sentences.
+        has_pairs: Whether columns of a table may also be encoded in pairs. It needs targets.
 
     Raises:
         DataError: If nothing can be learnt from it.
@@ -211,7 +219,7 @@ def learn_encoder(
                 "every column is constant or empty", next_step="Add columns that differ."
             )
         pairs = ()
-        if targets is not None:
+        if targets is not None and has_pairs:
             values = {column.name: column_of(train, column.name) for column in kept}
             pairs = learn_pairs(kept, values, targets)
         return TableEncoder(kept, pairs, texts)

@@ -7,16 +7,13 @@ added to what they predict. It is only used if that is better on later rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from workbench.models.quick_trees import MAX_ROWS, FoldArrays, predicted_by_trees
+
 # The squared error on later rows must be at most this part of the one without a trend.
 _MOST_ERROR_LEFT = 0.9
-_MAX_ROWS = 20_000
-
-FoldArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Train inputs and targets, and validation inputs and targets."""
 
 
 def slope_of(inputs: np.ndarray, targets: np.ndarray, place: int) -> float:
@@ -44,7 +41,7 @@ def continues(folds: Sequence[FoldArrays], place: int, seed: int = 0) -> bool:
     errors = np.zeros(2)
     wins = 0
     for train_inputs, train_targets, inputs, targets in folds:
-        rows = slice(max(0, len(train_targets) - _MAX_ROWS), None)
+        rows = slice(max(0, len(train_targets) - MAX_ROWS), None)
         known, wanted = train_inputs[rows], train_targets[rows].astype(np.float64)
         slope = slope_of(known, wanted, place)
         plain = predicted_by_trees(known, wanted, inputs, seed)
@@ -56,25 +53,3 @@ def continues(folds: Sequence[FoldArrays], place: int, seed: int = 0) -> bool:
         errors += both
         wins += both[1] < both[0]
     return bool(errors[1] < _MOST_ERROR_LEFT * errors[0]) and wins > len(folds) / 2
-
-
-def predicted_by_trees(
-    known: np.ndarray, targets: np.ndarray, inputs: np.ndarray, seed: int
-) -> np.ndarray:
-    """Return what trees with fixed settings predict, which tell how a target is best learned.
-
-    Args:
-        known: Encoded train rows.
-        targets: Their targets.
-        inputs: Encoded rows to predict.
-        seed: Seed of the trees.
-    """
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
-    if len(targets) > _MAX_ROWS:
-        known, targets = known[-_MAX_ROWS:], targets[-_MAX_ROWS:]
-    kind: Any = HistGradientBoostingRegressor
-    trees = kind(max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=seed)
-    with threadpool_limits(limits=1):
-        return trees.fit(known, targets).predict(inputs)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data.test_category_pairs import shops
 from workbench.data import load
 from workbench.data.category_targets import target_numbers
 from workbench.data.encoders import encode_train, learn_encoder
@@ -335,3 +336,28 @@ def test_weights_of_validation_samples_are_exact() -> None:
 def test_whole_numbers_repeat_samples_exactly() -> None:
     whole = np.random.default_rng(0).integers(0, 4, size=500).astype(float)
     np.testing.assert_array_equal(np.bincount(repeated(whole), minlength=500), whole)
+
+
+def test_columns_are_encoded_in_pairs_only_if_all_columns_do_not_tell_as_much():
+    """Shop and year together tell more than each of them in both tables.
+
+    In the second one, another column tells what a shop adds.
+    """
+    together, target = shops()
+    _, held_out = prepare(read_problem(together.assign(sold=target), "sold"), 0, SEEDS)
+    every = [*held_out.interpreter.readers, held_out.all_rows.reader]
+    assert [len(reader.encoder.pairs) for reader in every] == [1] * 4
+
+    random = np.random.default_rng(0)
+    size = together["shop"].map(dict(zip(together["shop"].unique(), range(60), strict=True)))
+    added = size / 20.0 + (together["year"] - 2010) / 3.0 + random.normal(size=len(size)) / 2.0
+    apart = together.assign(size=size, sold=added)
+    problem = read_problem(apart, "sold")
+    learning, held_out = prepare(problem, 0, SEEDS)
+    known = problem.samples.iloc[divide(problem, 0)[0]]
+    numbers = target_numbers(problem.targets[known.index], None)
+    assert learn_encoder("table", known, targets=numbers).pairs
+    readers = held_out.interpreter.readers
+    assert all(not reader.encoder.pairs for reader in (*readers, held_out.all_rows.reader))
+    for fold, reader in zip(learning.folds, readers, strict=True):
+        assert fold.input_shape == reader.encoder.encode(apart[:1]).shape[1:]

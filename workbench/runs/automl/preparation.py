@@ -19,12 +19,19 @@ import numpy as np
 from workbench.data import Datasets
 from workbench.data.category_targets import target_numbers
 from workbench.data.dates import is_text
-from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_encoder
+from workbench.data.encoders import (
+    Encoder,
+    SampleKind,
+    TableEncoder,
+    encode_train,
+    learn_encoder,
+)
 from workbench.data.plain_frames import column_of
 from workbench.data.row_splits import RowBlocks, folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
+from workbench.models.quick_trees import FoldArrays, loss_of_trees
 from workbench.models.trends import continues, slope_of
 from workbench.runs.automl.class_decisions import factors_of
 from workbench.runs.automl.error_bands import SizeRows
@@ -40,6 +47,9 @@ VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5
 # How often a sample of mean weight is repeated, and the most samples that come out.
 _REPEATS, _MAX_REPEATED = 3, 100_000
+# On how many folds trees compare encodings with and without pairs, and how much of the loss pairs
+# may leave.
+_JUDGED_FOLDS, _MOST_LEFT_BY_PAIRS = 2, 0.99
 # Each fold is encoded and sent separately. Many samples are worth folds only if each is small.
 _MAX_FOLDED_NUMBERS = 10_000_000
 _MANY_SAMPLES, _MAX_NUMBERS_OF_MANY = 5_000, 3_000_000
@@ -416,7 +426,10 @@ def prepare(
     learning, test = divide(problem, seed)
     targets = problem.targets[learning]
     made, blocks = _encode_folds(problem, learning, preset, seed)
-    all_rows = _all_rows(problem, learning, test)
+    has_pairs = _pairs_help(made, problem.task, seed)
+    if not has_pairs:
+        made = [_without_pairs(*pair) for pair in made]
+    all_rows = _all_rows(problem, learning, test, has_pairs=has_pairs)
     notes = problem.notes
     if _has_trend(problem, made, seed):
         made = [_without_trend(*pair, str(problem.roles.time)) for pair in made]
@@ -428,12 +441,12 @@ def prepare(
             all_rows = _all_without_trend(all_rows, str(problem.roles.time))
     elif _has_logarithms(problem, made, metric, seed):
         logarithms = replace(problem, targets=np.log(problem.targets))
-        made, _ = _encode_folds(logarithms, learning, preset, seed)
+        made, _ = _encode_folds(logarithms, learning, preset, seed, has_pairs=has_pairs)
         made = [(fold, replace(reader, is_log=True)) for fold, reader in made]
         notes += (
             "models learn the logarithm of the target, because that is better on validation rows",
         )
-        all_rows = _all_rows(logarithms, learning, test)
+        all_rows = _all_rows(logarithms, learning, test, has_pairs=has_pairs)
         if all_rows is not None:
             all_rows = replace(all_rows, reader=replace(all_rows.reader, is_log=True))
     interpreter = Interpreter(
@@ -486,6 +499,52 @@ def prepare(
     return learned, held_out
 
 
+def _pairs_help(made: Sequence[tuple[Fold, Reader]], task: Task, seed: int) -> bool:
+    """Return whether trees are better if columns are also encoded in pairs.
+
+    A pair may tell more than each of its columns, but not more than all columns do. Then its means
+    of few rows only mislead. On test rows of seven tables, pairs lowered the loss of LightGBM by
+    22 % and 4 %, and raised that of the others by 1, 2, 6, 14 and 56 %. The latter are found, and
+    one of the former.
+    """
+    pairs = [(fold, reader) for fold, reader in made if _has_pairs(reader)]
+    if 2 * len(pairs) <= len(made):
+        return False
+    for fold, reader in pairs[:_JUDGED_FOLDS]:
+        few, _ = _without_pairs(fold, reader)
+        before, after = (loss_of_trees(_arrays(part), task, seed) for part in (few, fold))
+        if after >= _MOST_LEFT_BY_PAIRS * before:
+            return False
+    return True
+
+
+def _has_pairs(reader: Reader) -> bool:
+    return isinstance(reader.encoder, TableEncoder) and bool(reader.encoder.pairs)
+
+
+def _arrays(fold: Fold) -> FoldArrays:
+    return (
+        fold.train_inputs,
+        fold.train_targets,
+        fold.validation_inputs,
+        fold.validation_targets,
+    )
+
+
+def _without_pairs(fold: Fold, reader: Reader) -> tuple[Fold, Reader]:
+    """Return a fold whose columns are not encoded in pairs, and its reader."""
+    encoder = reader.encoder
+    if not isinstance(encoder, TableEncoder):
+        return fold, reader
+    places = encoder.pair_features
+    fold = replace(
+        fold,
+        train_inputs=np.delete(fold.train_inputs, places, axis=1),
+        validation_inputs=np.delete(fold.validation_inputs, places, axis=1),
+    )
+    return fold, replace(reader, encoder=replace(encoder, pairs=()))
+
+
 def _has_trend(problem: Problem, made: Sequence[tuple[Fold, Reader]], seed: int) -> bool:
     """Return whether models should learn what is left without a trend over time."""
     if problem.task != "regression" or problem.roles.time is None or problem.target_names:
@@ -493,10 +552,7 @@ def _has_trend(problem: Problem, made: Sequence[tuple[Fold, Reader]], seed: int)
     places = [_place_of(reader, problem.roles.time) for _, reader in made]
     if None in places or len(set(places)) > 1:
         return False
-    folds = [
-        (fold.train_inputs, fold.train_targets, fold.validation_inputs, fold.validation_targets)
-        for fold, _ in made
-    ]
+    folds = [_arrays(fold) for fold, _ in made]
     return continues(folds, int(places[0] or 0), seed)
 
 
@@ -597,7 +653,9 @@ def repeated(weights: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(weights)), counts)
 
 
-def _all_rows(problem: Problem, learning: np.ndarray, test: np.ndarray) -> AllRows | None:
+def _all_rows(
+    problem: Problem, learning: np.ndarray, test: np.ndarray, *, has_pairs: bool
+) -> AllRows | None:
     """Encode all rows of a table that may be learnt from once the test is over."""
     if problem.kind != "table":
         return None
@@ -605,8 +663,9 @@ def _all_rows(problem: Problem, learning: np.ndarray, test: np.ndarray) -> AllRo
     if "test" not in _own_parts(problem):  # a test part of the user stays a test part
         known = np.sort(np.concatenate([learning, test]))
     everything = np.arange(len(known))
+    samples, targets = take(problem.samples, known), problem.targets[known]
     encoded, reader = _encode(
-        problem, take(problem.samples, known), problem.targets[known], everything, everything[:1]
+        problem, samples, targets, everything, everything[:1], has_pairs=has_pairs
     )
     if encoded.train_inputs.size > _MAX_FOLDED_NUMBERS:
         return None
@@ -663,19 +722,25 @@ def _own_parts(problem: Problem) -> tuple[str, ...]:
 
 
 def _encode_folds(
-    problem: Problem, learning: np.ndarray, preset: PresetName, seed: int
+    problem: Problem,
+    learning: np.ndarray,
+    preset: PresetName,
+    seed: int,
+    *,
+    has_pairs: bool = True,
 ) -> tuple[list[tuple[Fold, Reader]], tuple[RowBlocks, ...]]:
     """Encode each fold. Return the folds, and which of their validation samples belong together."""
     samples, targets = take(problem.samples, learning), problem.targets[learning]
+    encode = functools.partial(_encode, problem, samples, targets, has_pairs=has_pairs)
     num_folds = num_folds_for(len(learning), 0, preset)
     folds = _folds(problem, learning, num_folds, seed)
-    made = [_encode(problem, samples, targets, *folds[0])]
+    made = [encode(*folds[0])]
     # Only an encoded sample tells how many numbers it has.
     num_numbers = made[0][0].train_inputs[0].size * len(learning)
     if len(folds) > 1 and num_folds_for(len(learning), num_numbers, preset) == 1:
         folds = _folds(problem, learning, 1, seed)
-        made = [_encode(problem, samples, targets, *folds[0])]
-    made += [_encode(problem, samples, targets, *parts) for parts in folds[1:]]
+        made = [encode(*folds[0])]
+    made += [encode(*parts) for parts in folds[1:]]
     validated = [part for _, part in folds]
     if problem.weights is not None:
         weights = problem.weights[learning]
@@ -741,6 +806,8 @@ def _encode(
     targets: np.ndarray,
     train: np.ndarray,
     validation: np.ndarray,
+    *,
+    has_pairs: bool,
 ) -> tuple[Fold, Reader]:
     """Encode learning samples with what the train part tells."""
     mean: Any = 0.0
@@ -760,6 +827,7 @@ def _encode(
         text_forms=problem.text_forms,
         targets=numbers,
         text_columns=problem.text_columns,
+        has_pairs=has_pairs,
     )
     encoded = Fold(
         encode_train(encoder, known, numbers),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count
-from workbench.models.trends import FoldArrays, predicted_by_trees
+from workbench.models.quick_trees import FoldArrays, predicted_by_trees
 
 Task = Literal["classification", "regression"]
 
