@@ -409,6 +409,9 @@ def plain_signs(text):  # type: ignore[no-untyped-def]
         ('-12.50', '-12.50', '12')
     """
     spaces = "'\u2019\u00a0\u2009\u202f "
+    # Most texts have no sign that could change, apart from a minus in front.
+    if not re.search(rf"[{spaces}(\u2013\u2014\u2212]|(?s:.)-", text):
+        return text
     grouped = rf"(?<![0-9.,])([1-9][0-9]{{0,2}})(([{spaces}])[0-9]{{3}}(?:\3[0-9]{{3}})*)(?![0-9])"
     text = re.sub(grouped, lambda match: match[1] + match[2].replace(match[3], ""), text)
     text = re.sub("([0-9])[.,][-\u2013\u2014]+", r"\1", text.replace("\u2212", "-"))

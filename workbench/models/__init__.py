@@ -8,7 +8,8 @@ The directions, units and tasks of metrics are declared in
 - Networks: `mlp`, `tabular_mlp`, `convolutional`, `detector`, `lstm`, `transformer`.
 - Trees: `trees`, `library_trees`, `lightgbm_trees`, `xgboost_trees`, `catboost_trees`.
 - Other models that are fitted: `estimators`, `fitted_estimator`, `staged_fitting`, `linear`,
-  `nearest_neighbours`, `trends`, `foundation_models`.
+  `nearest_neighbours`, `foundation_models`.
+- How data is best encoded: `quick_trees`, `trends`.
 - Combining models: `ensemble_selection`, `second_layer`, `distillation`.
 - Language models: `folder_models`, `low_rank`.
 - Early exits: `exits`.

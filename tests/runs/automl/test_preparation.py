@@ -13,6 +13,7 @@ from tests.data.test_category_pairs import shops
 from workbench.data import load
 from workbench.data.category_targets import target_numbers
 from workbench.data.encoders import encode_train, learn_encoder
+from workbench.data.number_texts import NumberText
 from workbench.data.row_splits import folds_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.models.adapters import load_metrics
@@ -361,3 +362,31 @@ def test_columns_are_encoded_in_pairs_only_if_all_columns_do_not_tell_as_much():
     assert all(not reader.encoder.pairs for reader in (*readers, held_out.all_rows.reader))
     for fold, reader in zip(learning.folds, readers, strict=True):
         assert fold.input_shape == reader.encoder.encode(apart[:1]).shape[1:]
+
+
+def test_numbers_in_text_are_read_once_for_all_folds(monkeypatch):
+    random = np.random.default_rng(0)
+    weights = random.integers(10, 9_000, size=200)
+    frame = pd.DataFrame(
+        {"weight": [f"{weight:,} kg" for weight in weights], "sold": weights * 2.0}
+    )
+    problem = read_problem(frame, "sold")
+    parsed: list[str] = []
+    parse = NumberText.parse
+    monkeypatch.setattr(
+        NumberText, "parse", lambda form, text: [parsed.append(text), parse(form, text)][1]
+    )
+    learning, held_out = prepare(problem, 0, SEEDS)
+    assert len(learning.folds) > 1
+    assert len(parsed) == frame["weight"].nunique()
+    # New rows, and those of the test part, are still as they were given.
+    assert held_out.samples["weight"].str.endswith(" kg").all()
+    reader = held_out.interpreter.readers[0]
+    encoded = reader.encoder.encode(held_out.samples)[:, 0]
+    exact = held_out.targets / 2.0
+    assert np.corrcoef(encoded, exact)[0, 1] == pytest.approx(1.0)
+    np.testing.assert_allclose(
+        encoded * reader.encoder.columns[0].deviation + reader.encoder.columns[0].mean,
+        exact,
+        rtol=1e-5,
+    )

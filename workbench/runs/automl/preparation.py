@@ -424,6 +424,7 @@ def prepare(
         ArgumentError: If the weight of a class is invalid.
     """
     learning, test = divide(problem, seed)
+    given, problem = problem.samples, _with_numbers(problem)
     targets = problem.targets[learning]
     made, blocks = _encode_folds(problem, learning, preset, seed)
     has_pairs = _pairs_help(made, problem.task, seed)
@@ -470,7 +471,7 @@ def prepare(
         )
     held_out = HeldOut(
         interpreter,
-        take(problem.samples, test),
+        take(given, test),
         problem.targets[test],
         guess,
         (len(learning), len(test)),
@@ -485,7 +486,7 @@ def prepare(
         _size_rows(problem, learning, len(folds), seed),
         quantiles,
         blocks,
-        take(problem.samples, learning[:NUM_EXAMPLES]),
+        take(given, learning[:NUM_EXAMPLES]),
         _validation_weights(problem, learning, len(folds), seed),
     )
     seeds = tuple(training_seeds[: len(folds)])
@@ -497,6 +498,18 @@ def prepare(
         made[0][1].is_log,
     )
     return learned, held_out
+
+
+def _with_numbers(problem: Problem) -> Problem:
+    """Return samples whose numbers in text are read, once for all folds."""
+    forms = {name: form for name, form in problem.text_forms.items() if not isinstance(form, str)}
+    if problem.kind != "table" or not forms:
+        return problem
+    samples = problem.samples.copy(deep=False)
+    for place, name in enumerate(samples.columns):
+        if (form := forms.get(str(name))) is not None and str(name) not in problem.text_columns:
+            samples.isetitem(place, form.parse_all(samples.iloc[:, place]))
+    return replace(problem, samples=samples)
 
 
 def _pairs_help(made: Sequence[tuple[Fold, Reader]], task: Task, seed: int) -> bool:
