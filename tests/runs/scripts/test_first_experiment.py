@@ -778,7 +778,12 @@ def test_a_file_whose_name_has_a_default_is_the_configuration(
 
 @pytest.mark.parametrize(
     ("others", "num_steps", "is_searched"),
-    [({}, 10_000, False), ({}, 8, True), ({"gamma": 0.99}, 2048, True)],
+    [
+        ({}, 10_000, False),
+        ({}, 8, True),
+        ({"gamma": 0.99, "num_envs": 4}, 2048, True),
+        ({"gamma": 0.8}, 100_000, False),  # the weight of a loss, or a schedule
+    ],
 )
 def test_the_length_of_a_training_is_not_searched(
     others: dict[str, float], num_steps: int, is_searched: bool

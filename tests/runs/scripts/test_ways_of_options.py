@@ -319,6 +319,19 @@ CASES = [
         ["fit", "--trainer.logger=CSVLogger"],
     ),
     Case(
+        "LightningCLI with a file that names the class of a part",
+        "from lightning.pytorch.cli import LightningCLI\nclass Part:\n"
+        "    def __init__(self, width: int = 8): ...\nclass Net:\n"
+        "    def __init__(self, part: Part, rows: list, lr: float = 0.1): ...\n"
+        "LightningCLI(Net, run=False)\n",
+        {"model.lr": 0.5, "model.part.init_args.width": 32},
+        ["--config", "conf.yaml", "--trainer.logger=CSVLogger"],
+        files={
+            "conf.yaml": "trainer: {max_epochs: 1}\nmodel:\n  lr: 0.01\n  rows: [1, 2]\n"
+            "  part:\n    class_path: net.Part\n    init_args: {width: 16}\n"
+        },
+    ),
+    Case(
         "typer",
         "from typing import Annotated\nimport typer\napp = typer.Typer()\n@app.command()\n"
         "def train(data: str, learning_rate: Annotated[float, typer.Option()] = 0.1,\n"
@@ -506,6 +519,21 @@ CASES = [
         },
     ),
     Case(
+        "Python files with dicts, as mmengine has them",
+        "import argparse\nfrom mmengine.config import DictAction\np = argparse.ArgumentParser()\n"
+        "p.add_argument('config', help='config file')\n"
+        "p.add_argument('--cfg-options', nargs='+', action=DictAction)\n",
+        {"optim.optimizer.lr": 0.5, "model.width": 32},
+        ["conf/own.py", "--cfg-options", "optim.optimizer.lr=0.5", "model.width=32"],
+        files={
+            "README.md": "    python train.py conf/own.py\n",
+            "conf/own.py": "_base_ = ['base.py']\n"
+            "optim = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.1))\n",
+            "conf/base.py": "optim = dict(optimizer=dict(type='Adam', lr=1e-3, weight_decay=0.1))\n"
+            "model = dict(width=16, stages=4, indices=[0, 1, 2, 3])\n",
+        },
+    ),
+    Case(
         "docopt",
         '"""Train.\n\nOptions:\n  --lr=<x>  The rate [default: 0.1].\n"""\n'
         "from docopt import docopt\ndocopt(__doc__)\n",
@@ -618,6 +646,11 @@ def test_the_command_that_is_written_reaches_the_program(
             "option_list <- list(make_option(c('-l', '--lr'), type = 'double', default = 0.01),\n"
             "  make_option('--hidden', type = 'integer', default = 64L),\n"
             "  make_option('--seed', type = 'integer', default = 1L))\n",
+            ["lr", "hidden"],
+        ),
+        (
+            "FLAGS <- flags(\n  flag_numeric('lr', 0.01, 'The rate'),\n"
+            "  flag_integer('hidden', 64), flag_boolean('verbose', FALSE)\n)\n",
             ["lr", "hidden"],
         ),
         ("p <- add_argument(p, '--dropout', help = 'x', default = 0.1)\n", ["dropout"]),
@@ -738,8 +771,8 @@ def test_a_compiled_program_is_asked_for_its_help(tmp_path: Path) -> None:
 
 
 def test_another_language_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    program = tmp_path / "train.cpp"
-    program.write_text("int main() { return 0; }\n")
+    program = tmp_path / "train.rs"
+    program.write_text("fn main() { return 0; }\n")
     with pytest.raises(DataError, match="programs in this language are not read") as caught:
         experiment_for(program)
     assert "command: ./program" in str(caught.value)
@@ -1416,3 +1449,60 @@ def test_an_option_that_lists_configurations_gets_one_and_takes_no_override(
     assert first.startswith("--base=")
     assert first.endswith("configs/small.yaml")
     assert others == ["model.lr={model.lr}", "model.dropout={model.dropout}"]
+
+
+def test_a_given_choice_of_hydra_decides_which_values_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "run": "#!/usr/bin/env python3\nimport hydra\n"
+        "@hydra.main(config_path='conf', config_name='train')\ndef main(cfg): ...\nmain()\n",
+        "conf/train.yaml": "defaults: [_self_, {model: null}, {experiment: null}]\nlr: 0.1\n",
+        "conf/model/wide.yaml": "width: 64\n",
+        "conf/experiment/first.yaml": "# @package _global_\ndefaults:\n"
+        "  - override /model: wide\nlr: 0.01\n",
+    }
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    experiment = Experiment.from_yaml(experiment_for(Path("run experiment=first")).text)
+    search = experiment.search.root
+    assert search["model.width"].values() == [32, 64, 128]
+    assert search["lr"].model_dump()["low"] == pytest.approx(0.001)
+    assert (experiment.command or "").startswith("python run experiment=first hydra.run.dir=")
+
+
+def test_files_that_a_command_names_without_their_folder_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "main.py": "from sacred import Experiment\nimport yaml\nex = Experiment('x')\n"
+        "ex.add_config(yaml.safe_load(open('config/default.yaml')))\nex.run_commandline()\n",
+        "config/default.yaml": "lr: 0.1\nout_dir: results\n",
+        "config/algs/deep.yaml": "lr: 0.01\ndepth: 3\n",
+        "config/algs/flat.yaml": "width: 3\n",
+    }
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    experiment = Experiment.from_yaml(experiment_for(Path("main.py --config=deep")).text)
+    assert list(experiment.search.root) == ["lr", "depth"]
+    words = expand(experiment.command or "", {"lr": 0.5, "depth": 2}, {"folder": "/trial"})
+    assert words[2:] == ["--config=deep", "with", "out_dir=/trial", "lr=0.5", "depth=2"]
+
+
+def test_modules_are_found_in_folders_that_a_program_adds_to_its_path(tmp_path: Path) -> None:
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "net.py").write_text("def build(args): return args.width\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse, sys\nsys.path.append('core')\nfrom net import build\n"
+        "p = argparse.ArgumentParser()\np.add_argument('--lr', type=float, default=0.1)\n"
+        "p.add_argument('--width', type=int, default=8)\n"
+        "p.add_argument('--depth', type=int, default=8)\nargs = p.parse_args()\n"
+        "build(args); print(args.lr)\n"
+    )
+    # No code reads `depth`.
+    assert list(Experiment.from_yaml(experiment_for(script).text).search.root) == ["lr", "width"]

@@ -7,6 +7,7 @@ minGPT, configuration files, `wandb.config`, environment variables, and constant
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -125,6 +126,7 @@ class Configured:
         listed: The option that takes all of them, as in --hparams=lr=0.1,width=8. None without one.
         taken: The option that the words pass by its place. None if there is none.
         before: What precedes each pair of a name and a value, such as --gin_bindings=.
+        introduced_by: The word before all pairs name=value, such as --cfg-options. "" without one.
     """
 
     options: list[ScriptOption]
@@ -135,6 +137,7 @@ class Configured:
     listed: str | None = None
     taken: str | None = None
     before: str = ""
+    introduced_by: str = ""
 
 
 def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -155,6 +158,7 @@ def overridden_options(program: ProgramSource, declared: list[ScriptOption]) -> 
         _of_hparams,
         _of_sacred_file,
         _of_gin,
+        _of_files_with_dicts,
     ):
         configured = with_declared(program, declared)
         if configured is not None and configured.options:
@@ -188,8 +192,10 @@ def _of_hydra(program: ProgramSource) -> Configured | None:
             fixed = ("hydra.run.dir={folder}",)
             if (folder / "logger" / "csv.yaml").is_file():
                 fixed += ("logger=csv",)
-            config = _HydraFolder(folder, is_old=is_old).read(name)
+            config = _HydraFolder(folder, program.given, is_old=is_old).read(name)
             if config is not None:
+                if "logger=csv" in fixed:
+                    config.pop("logger", None)
                 return Configured(list(_of_mapping(config)), fixed=fixed)
             if (structured := _structured(program, name)) is not None:
                 return Configured(structured, fixed=fixed)
@@ -266,16 +272,37 @@ def _with_groups(
 class _HydraFolder:
     """A folder of hydra's configurations."""
 
-    def __init__(self, folder: Path, *, is_old: bool = False) -> None:
+    def __init__(self, folder: Path, given: Iterable[str] = (), *, is_old: bool = False) -> None:
         self._folder, self._is_old = folder, is_old
+        pairs = [word.lstrip("+").partition("=") for word in given]
+        self._given = {
+            group: name
+            for group, _, name in pairs
+            if name and (folder / group / f"{name}.yaml").is_file()
+        }
+        """The configurations that the command of the user chooses: `experiment=first`."""
+        self._seen: set[str] = set()
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a configuration with those that its list of defaults names."""
         if not (self._folder / f"{name}.yaml").is_file():
             return None
         merged: dict[str, Any] = {}
-        self._add(merged, name, [], {}, 0)
+        self._add(merged, name, [], {**self._chosen_by_given(), **self._given}, 0)
+        for group, own in self._given.items():  # such as +experiment=first, which no list has
+            if group not in self._seen:
+                self._add(merged, f"{group}/{own}", group.split("/"), self._given, 1)
         return merged
+
+    def _chosen_by_given(self) -> dict[str, str]:
+        """Return what the configurations that the user chooses choose for other groups."""
+        chosen: dict[str, str] = {}
+        for group, name in self._given.items():
+            with contextlib.suppress(WorkbenchError, OSError):
+                config = read_yaml_file(self._folder / group / f"{name}.yaml")
+                entries = self._entries(config.get("defaults") or [], group)
+                chosen |= {entry.group: entry.name for entry in entries if entry.replaces}
+        return chosen
 
     def _add(
         self,
@@ -315,6 +342,7 @@ class _HydraFolder:
             elif not entry.replaces:
                 place = entry.place(package, group) if not self._is_old else []
                 own = chosen.get(entry.group, entry.name) if entry.is_choice else entry.name
+                self._seen.add(entry.group)
                 self._add(merged, f"{entry.group}/{own}".lstrip("/"), place, chosen, depth + 1)
         if not is_added:
             _merge(merged, _at(package, config))
@@ -333,7 +361,8 @@ class _HydraFolder:
                 place, _, package = place.partition("@")
                 is_absolute = place.startswith("/")
                 folder = place[1:] if is_absolute else f"{group}/{place}".lstrip("/")
-                names = name if isinstance(name, list) else [name]
+                # With null, a group is left to the command.
+                names = name if isinstance(name, list) else [name or ""]
                 if place.lstrip("/").startswith("hydra"):
                     continue
                 for one_name in (n for n in names if isinstance(n, str)):
@@ -688,7 +717,7 @@ def _of_yacs(program: ProgramSource, declared: list[ScriptOption]) -> Configured
     file = None if named is None else _file_of_option(program, named)
     if named is not None and file is not None:
         words = (f"--{named.name}", str(file))
-        options |= {option.name: option for option in _options_in_file(file, "assigned")}
+        options |= {option.name: option for option in options_in_file(file, "assigned")}
     option = next((o for o in declared if o.name.lower() in ("opts", "set", "options")), None)
     word = "" if option is None or option.is_positional else f"--{option.name}"
     return Configured(list(options.values()), words, pairs=word)
@@ -729,11 +758,11 @@ def _of_omegaconf(program: ProgramSource, declared: list[ScriptOption]) -> Confi
     option = next((o for o in declared if _names_file(o)), None)
     by_place = option is not None and option.is_positional
     if not is_torchtune and not by_place and (named_in := _named_file(program, [])) is not None:
-        return Configured(_options_in_file(named_in[0], "assigned"))
+        return Configured(options_in_file(named_in[0], "assigned"))
     files = _files_near(program)
     if not files:
         return None
-    options, name = _options_in_file(files[0], "assigned"), str(files[0])
+    options, name = options_in_file(files[0], "assigned"), str(files[0])
     if option is not None and by_place:
         return Configured(options, (name,), taken=option.name)
     if is_torchtune or option is not None:
@@ -773,7 +802,7 @@ def _of_hyperpyyaml(program: ProgramSource, declared: list[ScriptOption]) -> Con
     file = file or next(iter(_files_near(program)), None)
     if file is None:
         return None
-    options = [replace(o, way="option") for o in _options_in_file(file, "option")]
+    options = [replace(o, way="option") for o in options_in_file(file, "option")]
     missing = re.findall(r"^(\w+):\s*!PLACEHOLDER", file.read_text(errors="replace"), re.MULTILINE)
     options += [ScriptOption(name, is_required=True) for name in missing]
     # Parameters of objects are set by the names that stand at the top of the file.
@@ -808,7 +837,96 @@ def _of_sacred_file(program: ProgramSource, declared: list[ScriptOption]) -> Con
     named_in = _named_file(program, [])
     if named_in is None:
         return None
-    return Configured(_options_in_file(named_in[0], "assigned"), ("with",))
+    options = {option.name: option for option in options_in_file(named_in[0], "assigned")}
+    for file in _files_given_by_stem(program):
+        options |= {option.name: option for option in options_in_file(file, "assigned")}
+    return Configured(list(options.values()), introduced_by="with")
+
+
+def _files_given_by_stem(program: ProgramSource) -> Iterator[Path]:
+    """Yield the files that the user's command names without a folder: `--config=qmix`."""
+    stems = {word.partition("=")[2] for word in program.given if word.startswith("-")} - {""}
+    if stems:
+        for file in files_below(program.path.parent, (".yaml", ".yml"), _MAX_FILES):
+            if file.stem in stems:
+                yield file
+
+
+# Python files with dicts, as mmengine has them.
+
+
+def _of_files_with_dicts(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
+    """Return the dicts of a Python file that an option overrides: `--cfg-options model.depth=18`.
+
+    The file is the one in the user's command, or in a README.
+    """
+    option = next((o for o in declared if _takes_pairs(program, o)), None)
+    if option is None:
+        return None
+    in_readme = [word for line in _commands_in_readme(program) for word in line.split()]
+    written = [Path(word) for word in (*program.given, *in_readme) if word.endswith(".py")]
+    places = [place for path in written for place in (path, _root_of(program.path) / path)]
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
+        return None
+    words = () if str(file) in program.given else (str(file),)
+    taken = next((o.name for o in declared if o.is_positional and _names_file(o)), None)
+    options = list(_of_mapping(_dicts_of(file)))
+    return Configured(options, words, taken=taken, introduced_by=f"--{option.name}")
+
+
+def _takes_pairs(program: ProgramSource, option: ScriptOption) -> bool:
+    """Return whether an option takes any number of pairs name=value into a dict."""
+    return any(
+        last_name(word.value) == "DictAction"
+        for module in program.modules
+        for call in _calls(module)
+        if any(literal_of(name) == f"--{option.name}" for name in call.args)
+        for word in call.keywords
+        if word.arg == "action"
+    )
+
+
+def _dicts_of(file: Path, depth: int = 0) -> dict[str, Any]:
+    """Return the values at the top of a Python file, with those of the files in its `_base_`."""
+    module = read_module(file) if depth < _MAX_DEFAULTS else None
+    own: dict[str, Any] = {}
+    for statement in module.tree.body if module is not None else []:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                own[name] = _value_with_dicts(value, own)
+            case _:
+                pass
+    bases = own.pop("_base_", None) or []
+    merged: dict[str, Any] = {}
+    for base in [bases] if isinstance(bases, str) else bases:
+        _merge_dicts(merged, _dicts_of(file.parent / str(base), depth + 1))
+    _merge_dicts(merged, own)
+    return merged
+
+
+def _value_with_dicts(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of dicts and literals, None for what is not known."""
+    match node:
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
+            return {w.arg: _value_with_dicts(w.value, known) for w in words if w.arg is not None}
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(map(literal_of, keys), values, strict=True)
+            return {key: _value_with_dicts(value, known) for key, value in pairs if key is not None}
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [_value_with_dicts(part, known) for part in parts]
+    return StaticValues(known).get(node)
+
+
+def _merge_dicts(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Merge dicts into others. One with `_delete_` replaces what was there."""
+    for key, value in other.items():
+        if isinstance(value, Mapping):
+            is_new = value.get("_delete_") or not isinstance(into.get(key), dict)
+            into[key] = {} if is_new else into[key]
+            _merge_dicts(into[key], {k: v for k, v in value.items() if k != "_delete_"})
+        else:
+            into[key] = value
 
 
 def _of_gin(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
@@ -823,7 +941,7 @@ def _of_gin(program: ProgramSource, declared: list[ScriptOption]) -> Configured 
     if file is None:
         return None
     options = {option.name: option for option in _configurable_by_gin(program)}
-    options |= {option.name: option for option in _options_in_file(file, "assigned")}
+    options |= {option.name: option for option in options_in_file(file, "assigned")}
     words = (f"--{named.name}={file}",)
     return Configured(list(options.values()), words, before=f"--{bindings.name}=")
 
@@ -839,7 +957,7 @@ def _configurable_by_gin(program: ProgramSource) -> Iterator[ScriptOption]:
 def _gin_below_root(path: Path) -> Path | None:
     """Return a gin file of a project with parameters that are worth a search."""
     for file in files_below(_root_of(path), (".gin",), _MAX_ALL_FILES):
-        if len(searched_domains(_options_in_file(file, "assigned"))) > 1:
+        if len(searched_domains(options_in_file(file, "assigned"))) > 1:
             return _relative(file)
     return None
 
@@ -979,7 +1097,7 @@ def _searched_in_file(file: Path) -> list[ScriptOption]:
 
     They are in sections next to one with the defaults, and have the same names.
     """
-    options = [replace(option, file=file) for option in _options_in_file(file, "constant")]
+    options = [replace(option, file=file) for option in options_in_file(file, "constant")]
     sections: dict[str, set[str]] = {}
     for option in options:
         section, _, name = option.name.partition(".")
@@ -1035,7 +1153,7 @@ def _file_in_readme(program: ProgramSource) -> Path | None:
             r"[\w./-]+\.(?:ya?ml|json|toml|ini|cfg|conf|config|gin)\b", arguments
         ):
             for path in (Path(word), program.path.parent / word, _root_of(program.path) / word):
-                if path.is_file() and _options_in_file(path, "constant"):
+                if path.is_file() and options_in_file(path, "constant"):
                     return path
     return None
 
@@ -1076,7 +1194,7 @@ def _named_file(
             for path in (Path(name), program.path.parent / name):
                 if not path.is_file() or path.stat().st_size > _MAX_CONFIG_BYTES:
                     continue
-                if any(_is_number(option) for option in _options_in_file(path, "constant")):
+                if any(_is_number(option) for option in options_in_file(path, "constant")):
                     words = [(f"--{given[n].name}", given[n].default) for n in used]
                     return path, tuple(word for pair in words for word in pair)
     return None
@@ -1218,7 +1336,7 @@ def configurations_near(path: Path) -> list[Path]:
     def likeness(file: Path) -> tuple[int, int, int]:
         named = words_of(file.stem) | {part.lower() for part in file.parts[-4:-1]}
         usual = file.stem in ("config", "default", "base", "train", "params", "hparams")
-        num_searched = len(searched_domains(_options_in_file(file, "constant")))
+        num_searched = len(searched_domains(options_in_file(file, "constant")))
         return -int(num_searched > 1), -len(words & named), -int(usual)
 
     return sorted(dict.fromkeys(files[:_MAX_FILES]), key=likeness)[:20]
@@ -1258,7 +1376,13 @@ def _is_experiment(file: Path) -> bool:
 _OF_EXPERIMENT = re.compile(r"^(objectives|search|budget):", re.MULTILINE)
 
 
-def _options_in_file(file: Path, way: Way) -> list[ScriptOption]:
+def options_in_file(file: Path, way: Way = "constant") -> list[ScriptOption]:
+    """Return the numbers, texts and switches in a configuration file, with dotted names.
+
+    Args:
+        file: The file.
+        way: How the program takes them.
+    """
     try:
         modified_ns = file.stat().st_mtime_ns
     except OSError:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.experiment.yaml_file import read_yaml_file
 from workbench.runs.scripts.configured_options import (
     Configured,
     configurations_near,
@@ -25,6 +26,7 @@ from workbench.runs.scripts.configured_options import (
     file_options,
     given_file,
     notebook_options,
+    options_in_file,
     overridden_options,
     wandb_options,
 )
@@ -37,6 +39,7 @@ from workbench.runs.scripts.option_domains import (
 from workbench.runs.scripts.option_uses import MODES, with_uses
 from workbench.runs.scripts.other_languages import options_of_language
 from workbench.runs.scripts.program_source import (
+    COMPILER,
     ProgramSource,
     option_in,
     quoted,
@@ -145,8 +148,8 @@ def _options_of(program: ProgramSource) -> _Interface:
         interface = _Interface(
             [*typed.options, *others], typed.words or tuple(words), is_by_types=True
         )
-        if "LightningCLI" in program.text:
-            interface = replace(interface, words=(*interface.words, *_file_of_lightning(program)))
+        if "LightningCLI" in program.text and (file := _file_of_lightning(program)) is not None:
+            return _with_others(program, _with_file(program, interface, file))
     configured = overridden_options(program, interface.options)
     if configured is not None:
         configured = replace(configured, options=_without_filled(program, configured.options))
@@ -158,6 +161,23 @@ def _options_of(program: ProgramSource) -> _Interface:
             [*own, *configured.options], interface.words, configured, is_by_types=True
         )
     return _with_others(program, interface)
+
+
+def _without_replaced_groups(
+    options: list[ScriptOption], configured: list[ScriptOption]
+) -> list[ScriptOption]:
+    """Return options without groups of which a configuration names the class.
+
+    With `model.net.class_path: Net`, its values are `model.net.init_args.width` and the like.
+    """
+    groups = [
+        option.name.removesuffix("class_path")
+        for option in configured
+        if option.name.endswith(".class_path")
+    ]
+    return [
+        option for option in options if not any(option.name.startswith(group) for group in groups)
+    ]
 
 
 def _without_given(program: ProgramSource, interface: _Interface) -> _Interface:
@@ -174,17 +194,52 @@ def _without_given(program: ProgramSource, interface: _Interface) -> _Interface:
     ]
     if configured is not None and given_file(program) is not None:
         configured = replace(configured, words=())
+    if configured is not None and configured.introduced_by in program.given:
+        configured = replace(configured, introduced_by="")
     words = tuple(word for word in interface.words if word not in program.given)
     return replace(interface, options=options, words=words, configured=configured)
 
 
-def _file_of_lightning(program: ProgramSource) -> tuple[str, ...]:
-    """Return the words that pass a configuration of Lightning's command line, if there is one."""
-    for file in configurations_near(program.path):
+def _file_of_lightning(program: ProgramSource) -> Path | None:
+    """Return the configuration of Lightning's command line, if there is one."""
+    given = given_file(program)
+    for file in configurations_near(program.path) if given is None else [given]:
         names = re.findall(r"^(\w+):", file.read_text(errors="replace"), re.MULTILINE)
         if {"model", "trainer"} <= set(names):
-            return ("--config", str(file))
-    return ()
+            return file
+    return None
+
+
+def _with_file(program: ProgramSource, interface: _Interface, file: Path) -> _Interface:
+    """Return options with the values of a file that `--config` passes.
+
+    What it holds need not be given, and what only it has can be overridden as well.
+    """
+    in_file = {o.name: replace(o, way="option", file=None) for o in options_in_file(file)}
+    written = set(_dotted_names(read_yaml_file(file)))
+    own = [
+        replace(
+            option,
+            default=in_file[option.name].default if option.name in in_file else option.default,
+            is_required=option.is_required and option.name not in written,
+        )
+        for option in _without_replaced_groups(interface.options, list(in_file.values()))
+    ]
+    names = {option.name for option in own}
+    others = [option for option in in_file.values() if option.name not in names]
+    words = () if file == given_file(program) else ("--config", str(file))
+    # Options after the file replace its values, and both come after a command such as fit.
+    command = tuple(itertools.takewhile(lambda word: word[:1] != "-", interface.words))
+    words = (*command, *words, *interface.words[len(command) :])
+    return replace(interface, options=[*own, *others], words=words)
+
+
+def _dotted_names(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the names of all values in nested mappings: `model.width`."""
+    for name, value in values.items():
+        yield f"{before}{name}"
+        if isinstance(value, Mapping):
+            yield from _dotted_names(value, f"{before}{name}.")
 
 
 def _without_filled(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
@@ -293,6 +348,9 @@ def _mode_that_trains(option: ScriptOption) -> str | None:
 def _of_language(program: ProgramSource) -> _Interface:
     """Return the options of a program in another language, or of what a shell script starts."""
     options = options_of_language(program.text, program.interpreter)
+    if program.interpreter == COMPILER:
+        note = f"Compile the program first. If it is not {program.command[0]}, edit the command."
+        return _Interface(options, notes=(note,))
     started = _STARTED.search(program.text)
     if program.interpreter not in ("bash", "zsh") or started is None or searched_domains(options):
         return _Interface(options)
@@ -607,7 +665,8 @@ def _passed(
         if option.way == "assigned" and configured.pairs is not None:
             paired += [option.name, given[option.name]]
         elif option.way == "assigned":
-            arguments.append(f"{configured.before}{option.name}={given[option.name]}")
+            pair = f"{configured.before}{option.name}={given[option.name]}"
+            (paired if configured.introduced_by else arguments).append(pair)
         else:
             arguments += _written(option, given[option.name], is_joined=configured.is_joined)
     arguments += configured.fixed
@@ -621,7 +680,9 @@ def _passed(
         arguments.append(f"--{configured.listed}={','.join(listed)}")
     assigned = [option.name for option in named if option.way == "assigned"]
     if configured.pairs is None:
-        return [*arguments, *(f"{configured.before}{name}={{{name}}}" for name in assigned)]
+        paired += [f"{configured.before}{name}={{{name}}}" for name in assigned]
+        introduced = [configured.introduced_by] if configured.introduced_by and paired else []
+        return [*arguments, *introduced, *paired]
     pairs = [*paired, *(word for name in assigned for word in (name, f"{{{name}}}"))]
     return [*arguments, *([configured.pairs] * bool(configured.pairs and pairs)), *pairs]
 

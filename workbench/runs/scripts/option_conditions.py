@@ -122,7 +122,7 @@ class Conditions:
             )
             if wanted and option.way == "option":
                 return replace(option, needs=(other.name, wanted))
-        return replace(option, way="fixed")
+        return replace(option, has_effect=False)
 
     def _tested_by(
         self, uses: Iterable[tuple[str, _Guards]], defaults: Mapping[str, Any]

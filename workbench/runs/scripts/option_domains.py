@@ -44,7 +44,7 @@ _NEVER = _table(
     " fraction_data limit hidden_act torch opset onnx target source lang language instance"
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
     " syncbn fft hop mels overfit quantize launcher cv fold folds splits rows imgsz ctx shot shots"
-    " way ways qry query flip_y class_sep holdout heldout ignore niter"
+    " way ways qry query flip_y class_sep holdout heldout ignore niter beam reset multiple prep"
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
@@ -241,7 +241,9 @@ _JOINED = re.compile(r"(dropout)\w|w(drop)|n(layers|heads|hid)")
 _TWO_WORDS = re.compile(
     r"([a-z]{2,})(width|depth|layers|heads|units|channels|filters|hidden|dim|size|dropout|prob)"
 )
-_OF_POLICIES = _table("gae gamma discount rollout ppo ent entropy")
+_OF_POLICIES = _table("gae discount rollout ppo ent entropy")
+_ACTS = _table("env envs episode episodes actor critic policy replay reward rewards tau")
+"""Words of programs in which gamma is the discount of rewards."""
 _USUAL: tuple[tuple[str, ...], ...] = (
     ("lr",),
     ("learning", "rate"),
@@ -268,16 +270,13 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("dim",),
     ("embd",),
     ("d", "model"),
-    ("d", "ff"),
+    ("ff",),
     ("d", "inner"),
     ("hid",),
     ("nh",),
     ("heads",),
     ("head",),
     ("momentum",),
-    ("accumulation",),
-    ("accumulate",),
-    ("accum",),
     ("alpha",),
     ("c",),
     ("l2",),
@@ -316,6 +315,9 @@ _USUAL: tuple[tuple[str, ...], ...] = (
     ("growth",),
     ("mixup",),
     ("cutmix",),
+    ("accumulation",),
+    ("accumulate",),
+    ("accum",),
     ("scheduler",),
     ("sched",),
     ("b1",),
@@ -396,7 +398,9 @@ def searched_domains(
     if {"topk", "topp"} & {"".join(name_words(option.name)) for option in options}:
         # With them, the temperature is that of sampling, which trains nothing.
         domains.pop("temperature", None)
-    is_of_policy = any(set(words_in(option.name)) & _OF_POLICIES for option in options)
+    all_words = {word for option in options for word in words_in(option.name)}
+    acts = bool(all_words & _ACTS) or {"clip", "ratio"} <= all_words
+    is_of_policy = bool(all_words & _OF_POLICIES) or ("gamma" in all_words and acts)
     # Passes over the same rollout are searched. Elsewhere it is the length of the training.
     defaults = {option.name: option.default for option in options}
     domains = {
@@ -487,12 +491,17 @@ def _filled_up(options: list[ScriptOption], chosen: Mapping[str, str]) -> dict[s
     They have names of their own, which no table has, and are what its algorithm is about.
     """
     domains: dict[str, str] = {}
-    for option in options:
-        if len(chosen) + len(domains) >= _FILLED:
-            break
-        if option.name not in chosen and (domain := _of_unknown(option)) is not None:
-            domains[option.name] = domain
+    for option in sorted(options, key=lambda option: not _is_of_model(option)):
+        num_free = (MAX_SEARCHED if _is_of_model(option) else _FILLED) - len(chosen) - len(domains)
+        if num_free > 0 and option.name not in chosen:
+            domain = _of_unknown(option)
+            domains |= {option.name: domain} if domain is not None else {}
     return domains
+
+
+def _is_of_model(option: ScriptOption) -> bool:
+    """Return whether the model of a program is made with a number."""
+    return option.is_of_model or option.name.startswith(("model.", "net.", "network."))
 
 
 def _is_in_code(option: ScriptOption) -> bool:
@@ -501,7 +510,7 @@ def _is_in_code(option: ScriptOption) -> bool:
 
 
 _FILLED = 7
-"""Up to this number, other options of a program are searched as well."""
+"""Up to this number, other options of a program are searched, and those of its model up to ten."""
 
 
 def _of_unknown(option: ScriptOption) -> str | None:
@@ -509,6 +518,8 @@ def _of_unknown(option: ScriptOption) -> str | None:
     default, own = option.default, _own_words(option.name)
     is_number = isinstance(default, int | float) and not option.is_flag
     if not is_number or option.way in ("fixed", "variable") or option.is_required:
+        return None
+    if not option.has_effect:
         return None
     if not own or _is_of_data(option.name, set(own)) or _is_never(own, option):
         return None
@@ -520,6 +531,8 @@ def _of_unknown(option: ScriptOption) -> str | None:
     ):
         return None
     if default in _DEPTHS and set(own) & {"depth", "layers"}:
+        return None
+    if default in _COLOURS and set(own) & _OF_IMAGES:
         return None
     if option.kind in ("int", "any") or isinstance(default, int):
         number = int(default)
@@ -557,6 +570,8 @@ def _switched_off(options: list[ScriptOption]) -> set[str]:
         words = list(name_words(last))
         if flag.default in _IS_OFF and words[-1:] in (["type"], ["mode"], ["method"]):
             words = words[:-1]  # `distillation-type` with the default "none"
+        elif flag.default == [] and words[-1:] in (["layers"], ["modules"], ["targets"]):
+            words = words[:-1]  # `lora_layers` with none
         elif not flag.is_flag or flag.default is not False:
             continue
         if group and len(words) == 1 and words[0] in _TURNS_ON:
@@ -608,10 +623,10 @@ def _leave_unused(options: list[ScriptOption], domains: dict[str, str]) -> None:
     is_adam = any(
         "adam" in str(option.default).lower()
         for option in options
-        if option.name not in domains and words_of(option.name) & _OPTIMIZERS
+        if words_of(option.name) & _OPTIMIZERS
     )
     in_code = {option.name for option in options if _is_in_code(option)}
-    unused: set[str] = set()
+    unused = {name for name in domains if _is_in_lists_next_to_it(name, defaults)}
     variants: dict[tuple[str, str], list[str]] = {}
     for name in domains:
         parent, _, last = name.rpartition(".")
@@ -625,8 +640,25 @@ def _leave_unused(options: list[ScriptOption], domains: dict[str, str]) -> None:
         if len(names) >= _NUM_VARIANTS:
             unused.update(names)
     unused.update(_of_other_families(domains))
+    unused.update(_of_read_weights(options, domains))
     for name in unused:
         del domains[name]
+
+
+def _is_in_lists_next_to_it(name: str, defaults: Mapping[str, Any]) -> bool:
+    """Return whether a number of layers also decides lists next to it: `out_indices: [0, 3]`."""
+    parent, number = name.rpartition(".")[0], defaults[name]
+    if not parent or type(number) is not int or not set(_own_words(name)) & _LISTED:
+        return False
+    lists = [
+        value
+        for other, value in defaults.items()
+        if other.rpartition(".")[0] == parent and isinstance(value, list) and value
+    ]
+    return any(len(value) == number or value[-1] == number - 1 for value in lists)
+
+
+_LISTED = _table("layer layers stage stages level levels block blocks depth")
 
 
 def _of_other_families(domains: Mapping[str, str]) -> list[str]:
@@ -645,6 +677,29 @@ def _of_other_families(domains: Mapping[str, str]) -> list[str]:
     return [name for family, names in families.items() if family != rated[0] for name in names]
 
 
+def _of_read_weights(options: list[ScriptOption], domains: Mapping[str, str]) -> list[str]:
+    """Return the sizes and switches of parts of a model whose weights are read from a file.
+
+    With `first_stage.ckpt_path: model.ckpt`, another `first_stage.width` fits no such file.
+    """
+    parts = {
+        option.name.rpartition(".")[0]
+        for option in options
+        if isinstance(option.default, str)
+        and option.default
+        and words_of(option.name.rpartition(".")[2]) & _WEIGHTS
+        and words_of(option.name.rpartition(".")[2]) & _PLACES
+    } - {""}
+    return [
+        name
+        for name in domains
+        if any(name.startswith(f"{part}.") for part in parts)
+        and not set(_own_words(name)) & _OF_TRAINING_DATA - {"dropout"}
+        and not set(_own_words(name)) & {"decay", "momentum"}
+    ]
+
+
+_WEIGHTS = _table("ckpt checkpoint pretrained weights")
 _FAMILIES = _table(
     "lgbm lgb lightgbm xgb xgboost catboost cat cb rf forest svc svm nn mlp knn ridge lasso lr"
     " logreg nb et gbm gbdt"
@@ -716,11 +771,14 @@ def domain_of(option: ScriptOption) -> str | None:
     Args:
         option: The option.
     """
-    if option.way == "fixed" or option.kind == "path":
+    if option.way == "fixed" or option.kind == "path" or not option.has_effect:
         return None
     words = words_in(option.name)
     last = option.name.rpartition(".")[2]
     own = _own_words(option.name)
+    plain = [value for value in option.choices if isinstance(value, str | int | float)]
+    if len(plain) > 1 and own[-1:] in (["name"], ["type"]) and set(own[:-1]) - _UNCHOSEN:
+        own = own[:-1]  # `optimizer_name` is an optimizer
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
     if _is_of_data(option.name, set(own)) or is_place or _is_never(own, option):
         return None
@@ -728,14 +786,15 @@ def domain_of(option: ScriptOption) -> str | None:
     if not is_batch and (_SAYS_DATA.search(option.text) or _SAYS_HELD_OUT.search(option.text)):
         return None
     if option.is_flag:
-        is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
-        is_switch = (is_switch and own[0] not in ("use", "no")) or option.is_of_model
-        return "{choices: [true, false]}" if is_switch else None
-    plain = [value for value in option.choices if isinstance(value, str | int | float)]
+        return _of_flag(option, own)
     if len(plain) > 1:
         return _of_choices(own, plain)
     if isinstance(option.default, str) or option.kind == "str":
         return None
+    return _of_value(option, words, own)
+
+
+def _of_value(option: ScriptOption, words: list[str], own: list[str]) -> str | None:
     default = option.default
     if _is_of_noise(own, default):
         return None
@@ -745,6 +804,12 @@ def domain_of(option: ScriptOption) -> str | None:
     if not isinstance(default, int | float) or not math.isfinite(default):
         return None
     return _of_number(option, words, own, default)
+
+
+def _of_flag(option: ScriptOption, own: list[str]) -> str | None:
+    is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
+    is_switch = (is_switch and own[0] not in ("use", "no")) or option.is_of_model
+    return "{choices: [true, false]}" if is_switch else None
 
 
 def _of_number(
@@ -828,8 +893,13 @@ def usual_domain(name: str) -> str | None:
     return domain_of(ScriptOption(name, kind="float"))
 
 
+_UNCHOSEN = _GENERAL - {"optimizer"}
+
+
 def _of_choices(words: list[str], plain: list[Any]) -> str | None:
     is_mode = {"train", "training", "fit"} & {str(value).lower() for value in plain}
+    # `batch_type` says what a batch counts.
+    is_mode = is_mode or (words[-1:] == ["type"] and set(words[:-1]) <= _UNCHOSEN)
     if is_mode or set(words) & _NOT_CHOSEN or len(plain) > _MAX_CHOICES:
         return None
     return f"{{choices: {json.dumps(plain)}}}"
@@ -903,7 +973,7 @@ def _is_hindered(words: list[str]) -> bool:
     left = joined & _table(
         "log save print eval evaluation path dir file name seed no start end min gpu test val"
         " validate validation testing"
-        " interpolation valid inference sample sampling caching cache"
+        " interpolation valid inference sample sampling caching cache multiple"
     )
     if _contains(words, ("drop", "path")):
         left -= {"path"}
@@ -1051,7 +1121,9 @@ def _plain_words(name: str) -> Iterator[str]:
     for word in name_words(re.sub(r"(?i)warm[-_]up", "warmup", name)):
         joined = _JOINED.fullmatch(word)
         pair = None if _is_known(word) else _TWO_WORDS.fullmatch(word)
-        if joined is not None:
+        if re.fullmatch(r"lr\d", word):
+            yield "lr"
+        elif joined is not None:
             yield next(part for part in joined.groups() if part)
         elif pair is not None:
             yield from pair.groups()

@@ -153,16 +153,17 @@ class _Uses:
         texts = self.compared.get(name, []) if isinstance(option.default, str) else []
         words = set(name_words(name))
         is_chosen = name in MODES or words & _COMPARED or words >= {"lr", "method"}
-        if texts and is_chosen and option.way != "fixed" and not option.choices:
+        is_known = option.way == "fixed" or not option.has_effect or option.choices
+        if texts and is_chosen and not is_known:
             choices = _without_doubles([option.default, *texts])
             option = replace(option, choices=choices if len(choices) > 1 else ())
         if name in self.remainders and type(option.default) is int:
             option = replace(option, choices=_allowed(option.default, self.remainders[name]))
         if name in self.asserted and self.asserted[name] == option.default:
-            option = replace(option, way="fixed")
+            option = replace(option, has_effect=False)
         if name in self.needed and option.default in (None, "") and not option.is_flag:
             option = replace(option, is_required=True)
-        return replace(option, is_of_model=name in self.of_models) if option.is_flag else option
+        return replace(option, is_of_model=name in self.of_models)
 
     def option_in(self, function: str, value: ast.expr | None) -> str | None:
         """Return the option that an expression is the value of, or None."""
@@ -348,7 +349,7 @@ def _without_unread(program: ProgramSource, options: list[ScriptOption]) -> list
         if len(others) * 2 < len(group):
             unread |= others
     return [
-        replace(option, way="fixed") if option.name in unread and not option.is_required else option
+        replace(option, has_effect=option.is_required or option.name not in unread)
         for option in options
     ]
 
@@ -387,7 +388,7 @@ def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[S
         if isinstance(node, ast.Attribute | ast.Name)
     }
     return [
-        replace(option, way="fixed")
+        replace(option, has_effect=False)
         if option.name.rpartition(".")[2].replace("-", "_") in of_data and not option.is_required
         else option
         for option in options
@@ -417,7 +418,8 @@ def _without_replacing(program: ProgramSource, options: list[ScriptOption]) -> l
                     if any(other in by_name and _has_number(by_name[other]) for other in used):
                         replacing.add(by_name[name].name)
     return [
-        replace(option, way="fixed") if option.name in replacing else option for option in options
+        replace(option, has_effect=False) if option.name in replacing else option
+        for option in options
     ]
 
 
@@ -459,7 +461,7 @@ def _without_other_presets(
         chosen = (asked or list(names))[0]
         left |= {f"{owner}.{name}." for name in names if name != chosen}
     return [
-        replace(option, way="fixed") if option.name.startswith(tuple(left)) else option
+        replace(option, has_effect=False) if option.name.startswith(tuple(left)) else option
         for option in options
     ]
 

@@ -1,7 +1,8 @@
 """Options of programs in R, shell and Julia, read from their source.
 
-R: optparse, argparse, argparser and commandArgs. Shell: parse_options, `case`, getopts, positional
-parameters and variables with defaults. Julia: ArgParse and ARGS. Constants are left to the caller.
+R: optparse, argparse, argparser, tfruns and commandArgs. Shell: parse_options, `case`, getopts,
+positional parameters and variables with defaults. Julia: ArgParse and ARGS. Constants are left to
+the caller.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from workbench.runs.scripts.compiled_programs import options_of_compiled
 from workbench.runs.scripts.declared_options import alternatives_in
 from workbench.runs.scripts.option_domains import kind_of_value
+from workbench.runs.scripts.program_source import COMPILER
 from workbench.runs.scripts.script_options import ScriptOption, Way
 from workbench.training.programs.constants import constants_of
 
 _R_CALL = re.compile(r"\b(?:make_option|add_option|add_argument|arg_parser\$add_argument)\s*\(")
+_R_FLAG = re.compile(r"\bflag_(?P<kind>numeric|integer|boolean|string)\s*\(")
+"""A flag of tfruns: `FLAGS <- flags(flag_numeric("rate", 0.1))`."""
 _R_PLACE = re.compile(
     r"^\s*(?P<name>[A-Za-z][\w.]*)\s*(?:<-|=)\s*(?:(?P<kind>as\.\w+)\()?\s*\w*args\w*\[+(?P<place>\d+)\]+",
     re.MULTILINE | re.IGNORECASE,
@@ -27,6 +32,8 @@ _R_KINDS = {
     "integer": "int",
     "character": "str",
     "logical": "bool",
+    "boolean": "bool",
+    "string": "str",
     "as.numeric": "float",
     "as.double": "float",
     "as.integer": "int",
@@ -57,7 +64,8 @@ def options_of_language(text: str, interpreter: str) -> list[ScriptOption]:
 
     Args:
         text: Its source.
-        interpreter: What starts it: Rscript, bash, zsh, julia, lua or th.
+        interpreter: What starts it: Rscript, bash, zsh, julia, lua, th, or c++ for what is
+            compiled.
 
     Example:
         >>> from workbench.runs.scripts.other_languages import options_of_language
@@ -73,7 +81,7 @@ def options_of_language(text: str, interpreter: str) -> list[ScriptOption]:
         return list(_of_julia(text))
     if interpreter in ("lua", "th"):
         return list(_of_torch7(text))
-    return []
+    return options_of_compiled(text) if interpreter == COMPILER else []
 
 
 _TORCH7 = re.compile(
@@ -107,6 +115,17 @@ def _of_r(text: str) -> Iterator[ScriptOption]:
     calls = [_arguments(text, match.end()) for match in _R_CALL.finditer(text)]
     calls += [_arguments(text, match.end()) for match in re.finditer(r"\$add_argument\s*\(", text)]
     seen: set[str] = set()
+    for match in _R_FLAG.finditer(text):
+        name, default, *rest = [*_arguments(text, match.end()), "", ""]
+        kind = _R_KINDS[match["kind"]]
+        seen.add(name.strip("\"'"))
+        yield ScriptOption(
+            name.strip("\"'"),
+            _r_value(default),
+            kind=kind,
+            way="fixed" if kind == "bool" else "option",
+            text=rest[0].strip("\"'"),
+        )
     for arguments in calls:
         option = _r_option(arguments)
         if option is not None and option.name not in seen | {"help"}:

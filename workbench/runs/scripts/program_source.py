@@ -7,6 +7,7 @@ Python would, without running anything, and says how the program is started.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from workbench.foundation.errors import DataError
 from workbench.runs.scripts.script_options import walk
 from workbench.training.programs.constants import source_of_cell
 
+_INCLUDE = re.compile(r"^\s*#\s*include\s*\"([\w./-]+)\"", re.MULTILINE)
 _MAX_MODULES = 80
 """Maximum number of imported files that are read."""
 _MAX_BYTES = 500_000
@@ -29,6 +31,10 @@ _MAX_LENGTH = 1_500_000
 """Maximum length of all imported files. Large libraries take many seconds, and have no options."""
 _FOREIGN = frozenset(("node_modules", "site-packages", "venv", "env", "__pycache__", "wandb"))
 """Folders whose files are not those of a program."""
+COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu")
+"""The ends of the names of programs that must be compiled."""
+COMPILER = "c++"
+"""Stands for the interpreter of a program that must be compiled."""
 _INTERPRETERS = {
     ".py": "python",
     ".r": "Rscript",
@@ -41,6 +47,7 @@ _INTERPRETERS = {
     ".js": "node",
     ".rb": "ruby",
     ".ipynb": "papermill",
+    **dict.fromkeys(COMPILED, COMPILER),
 }
 NOTEBOOK_CELLS = "# The other cells:"
 """What separates the parameters of a notebook from its other cells."""
@@ -48,8 +55,10 @@ _BY_HAND = (
     "Give the script, or write the file by hand:"
     " command: ./program --rate {rate}, with search: {rate: {low: 0.1, high: 1.0}}."
 )
-_SHEBANG = re.compile(r"#!.*\b(python|Rscript|bash|sh|zsh|julia)\b")
+_SHEBANG = re.compile(r"#!.*\b(python|Rscript|bash|sh|zsh|julia)[\d.]*(?:\s|$)")
 _SETS_PATH = re.compile(r"sys\.path\.(?:append|insert)|setup_root|rootutils|pyrootutils")
+_ADDS_TO_PATH = re.compile(r"sys\.path\.(?:append|insert)\((.*)")
+_TEXTS = re.compile(r"[\"']([\w./-]*)[\"']")
 PROJECT_FILES = ("setup.py", "pyproject.toml")
 """Files at the top of a project."""
 _STARTED_AS_MODULE = re.compile(r"(?:python3?|nproc[-_]per[-_]node[= ]\S+)\s+-m\s+([\w.]+)")
@@ -162,6 +171,8 @@ class ProgramSource:
         if len(self.started_by) > 1:
             set_variables = ["env"] if "=" in self.started_by[0] else []
             return [*set_variables, *map(quoted, self.started_by)]
+        if self.interpreter == COMPILER:
+            return [shlex.quote(f"./{self.path.stem}")]
         if self.interpreter == "papermill":
             output = f"{{folder}}/{self.path.name}"
             return ["papermill", "--log-output", shlex.quote(str(self.path)), shlex.quote(output)]
@@ -230,12 +241,20 @@ def command_of(text: str) -> GivenCommand | None:
                 paths[place] = module / "__main__.py"
     files = [place for place, path in enumerate(paths) if path.is_file()]
     scripts = [place for place in files if paths[place].suffix.lower() in _INTERPRETERS]
+    if not scripts:
+        scripts = [n for n in files if not paths[n].suffix and _is_started(paths[n])]
     if not scripts and files[:1] == [0] and os.access(paths[0], os.X_OK):
         scripts = [0]
     if not scripts:
         return None
     end = scripts[0] + 1
     return GivenCommand(paths[end - 1], tuple(words[:end]), tuple(words[end:]))
+
+
+def _is_started(path: Path) -> bool:
+    """Return whether a file without an ending names its interpreter in its first line."""
+    with path.open("rb") as file:
+        return _SHEBANG.match(file.readline(200).decode(errors="replace")) is not None
 
 
 def read_program(path: Path) -> ProgramSource:
@@ -263,21 +282,45 @@ def read_program(path: Path) -> ProgramSource:
         text = _code_of_notebook(path, text)
         module = Module(path, text, parse_python(path, text))
         return ProgramSource(path, text, interpreter, (module,))
+    if interpreter == COMPILER:
+        text = source_with_includes(path, text)
     if interpreter != "python":
         return ProgramSource(path, text, interpreter)
     if path.suffix not in ("", ".py", ".pyw") and not _is_python(text):
         raise DataError(
             f"{path}: programs in this language are not read",
-            allowed="Python, R, shell, Julia, notebooks, and programs that know --help",
+            allowed="Python, R, C++, shell, Julia, notebooks, and programs that know --help",
             next_step=_BY_HAND,
         )
     return _with_imports(path, text)
 
 
+def source_with_includes(path: Path, text: str) -> str:
+    """Return the source of a program with those that it includes from its own folders.
+
+    Args:
+        path: Its file.
+        text: What that file contains.
+    """
+    seen, waiting, texts = {path.resolve()}, [(path, text)], [text]
+    while waiting and sum(map(len, texts)) < _MAX_LENGTH:
+        file, own = waiting.pop(0)
+        for name in _INCLUDE.findall(own):
+            for place in (file.parent / name, path.parent / name):
+                # What a header declares is in the file of the same name.
+                for part in (place, *(place.with_suffix(suffix) for suffix in COMPILED)):
+                    if part.is_file() and part.resolve() not in seen:
+                        seen.add(part.resolve())
+                        read = part.read_text(encoding="utf-8", errors="replace")
+                        texts.append(read)
+                        waiting.append((part, read))
+    return "\n".join(texts)
+
+
 def _with_imports(path: Path, text: str) -> ProgramSource:
     """Return a Python program with the files that it imports."""
     main = Module(path, text, parse_python(path, text))
-    imports = _Imports(path)
+    imports = _Imports(path, text)
     modules = (main, *imports.of(main))
     classes: dict[str, tuple[Module, ast.ClassDef]] = {}
     functions: dict[str, tuple[Module, ast.FunctionDef]] = {}
@@ -405,7 +448,7 @@ def _imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
 class _Imports:
     """Finds the files of imported modules below the folders of a program."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str) -> None:
         self._own = path.absolute().parent
         self._roots = [self._own]
         for parent in list(self._own.parents)[:4]:
@@ -416,6 +459,7 @@ class _Imports:
                 (parent / name).exists() for name in PROJECT_FILES
             ):
                 break
+        self._roots[1:1] = _folders_of_path(text, self._own)
         self.outside: Path | None = None
         """The folder above the script in which modules were found."""
         self.outside_name = ""
@@ -456,6 +500,12 @@ class _Imports:
                         self.outside, self.outside_name = root, parts[0]
                     yield path
                     break
+
+
+def _folders_of_path(text: str, own: Path) -> list[Path]:
+    """Return the folders below a program that it adds to Python's path: `path.append("core")`."""
+    written = itertools.chain.from_iterable(map(_TEXTS.findall, _ADDS_TO_PATH.findall(text)))
+    return [own / name for name in dict.fromkeys(written) if name and (own / name).is_dir()]
 
 
 def _file_of(root: Path, parts: list[str]) -> Path | None:

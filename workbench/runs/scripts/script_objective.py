@@ -17,8 +17,10 @@ from typing import Any, Literal
 
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_of
+from workbench.runs.scripts.compiled_programs import lines_of_compiled
 from workbench.runs.scripts.configured_options import configurations_near
 from workbench.runs.scripts.program_source import (
+    COMPILER,
     PROJECT_FILES,
     Module,
     ProgramSource,
@@ -409,10 +411,24 @@ def _trained_modules(program: ProgramSource) -> list[Module]:
     return modules[:5]
 
 
+_OF_EVALUATORS = {
+    "Accuracy": "accuracy/top1",
+    "AccMetric": "acc/top1",
+    "CocoMetric": "coco/bbox_mAP",
+    "IoUMetric": "mIoU",
+    "VOCMetric": "pascal_voc/mAP",
+    "MultiLabelMetric": "multi-label/mAP",
+}
+"""What the evaluators of mmengine's libraries call their main measure."""
+
+
 def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal | None]]:
     """Yield the metrics by which a configuration keeps the best model, and their goals."""
     values = {option.name: option.default for option in options}
     goals = _GOALS_OF_MODES
+    evaluator = str(values.get("val_evaluator.type"))
+    if evaluator in _OF_EVALUATORS:
+        yield _OF_EVALUATORS[evaluator], "maximize"
     for name, value in values.items():
         before, _, last = name.rpartition(".")
         if last not in ("monitor", "monitor_metric", "optimized_metric", "eval_metric"):
@@ -1612,6 +1628,12 @@ def _of_other_language(program: ProgramSource) -> list[_Reported]:
     """Return the names before values that a program in another language prints."""
     text = program.text
     reported: list[_Reported] = []
+    if program.interpreter == COMPILER:
+        return [
+            _Reported(name, "", "print", place)
+            for place, line in lines_of_compiled(text)
+            for name in printed_names(f"print({line!r})")
+        ]
     printing = re.compile(
         r"\b(?:cat|print|println|printf|echo|message|paste0?|sprintf|@printf|@info|cout\s*<<)"
         r"(?!\w)(.*)"

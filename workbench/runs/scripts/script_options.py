@@ -180,6 +180,7 @@ class ScriptOption:
         is_of_model: Whether the model of the program is made with it.
         needs: The option, and its values, without which it has no effect. None if it always has.
         dest: The name by which the code reads it. Empty if that is its own name.
+        has_effect: Whether another value changes what is trained, as far as the source shows.
     """
 
     name: str
@@ -194,6 +195,7 @@ class ScriptOption:
     is_of_model: bool = False
     needs: tuple[str, tuple[Any, ...]] | None = None
     dest: str = ""
+    has_effect: bool = True
 
     @property
     def is_flag(self) -> bool:
