@@ -102,6 +102,22 @@ def test_deep_trees_of_catboost_come_first_if_there_are_many_samples(
     assert few[0] < few[-1]
 
 
+def test_the_first_leaves_of_lightgbm_are_smaller_if_there_are_few_samples(
+    learning: LearningData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, *LIBRARIES)
+    made = experiment(learning)
+    few, many, unknown = (
+        next(
+            params["lightgbm_min_samples_leaf"]
+            for params in first_configurations(made, num_train)
+            if params["family"] == "lightgbm"
+        )
+        for num_train in (1_000, 10_000, 0)
+    )
+    assert few < many == unknown
+
+
 def test_families_are_chosen_or_left_out_by_name(
     learning: LearningData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,30 @@ def test_a_column_matters_as_much_as_the_model_is_worse_without_it() -> None:
     assert list(figure.data[0].y) == ["idle", "kind", "used"]
 
 
+def test_texts_of_numbers_are_not_read_again_for_each_shuffled_column() -> None:
+    columns = ("used", "idle")
+    written = TABLE.assign(**{name: TABLE[name].map("{:.17g} kg".format) for name in columns})
+    num_texts = []
+
+    def predict(table: pd.DataFrame) -> np.ndarray:
+        texts = [name for name in columns if table[name].dtype.kind != "f"]
+        num_texts.append(len(texts))
+        read = {name: table[name].str.removesuffix(" kg").astype(float) for name in texts}
+        return number_of(table.assign(**read))
+
+    targets = number_of(TABLE)[:, 0]
+    found = analyse(predict, written, targets, "regression", meant=TABLE)
+    assert num_texts[0] == len(columns)  # the samples as they were given
+    assert set(num_texts[1:]) == {0, 1}  # only a column of which a curve is drawn
+    plain = analyse(number_of, TABLE, targets, "regression")
+    assert found["importance"] == plain["importance"]
+    curves = {curve["column"]: curve for curve in found["partial_dependence"]}
+    used = curves["used"]
+    np.testing.assert_allclose(
+        np.diff(used["means"]["prediction"]), 10.0 * np.diff(used["values"]), rtol=1e-9
+    )
+
+
 def test_classes_are_counted_as_they_are_confused() -> None:
     targets = np.concatenate([np.zeros(150, int), np.ones(50, int)])
     analysis = analyse(classes_of, TABLE, targets, "classification", labels=("no", "yes"))

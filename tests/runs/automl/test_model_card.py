@@ -98,8 +98,12 @@ def test_numbers_and_dates_that_are_written_as_text_have_a_curve() -> None:
     meant = held_out.interpreter.meant(rows)
 
     def predict(some: pd.DataFrame) -> np.ndarray:
-        sizes = some["size"].str.replace(",", ".", regex=False).astype(float)
-        passed = (pd.to_datetime(some["day"], format="%d/%m/%Y") - START).dt.days
+        sizes, dates = some["size"], some["day"]
+        if sizes.dtype.kind != "f":
+            sizes = sizes.str.replace(",", ".", regex=False).astype(float)
+        if dates.dtype.kind != "M":
+            dates = pd.to_datetime(dates, format="%d/%m/%Y")
+        passed = (dates - START).dt.days
         return (sizes + 1000.0 * passed).to_numpy()[:, None]
 
     (size, day), why = partial_dependence(

@@ -159,6 +159,10 @@ _MIN_TREES, _MAX_TREES = 60, 1000
 # tables of 3,000 to 13,000, deep ones lost 1.6 % less on average. On two of less than 2,000, they
 # lost 1.6 % more.
 _FEWEST_FOR_DEEP = 2_500
+# With fewer samples in a fold, the first trees of LightGBM may have smaller leaves. On 24 tables of
+# 650 to 4,000 rows, they lowered the loss on test rows by 1.1 % on average. At most, they lowered
+# it by 5.8 %, or raised it by 0.7 %.
+_FEWEST_FOR_LARGE_LEAVES, _SMALL_LEAF = 2_600, 10
 # Shrinkage times trees: with less, boosting has not converged.
 _MIN_SHRINKAGE_SUM = 8.0
 _MIN_EPOCHS = 10
@@ -638,13 +642,13 @@ def first_configurations(experiment: Experiment, num_train: int = 0) -> list[dic
 
     Args:
         experiment: As `experiment_for` returns it.
-        num_train: Number of samples to learn from in a fold. With many, deep trees come first.
+        num_train: Number of samples to learn from in a fold, or 0 if it is unknown. With many, deep
+            trees come first. With few, leaves may be smaller.
     """
     families: Any = experiment.search.root["family"].values()
     listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
     for family, configurations in zip(families, listed, strict=True):
-        if family == "catboost" and num_train >= _FEWEST_FOR_DEEP:
-            configurations.reverse()
+        _suit(family, configurations, num_train)
         if family == "foundation":
             (path,) = cast("Any", experiment.search.root[FOUNDATION_WEIGHTS]).values()
             configurations[0][FOUNDATION_WEIGHTS] = path
@@ -673,6 +677,14 @@ def first_configurations(experiment: Experiment, num_train: int = 0) -> list[dic
         for configurations in listed
         if index < len(configurations)
     ]
+
+
+def _suit(family: Family, configurations: list[dict[str, Any]], num_train: int) -> None:
+    """Change the first configurations of a family so that they suit the number of samples."""
+    if family == "catboost" and num_train >= _FEWEST_FOR_DEEP:
+        configurations.reverse()
+    if family == "lightgbm" and 0 < num_train < _FEWEST_FOR_LARGE_LEAVES:
+        configurations[0]["lightgbm_min_samples_leaf"] = _SMALL_LEAF
 
 
 def in_order_of_time(configurations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

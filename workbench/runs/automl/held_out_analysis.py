@@ -229,7 +229,9 @@ def analyse(
     began_s = time.monotonic()
     until_s = began_s + min(MAX_SECONDS, _SHUFFLING_PART * longest_s)
     kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
-    some = samples.iloc[kept].reset_index(drop=True)
+    # Numbers in text would be read again for each shuffled column.
+    read = samples if meant is None else meant
+    some = read.iloc[kept].reset_index(drop=True)
     some_weights = None if weights is None else weights[kept]
     judge: _Judge = _MeanMistake(predict, task, targets[kept], some_weights, predicted[kept])
     if asked is not None:
@@ -240,8 +242,7 @@ def analyse(
         analysis["importance"] = importance
     slices = None
     if not target_names:  # a mean over targets would hide what is worst
-        table = samples if meant is None else meant
-        slices = error_slices(table, _mistakes(predicted, targets, task), weights)
+        slices = error_slices(read, _mistakes(predicted, targets, task), weights)
     if slices:
         analysis["slices"] = slices
     dependence, analysis["without_curve"] = partial_dependence(
@@ -496,10 +497,10 @@ def partial_dependence(
         Then why each other column of the table has no such values, by name.
     """
     meant = table if meant is None else meant
-    rows = table
+    rows = meant
     if len(table) > _MAX_ROWS:
         places = np.sort(np.random.default_rng(0).choice(len(table), _MAX_ROWS, replace=False))
-        rows = table.iloc[places]
+        rows = meant.iloc[places]
         weights = None if weights is None else weights[places]
     curves = []
     why = {str(name): "its importance was not measured" for name in table.columns}
@@ -513,7 +514,8 @@ def partial_dependence(
             why[name] = "there was no time left to compute it"
             continue
         del why[name]
-        predicted = (predict(_changed(rows, name, value)) for _, value in values)
+        kind = table[name].dtype
+        predicted = (predict(_changed(rows, name, value, kind)) for _, value in values)
         means = np.array([np.average(curve, axis=0, weights=weights) for curve in predicted])
         kept = range(means.shape[1])
         shown_names = [str(label) for label in labels] or list(names) or ["prediction"]
@@ -577,11 +579,10 @@ def _shown(value: Any) -> float | str:
     return str(value).removesuffix(" 00:00:00")
 
 
-def _changed(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
-    """Return rows that all have one value in a column."""
+def _changed(rows: pd.DataFrame, name: str, value: Any, kind: Any) -> pd.DataFrame:
+    """Return rows that all have one value in a column of a kind."""
     import pandas as pd
 
-    column = rows[name]
-    if column.dtype.kind in "iu":
+    if kind.kind in "iu":
         value = int(value)
-    return rows.assign(**{name: pd.Series([value] * len(rows), rows.index, column.dtype)})
+    return rows.assign(**{name: pd.Series([value] * len(rows), rows.index, kind)})
