@@ -50,12 +50,12 @@ from tests.services.network import Network, why_not
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
 from workbench.advisor.plan_variants import plan_of, variant_of
 from workbench.advisor.retiming import time_in_turns
-from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
 from workbench.experiment import Experiment, Training
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import Event, PlanMeasured
+from workbench.foundation.freed_memory import keep_freed_memory
 from workbench.models.adapters import build_model
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import USUAL, with_options

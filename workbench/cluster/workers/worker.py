@@ -37,11 +37,11 @@ from workbench.cluster.workers.caller_environment import CallerEnvironment
 from workbench.cluster.workers.left_running import end_child_processes
 from workbench.cluster.workers.trial_cleanup import TrialCleanup
 from workbench.cluster.workers.trial_log import LogWatch, TrialLog, log_name
-from workbench.cluster.workers.worker_memory import keep_freed_memory
 from workbench.foundation.artifacts import is_url
 from workbench.foundation.errors import RunError, WorkbenchError
 from workbench.foundation.events import Event, LogMatched, Reason, TrialEnded, TrialReported
 from workbench.foundation.formatting import format_bytes
+from workbench.foundation.freed_memory import keep_freed_memory
 from workbench.hardware.resources.inventory import stay_near
 from workbench.hardware.resources.nvml import Gpu, gpus_named, occupation_of
 

@@ -34,6 +34,7 @@ from workbench.experiment.plan import SIZES, PartialPlan
 from workbench.experiment.searched_fields import data_params
 from workbench.foundation.errors import ExperimentError, ResourcesError
 from workbench.foundation.events import Event, PlanMeasured
+from workbench.foundation.freed_memory import return_freed_memory
 from workbench.hardware.performance.flops import peak_flops_per_s, utilisation
 from workbench.hardware.performance.memory import StepMemory, fit_law
 from workbench.hardware.performance.profiler import StepProfiler, StepTimes
@@ -216,6 +217,10 @@ class _Probe:
 
     def run(self) -> Outcome:
         """Measure all plans, unless a stop is requested."""
+        # What an earlier order left, such as the frames of an error, would count for every plan.
+        # Memory would not seem to grow with the micro batch, and too large ones would be tried.
+        gc.unfreeze()
+        self._tidy()
         for num_done, plan in enumerate(self._order.plans, start=1):
             decided = self._task.plan | plan | PartialPlan.of(workers=self._worker.num_workers)
             if self._send(self._measure(dataclasses.replace(self._task, plan=decided))):
@@ -413,6 +418,9 @@ class _Probe:
         gc.freeze()  # lasting objects, such as modules, need not be traversed again
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
+        else:
+            # Else it would count for each of the next plans, whose own growth would not show.
+            return_freed_memory()
 
     def _event(
         self, task: TrialTask, settings: TrialSettings, measured: _Measured, num_train_samples: int
