@@ -63,6 +63,8 @@ class Input(_Part):
         kind: number and category: one value for each row; date: a date or text that holds one;
             text: a text; array: numbers of `shape`.
         shape: The shape of one sample, or () for a column.
+        lengths: The name of each dimension of `shape` that may have any size, "" for a fixed one.
+            Dimensions with the same name have the same size in a sample. Empty if all are fixed.
         dtype: The type in the graph: float32, float64, int64 or string. A date is given as seconds
             since 1970.
         categories: The known values of a category, the most frequent first.
@@ -91,6 +93,7 @@ class Input(_Part):
     name: str
     kind: InputKind
     shape: tuple[NonNegativeInt, ...] = ()
+    lengths: tuple[str, ...] = ()
     dtype: Literal["float32", "float64", "int64", "string"]
     categories: tuple[str, ...] = ()
     date_format: str | None = None
@@ -119,19 +122,33 @@ class Input(_Part):
         return object if self.dtype == "string" else self.dtype
 
     @property
-    def graph_shape(self) -> tuple[int, ...]:
+    def graph_shape(self) -> tuple[int | str, ...]:
         """The shape of one sample in the graph. A column is a single value."""
-        return self.shape if self.kind == "array" else (1,)
+        return _named_shape(self.shape, self.lengths) if self.kind == "array" else (1,)
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Return whether a sample of a shape has the numbers of this input in their order.
 
         Args:
-            shape: The shape of one sample. It may be flat, and dimensions of 1 may be missing.
+            shape: The shape of one sample. It may be flat, and dimensions of 1 may be missing,
+                unless some have any size.
         """
+        if self.lengths:
+            pairs = zip(shape, self.graph_shape, strict=False)
+            return len(shape) == len(self.shape) and all(
+                size == wanted or (isinstance(wanted, str) and size > 0) for size, wanted in pairs
+            )
         if len(shape) == 1:
             return shape[0] == math.prod(self.shape)
         return [size for size in shape if size != 1] == [size for size in self.shape if size != 1]
+
+    def as_taken(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape in which a sample is given to the model.
+
+        Args:
+            shape: Its shape, which `takes` accepts.
+        """
+        return shape if self.lengths else self.shape
 
 
 class Output(_Part):
@@ -144,6 +161,8 @@ class Output(_Part):
             of the image, and a score for each class. `outputs` is what the model returns, and
             `texts` is what it writes.
         shape: The shape for one sample.
+        lengths: The name of each dimension of `shape` that depends on the sample, "" for a fixed
+            one. Empty if all are fixed.
         classes: The names of the classes.
         class_factors: The class with the largest probability times its factor is predicted. Empty
             if all are 1.
@@ -160,6 +179,7 @@ class Output(_Part):
     name: str
     kind: AnswerKind
     shape: tuple[NonNegativeInt, ...] = ()
+    lengths: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     class_factors: tuple[float, ...] = ()
     class_costs: tuple[tuple[float, ...], ...] = ()
@@ -167,6 +187,11 @@ class Output(_Part):
     unit: str | None = None
     learned: tuple[float, float] | None = None
     errors: tuple[float, ...] = ()
+
+    @property
+    def graph_shape(self) -> tuple[int | str, ...]:
+        """The shape for one sample in the graph."""
+        return _named_shape(self.shape, self.lengths)
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
@@ -176,6 +201,12 @@ class Output(_Part):
                 f"{len(self.classes)} classes are listed, but the model answers {num_scores}"
             )
         return self
+
+
+def _named_shape(shape: tuple[int, ...], lengths: tuple[str, ...]) -> tuple[int | str, ...]:
+    if not lengths:
+        return shape
+    return tuple(name or size for name, size in zip(lengths, shape, strict=True))
 
 
 class Metric(_Part):

@@ -7,6 +7,7 @@ chooses the trial and adds the rest of the bundle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,15 @@ from workbench.deploy.exported_model import Answering, Member, answering_program
 from workbench.deploy.feeds import feeds_of, is_missing
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
-from workbench.deploy.onnx_export import BATCHES, TOLERANCE, OnnxModule, difference_of
+from workbench.deploy.lengths import Lengths
+from workbench.deploy.onnx_export import (
+    BATCHES,
+    TOLERANCE,
+    OnnxModule,
+    difference_of,
+    lengths_of,
+    shortened,
+)
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.stage_export import add_stages, exits_of
@@ -123,11 +132,13 @@ def add_mean(
             f"the model returns {type(outputs).__name__}, but only a tensor can be exported",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
-    output = output_of(task, tuple(outputs.shape[1:]), data.class_names, reading)
     inputs = _inputs(samples, tensors, reading)
-    members = [(Member.of(trained, reading, pairing), weight) for trained, weight in models]
-    made = build(members, inputs, output, [_first(tensors, 7)] * len(members))
-    member = members[0][0]
+    output = output_of(task, tuple(outputs.shape[1:]), data.class_names, reading)
+    trained = _Trained(tuple(models), reading, pairing, tensors)
+    lengths = Lengths()
+    if reading is None and format == ONNX and exits_of(model) is None:  # the others take one size
+        lengths = lengths_of(data.train, list(samples), indices)
+    made, member, inputs, output = _made(trained, inputs, output, lengths)
     answering = Answering(member, output)
 
     def expected(numbers: np.ndarray) -> np.ndarray:
@@ -170,6 +181,60 @@ def add_mean(
             example=_first(tensors, number),
         )
     return card
+
+
+@dataclass(frozen=True)
+class _Trained:
+    models: tuple[tuple[nn.Module, float], ...]
+    reading: Reading | None
+    pairing: Pairing | None
+    tensors: Any
+
+
+def _made(
+    trained: _Trained, inputs: tuple[Input, ...], output: Output, lengths: Lengths
+) -> tuple[onnx.ModelProto, Member, tuple[Input, ...], Output]:
+    """Return a graph, its first model, and its inputs and output.
+
+    Args:
+        trained: The models, and some training inputs.
+        inputs: The inputs, of one size.
+        output: The output for that size.
+        lengths: Dimensions of inputs that may have any size, unless a model takes only one.
+    """
+    if lengths:
+        try:
+            any_size = tuple(
+                taken.model_copy(update={"lengths": lengths.of(taken.name)}) for taken in inputs
+            )
+            answered = _with_lengths(output, _answered_shape(trained, lengths), any_size)
+            return _made_with(trained, any_size, answered, lengths)
+        except Exception:  # a model that takes one size fails in its own way
+            pass
+    return _made_with(trained, inputs, output, Lengths())
+
+
+def _made_with(
+    trained: _Trained, inputs: tuple[Input, ...], output: Output, lengths: Lengths
+) -> tuple[onnx.ModelProto, Member, tuple[Input, ...], Output]:
+    members = [
+        (Member.of(model, trained.reading, trained.pairing, lengths), weight)
+        for model, weight in trained.models
+    ]
+    if any(isinstance(m, OnnxModule) and not m.has_any(lengths) for m, _ in trained.models):
+        raise RunError("a graph has fixed sizes")
+    made = build(members, inputs, output, [_first(trained.tensors, 7)] * len(members))
+    return made, members[0][0], inputs, output
+
+
+def _answered_shape(trained: _Trained, lengths: Lengths) -> tuple[int, ...]:
+    """Return the shape of the answer for a sample that is cut to the smallest size."""
+    with torch.inference_mode():
+        some = shortened(_first(trained.tensors, 2), lengths)
+        answered = output_in(call_model(trained.models[0][0], some))
+    if trained.pairing is not None:
+        answered = trained.pairing.scores(answered)
+    return tuple(answered.shape[1:])
 
 
 def write(
@@ -375,6 +440,31 @@ def _samples(tensors: Any, num_samples: int) -> dict[str, np.ndarray]:
             ),
         ) from error
     return {name: values.numpy() for name, values in named.items()}
+
+
+def _with_lengths(output: Output, shorter: tuple[int, ...], inputs: Sequence[Input]) -> Output:
+    """Return an output with the names of dimensions that depend on the sample.
+
+    Args:
+        output: The output for a sample of the sizes of `inputs`.
+        shorter: The shape of the answer for a sample that is cut.
+        inputs: The inputs.
+    """
+    if len(shorter) != len(output.shape):  # a single number for each sample
+        return output
+    known = {
+        size: name
+        for taken in inputs
+        for size, name in zip(taken.shape, taken.lengths, strict=False)
+        if name
+    }
+    names = tuple(
+        "" if size == other else known.get(size, f"answer{place}")
+        for place, (size, other) in enumerate(zip(output.shape, shorter, strict=True), 1)
+    )
+    if not any(names):
+        return output
+    return output.model_copy(update={"lengths": names})
 
 
 def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -> tuple[Input, ...]:

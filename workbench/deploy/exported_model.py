@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from workbench.deploy import table_graph
 from workbench.deploy.card import ERROR_SIZE, Input, Output, counts_name
 from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
+from workbench.deploy.lengths import Lengths
 from workbench.deploy.onnx_export import OnnxModule, Positional, add_trees, write_onnx
 from workbench.foundation.errors import RunError
 from workbench.models.detector import NUM_EDGES
@@ -74,6 +75,7 @@ class Member:
         trend: The place of an encoded input, and what is added to a predicted number for each unit
             of it, or None.
         is_log: Whether the model predicts the logarithm of a number.
+        lengths: Dimensions of its inputs that may have any size.
     """
 
     model: nn.Module
@@ -89,14 +91,19 @@ class Member:
     pairing: Pairing | None = None
     trend: tuple[int, float] | None = None
     is_log: bool = False
+    lengths: Lengths = field(default_factory=Lengths)
 
     @classmethod
     def of(
-        cls, model: nn.Module, reading: Reading | None, pairing: Pairing | None = None
+        cls,
+        model: nn.Module,
+        reading: Reading | None,
+        pairing: Pairing | None = None,
+        lengths: Lengths | None = None,
     ) -> Member:
         """Return a model with the conversions of a data set."""
         if reading is None:
-            return cls(model, pairing=pairing)
+            return cls(model, pairing=pairing, lengths=lengths or Lengths())
         return cls(
             model,
             reading.columns,
@@ -197,7 +204,7 @@ def build(
     if error_size is not None:
         column = graph.add("Reshape", total, graph.constant(np.array([-1, 1], dtype=np.int64)))
         more.append((_error_size(graph, column, error_size, given, terms), ERROR_SIZE, (1,)))
-    return graph.model(total, output.name, _FLOAT, output.shape, more=more)
+    return graph.model(total, output.name, _FLOAT, output.graph_shape, more=more)
 
 
 def along_second_layer(
@@ -412,7 +419,7 @@ def _outputs_of(graph: Graph, member: Member, values: Sequence[str], example: An
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         module, arguments = _positional(member.model, example)
-        write_onnx(module, arguments, path)
+        write_onnx(module, arguments, path, member.lengths)
         return graph.inline(onnx.load(str(path)), _as_trained(graph, values, arguments))
 
 
@@ -538,7 +545,7 @@ class Answering(nn.Module):
     def __init__(self, member: Member, output: Output) -> None:
         """Take the conversion of a member's outputs."""
         super().__init__()
-        self._kind, self._shape, self._pairing = output.kind, output.shape, member.pairing
+        self._kind, self._shape, self._pairing = output.kind, output.graph_shape, member.pairing
         self.register_buffer(
             "factor", torch.from_numpy(np.asarray(member.target_scale, np.float32))
         )
@@ -552,7 +559,11 @@ class Answering(nn.Module):
         if self._kind == "boxes":
             return torch.cat([outputs[..., :NUM_EDGES], outputs[..., NUM_EDGES:].sigmoid()], dim=-1)
         if self._kind == "values":
-            return (outputs * self.factor + self.mean).reshape(-1, *self._shape)
+            numbers = outputs * self.factor + self.mean
+            sizes = [size for size in self._shape if isinstance(size, int)]
+            if len(sizes) < len(self._shape):  # some depend on the sample
+                return numbers
+            return numbers.reshape(-1, *sizes)
         return outputs
 
 

@@ -37,6 +37,7 @@ from workbench.data.unusual_rows import (
     unusual_values,
 )
 from workbench.deploy.card import Card, Input
+from workbench.deploy.lengths import in_one, other_size
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import absent_columns
 
@@ -71,6 +72,10 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
             "the columns have different lengths: "
             + ", ".join(f"{name!r} {length}" for name, length in list(lengths.items())[:_NUM_NAMED])
         )
+    if any(column.lengths for column in card.inputs):
+        for row, parts in enumerate(zip(*feeds.values(), strict=True)):
+            if wrong := other_size(card.inputs, [np.shape(part) for part in parts]):
+                raise DataError(f"row {row} (from 0): {wrong[0]!r} {wrong[1]}")
     return feeds, notes
 
 
@@ -94,7 +99,7 @@ def notes_of_unusual(card: Card, feeds: Mapping[str, np.ndarray], outputs: np.nd
 
 def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     if column.kind == "array":
-        return _array(column, values), []
+        return _arrays(column, values), []
     values = list(values)
     if column.kind in ("category", "text"):
         return _texts(column, values)
@@ -127,6 +132,12 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     return numbers, [*notes, *notes_of_numbers(column.name, numbers, column.has_missing)]
 
 
+def _arrays(column: Input, values: Any) -> np.ndarray:
+    if column.lengths and len(_shapes_of(values)) > 1:
+        return in_one([_array(column, [sample])[0] for sample in values])
+    return _array(column, values)
+
+
 def _array(column: Input, values: Any) -> np.ndarray:
     try:
         if np.ma.isMaskedArray(values):
@@ -150,10 +161,10 @@ def _array(column: Input, values: Any) -> np.ndarray:
     if not column.takes(array.shape[1:]):
         raise DataError(
             f"the input {column.name!r} has samples of shape {array.shape[1:]}",
-            allowed=f"samples of shape {column.shape}, the sample first",
-            next_step="Pad or cut them as in training. An exported model takes one shape.",
+            allowed=f"samples of shape {described_shape(column)}, the sample first",
+            next_step="Pad or cut them as in training.",
         )
-    array = array.reshape(len(array), *column.shape)
+    array = array.reshape(len(array), *column.as_taken(array.shape[1:]))
     wrong = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
     if len(wrong):
         raise DataError(
@@ -162,6 +173,22 @@ def _array(column: Input, values: Any) -> np.ndarray:
             next_step="Replace them.",
         )
     return np.ascontiguousarray(array, dtype=column.dtype)
+
+
+def described_shape(column: Input) -> str:
+    """Return the shape of a sample in words. A dimension that may have any size has its name."""
+    sizes = ", ".join(map(str, column.graph_shape))
+    return f"({sizes},)" if len(column.shape) == 1 else f"({sizes})"
+
+
+def _shapes_of(values: Any) -> set[tuple[int, ...]]:
+    """Return the shapes of samples, or none if one is not an array."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return {values.shape[1:]}
+    try:
+        return {np.shape(sample) for sample in values}
+    except ValueError:  # a list whose parts have different lengths
+        return set()
 
 
 def has_texts(column: Input, values: Any) -> bool:

@@ -46,13 +46,13 @@ class Graph:
         self._known: dict[tuple[object, ...], str] = {}
         self._domains: dict[str, int] = {"": OPSET, ML: _ML_OPSET}
 
-    def input(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    def input(self, name: str, dtype: np.dtype[Any], shape: tuple[int | str, ...]) -> str:
         """Add an input.
 
         Args:
             name: Its name.
             dtype: Its type. object means text.
-            shape: The shape of one sample.
+            shape: The shape of one sample. A dimension with a name may have any size.
         """
         self._inputs.append(helper.make_tensor_value_info(name, _type_of(dtype), [BATCH, *shape]))
         return name

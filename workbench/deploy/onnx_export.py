@@ -1,7 +1,8 @@
 """Models of torch and of the zoo as ONNX, and an ONNX file as a module of torch.
 
-A module is exported with a dynamic batch, and compared with torch before it is written. Trees
-become a node. `exported_model` converts rows of users to inputs, and outputs to answers.
+A module is exported with a dynamic batch and with dimensions of any size where its data varies. It
+is compared with torch before it is written. Trees become a node. `exported_model` converts rows of
+users to inputs, and outputs to answers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.data.splits import Split
 from workbench.deploy.distributions import needs
 from workbench.deploy.graph import ML, OPSET, Graph, onnx
+from workbench.deploy.lengths import Lengths, lengths_in
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.model_calls import (
@@ -34,21 +37,31 @@ from workbench.models.model_calls import (
     tensors_named,
 )
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
+from workbench.training.loaders import as_tensors
 
 TOLERANCE = 1e-5
 """The largest difference between ONNX Runtime and torch, relative to the largest output or 1."""
 BATCHES = (1, 7)
 """The numbers of samples with which an exported model is compared with torch."""
+_NUM_READ_ALONE = 20
+"""Samples that are read one by one, to see which dimensions have several sizes."""
 _AS_IT_IS = "Export it without --format onnx. The bundle then has its weights and can retrain it."
 
 
-def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Path) -> None:
+def write_onnx(
+    model: nn.Module,
+    example: Tensor | tuple[Tensor, ...],
+    path: Path,
+    lengths: Lengths | None = None,
+) -> None:
     """Write a module as an ONNX file whose batch may have any size.
 
     Args:
         model: The module. On the CPU, and used in evaluation mode.
         example: Inputs of at least two samples. A tuple holds several arguments.
         path: The file to write.
+        lengths: Dimensions of samples that may have any size, for the inputs in the order of
+            `example`. None if there are none.
 
     Raises:
         RunError: If torch cannot export the module, or the file answers otherwise than torch.
@@ -64,6 +77,11 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     batch = torch.export.Dim("batch")
     # torch would treat a batch of one as a constant.
     arguments = tuple(_resized(argument, max(2, len(argument))) for argument in arguments)
+    named = [()] * len(arguments) if not lengths else list(lengths.names.values())
+    sizes = [
+        {0: batch} | {place: torch.export.Dim.AUTO for place, name in enumerate(names, 1) if name}
+        for names in named
+    ]
     try:
         with _quiet(), _masks_as_given():
             _read_operators_once()
@@ -74,13 +92,16 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
                 dynamo=True,
                 external_data=False,
                 opset_version=OPSET,
-                dynamic_shapes=_as_parameters(model, [{0: batch} for _ in arguments]),
+                dynamic_shapes=_as_parameters(model, sizes),
                 verbose=False,
                 input_names=_names(model, len(arguments)),
                 output_names=["outputs"],
                 optimize=True,
             )
         _compare(model, arguments, path)
+        if lengths:
+            for share in (0.0, 0.5):
+                _compare(model, shortened(arguments, lengths, share), path)
     except RunError:
         path.unlink(missing_ok=True)
         raise
@@ -211,6 +232,23 @@ def feeds_for(session: Any, inputs: Any) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
+def lengths_of(split: Split, names: Sequence[str], indices: Sequence[int] | np.ndarray) -> Lengths:
+    """Return which dimensions of inputs differ between samples.
+
+    Args:
+        split: The samples, which a function of a user's may pad to the longest of a batch.
+        names: The inputs, as `named_tensors` names them.
+        indices: The numbers of the samples. Some of them are read.
+    """
+    places = np.unique(np.linspace(0, len(indices) - 1, _NUM_READ_ALONE).astype(int))
+    shapes = []
+    for place in places:
+        inputs = as_tensors(split.batch(np.array([indices[place]]))[0])
+        tensors = tensors_named(inputs, names)
+        shapes.append({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
+    return lengths_in(shapes)
+
+
 class OnnxModule(nn.Module):
     """An ONNX file that can be called as a torch module, with one tensor or several.
 
@@ -246,6 +284,14 @@ class OnnxModule(nn.Module):
             return inputs
         names = [taken.name for taken in self._session.get_inputs()]
         return tensors_named(inputs, names)
+
+    def has_any(self, lengths: Lengths) -> bool:
+        """Return whether all dimensions that may have any size may have it in the graph."""
+        return not any(
+            name and isinstance(size, int)
+            for taken in self._session.get_inputs()
+            for name, size in zip(lengths.of(taken.name), taken.shape[1:], strict=False)
+        )
 
     def proto(self) -> onnx.ModelProto:
         """Return the graph."""
@@ -306,6 +352,27 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
                 " samples",
                 next_step=_AS_IT_IS,
             )
+
+
+def shortened(inputs: Any, lengths: Lengths, share: float = 0.0) -> Any:
+    """Return a batch that is cut to a smaller size, from the smallest in the data (0) to its own.
+
+    Args:
+        inputs: A tensor, or several.
+        lengths: The dimensions that may have any size, in the order of the tensors.
+        share: From 0 to 1.
+    """
+    names_of = iter(lengths.names.values())
+
+    def cut(tensor: Tensor) -> Tensor:
+        for place, name in enumerate(next(names_of), 1):
+            if name:
+                size = tensor.shape[place]
+                least = min(size, lengths.least[name])
+                tensor = tensor.narrow(place, 0, least + int((size - least) * share))
+        return tensor.contiguous()
+
+    return map_tensors(cut, inputs)
 
 
 def _resized(given: Tensor, size: int) -> Tensor:

@@ -175,8 +175,9 @@ _WEIGHED = '(answer * output["class_factors"])'
 _CHEAP = '(-answer @ np.array(output["class_costs"]))'
 _CLASSES = """\
         table.writerow([FILE_HEAD"prediction"])
-        for answer in answers.reshape(len(answers), -1, len(classes)):
-            table.writerow([FILE_CELL" ".join(classes[place] for place in answer.argmax(-1))])"""
+        for answer in answers:
+            places = answer.reshape(-1, len(classes)).argmax(-1)
+            table.writerow([FILE_CELL" ".join(classes[place] for place in places)])"""
 _OF_TOKENS = """\
         table.writerow(["prediction"])
         for answer, tokens in zip(answers, *samples.values()):
@@ -190,6 +191,10 @@ _NUMBERS = """\
         table.writerow([FILE_HEADNAMES])
         for answer in answers:
             table.writerow([FILE_CELL*answer.ravel().tolist()])"""
+_NUMBERS_IN_ONE = """\
+        table.writerow(["prediction"])
+        for answer in answers:
+            table.writerow([" ".join(map(str, answer.ravel().tolist()))])"""
 _WITH_INTERVAL = """\
         columns = [answers]
         if level is not None:
@@ -248,6 +253,8 @@ def script(taken: Input, output: Output, others: Sequence[Input] = ()) -> str:
         end = end.replace(_MAIN, _MAIN + _LEVEL).replace(_ANSWERS, _WITH_SIZES)
     if taken.is_image:
         end = end.replace(_TABLE, _FILE + _TABLE)
+    if any(part.lengths for part in (taken, *others)):
+        end = end.replace(_ANSWERS, "answers = by_size(session, samples)")
     if "classes" not in (table := _table(taken, output)):
         end = end.replace('    classes = output["classes"]\n', "")
     if "output" not in table.replace("outputs", "") and "classes" not in table:
@@ -296,6 +303,8 @@ def _reading(inputs: Sequence[Input]) -> str:
         return _source(*of_table) + no_text + _source(terms, counts_of, read_counts)
     if taken.is_image:
         return _source(eight_bits, pixels, as_taken, read_images)
+    if any(part.lengths for part in inputs):
+        return _source(opened, value_at, fitting, read_of_any_size, by_size)
     if taken.kind == "array" and len(inputs) > 1:
         return _source(opened, value_at, as_taken, read_several)
     if taken.kind == "array":
@@ -348,6 +357,8 @@ def _table(taken: Input, output: Output) -> str:
         table = _CLASSES
     elif output.classes:
         table = _CLASS.replace("WEIGHED", _weighed(output))
+    elif output.lengths:
+        table = _NUMBERS_IN_ONE
     elif output.errors:
         table = _WITH_INTERVAL
     else:
@@ -497,6 +508,53 @@ def read_several(path):
     for taken in CARD["inputs"]:
         samples[taken["name"]] = as_taken(taken, given[taken["name"]])
     return samples
+
+
+def fitting(taken, sample):
+    """Return a sample in the type that the model takes. Dimensions with a name have any size."""
+    sample = np.asarray(sample)
+    names = taken["lengths"] or [""] * len(taken["shape"])
+    wanted = [name or size for name, size in zip(names, taken["shape"], strict=False)]
+    pairs = zip(sample.shape, wanted, strict=False)
+    if sample.ndim != len(wanted) or any(size != known not in names for size, known in pairs):
+        problem = f"a sample of {taken['name']!r} has shape {list(sample.shape)}"
+        raise ValueError(f"{problem}, but the model takes {wanted}")
+    return sample.astype(taken["dtype"])
+
+
+def read_of_any_size(path):
+    """Return the samples of rows.npy, rows.npz, rows.jsonl, or a folder with a .npy file each."""
+    names = [taken["name"] for taken in CARD["inputs"]]
+    if pathlib.Path(path).is_dir():
+        given = {file.stem: np.load(file) for file in pathlib.Path(path).glob("*.npy")}
+    elif path.endswith(".jsonl"):
+        rows = [json.loads(line) for line in opened(path) if line.strip()]
+        try:
+            given = {name: [value_at(row, name) for row in rows] for name in names}
+        except KeyError as error:
+            raise ValueError(f"a row has no value {error}") from None
+    else:
+        stored = np.load(path)
+        given = {names[0]: stored} if path.endswith(".npy") else dict(stored)
+    if missing := [name for name in names if name not in given]:
+        raise ValueError(f"there is no array {missing[0]!r}. The file has: {', '.join(given)}")
+    inputs = {taken["name"]: taken for taken in CARD["inputs"]}
+    return {name: [fitting(inputs[name], sample) for sample in given[name]] for name in names}
+
+
+def by_size(session, samples):
+    """Return the answers for samples of several sizes. Each size is computed on its own."""
+    rows = list(zip(*samples.values(), strict=False))
+    places = {}
+    for place, row in enumerate(rows):
+        places.setdefault(tuple(part.shape for part in row), []).append(place)
+    answers = [None] * len(rows)
+    for same in places.values():
+        parts = zip(*(rows[place] for place in same), strict=False)
+        some = {name: np.stack(part) for name, part in zip(samples, parts, strict=False)}
+        for place, answer in zip(same, session.run(None, some)[0], strict=False):
+            answers[place] = answer
+    return answers
 
 
 def pixels(path, channels, height, width):

@@ -19,6 +19,7 @@ from workbench.data.unusual_rows import rows_named
 from workbench.deploy.card import MODEL, Card, Statistics, read_card
 from workbench.deploy.distributions import needs, of_numbers, of_texts
 from workbench.deploy.feeds import feeds_of, notes_of_unusual
+from workbench.deploy.lengths import have_several_sizes, run_by_size
 from workbench.deploy.predict_script import around
 from workbench.foundation.bundle_manifest import CARD, check_listed
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
@@ -194,6 +195,8 @@ class Predictor:
         return self._outputs(feeds)[0]
 
     def _outputs(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        if have_several_sizes(feeds):
+            return run_by_size(self._outputs, feeds)
         num_rows = len(next(iter(feeds.values())))
         if not self.card.terms or num_rows <= _MAX_COUNTED:
             return self._session.run(None, self.shaped(feeds))
@@ -220,7 +223,10 @@ class Predictor:
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
         """Return the answers for values that were checked and converted."""
-        outputs, *sizes = self._session.run(None, self.shaped(feeds))
+        if have_several_sizes(feeds):
+            outputs, *sizes = run_by_size(self._outputs, feeds)
+        else:
+            outputs, *sizes = self._session.run(None, self.shaped(feeds))
         return self._with_sizes(self.answers_of(outputs, feeds=feeds), sizes)
 
     def _with_sizes(self, answers: Answers, sizes: Sequence[np.ndarray]) -> Answers:
@@ -237,7 +243,7 @@ class Predictor:
     ) -> Answers:
         """Return the outputs of the graph as answers.
 
-        Positions after the end of a text have the class "".
+        Positions after the end of a text or of a shorter sample have the class "".
         """
         output = self.card.outputs[0]
         given = tuple(notes or ())
@@ -258,6 +264,8 @@ class Predictor:
             weighed = outputs * np.array(output.class_factors)
         classes = names[weighed.argmax(axis=-1)]
         first = self.card.inputs[0]
+        if output.lengths:
+            classes = np.where(np.isnan(outputs).any(axis=-1), "", classes)
         if feeds is not None and first.tokens is not None and len(output.shape) == 2:
             classes = np.where(feeds[first.name] == 0, "", classes)
         return Answers(classes, outputs, notes=given)

@@ -218,6 +218,9 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
         return ["prediction"], [[json.dumps(boxes)] for boxes in answers.boxes]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), math.prod(answers.values.shape[1:]))
+    if card.outputs[0].lengths:
+        known = (row[~np.isnan(row)].tolist() for row in values)
+        return ["prediction"], [[" ".join(map(str, numbers))] for numbers in known]
     if answers.low is not None and answers.high is not None:
         ends = zip(values[:, 0].tolist(), answers.low.tolist(), answers.high.tolist(), strict=True)
         return ["prediction", "low", "high"], [list(row) for row in ends]

@@ -37,9 +37,10 @@ from workbench.deploy.compression.trained_base import (
     measure,
     measure_answers,
     quality_of,
+    write_model,
 )
 from workbench.deploy.device import HERE, OnDevice, measure_there, time_model
-from workbench.deploy.onnx_export import feeds_for, given_to, write_onnx
+from workbench.deploy.onnx_export import feeds_for, given_to
 from workbench.deploy.predictor import open_session
 from workbench.store.history.compression import RATIO_HERE
 from workbench.training.loss_and_metrics import loss_of, pairing_of
@@ -483,7 +484,7 @@ def _build(base: Base) -> tuple[nn.Module, Datasets, Teacher]:
 def _as_onnx(model: nn.Module, datasets: Datasets) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, MODEL)
-        write_onnx(model, given_to(model, example_of(datasets.train)), path)
+        write_model(model, datasets.train, path)
         return path.read_bytes()
 
 

@@ -5,6 +5,7 @@ It is stored with the run, so that every trial compresses the same model on any 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -22,7 +23,13 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split
 from workbench.data.collating import TARGET_NAMES
 from workbench.data.splits import ArraySplit
-from workbench.deploy.onnx_export import Positional, feeds_for, given_to, write_onnx
+from workbench.deploy.onnx_export import (
+    Positional,
+    feeds_for,
+    given_to,
+    lengths_of,
+    write_onnx,
+)
 from workbench.deploy.predictor import open_session
 from workbench.experiment import Experiment
 from workbench.experiment.goals import Goal
@@ -140,7 +147,7 @@ def make_base(
     model = _positional(model, datasets)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
-        write_onnx(model, given_to(model, example_of(datasets.train)), path)
+        write_model(model, datasets.train, path)
         values = measure(path, experiment, datasets)
         content = path.read_bytes()
     chosen, goal = _metric_of(experiment, datasets, values, metric)
@@ -156,6 +163,28 @@ def make_base(
         goal=goal,
         values=values,
     )
+
+
+def write_model(model: nn.Module, split: Split, path: Path) -> None:
+    """Write a model as an ONNX file that takes all sizes that occur in a split.
+
+    Args:
+        model: The model.
+        split: Its samples.
+        path: The file.
+
+    Raises:
+        RunError: If it cannot be exported.
+    """
+    example = given_to(model, example_of(split))
+    names = model.names if isinstance(model, Positional) else ("inputs",)
+    lengths = lengths_of(split, names, np.arange(len(split)))
+    if lengths:
+        # A model that takes one size fails here, and with other sizes of its data later.
+        with contextlib.suppress(RunError):
+            write_onnx(model, example, path, lengths)
+            return
+    write_onnx(model, example, path)
 
 
 def example_of(split: Split, number: int = 2) -> Any:

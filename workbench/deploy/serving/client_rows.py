@@ -29,6 +29,7 @@ from workbench.deploy.feeds import (
     seconds_of,
 )
 from workbench.deploy.image_files import sent_pixels, takes_images
+from workbench.deploy.lengths import in_one, other_size
 from workbench.deploy.predict_script import value_at
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
@@ -53,8 +54,8 @@ class RowsError(Exception):
     """The rows do not fit the model."""
 
     def __init__(self, problems: Sequence[ValueProblem]) -> None:
-        super().__init__(f"{len(problems)} problems")
         self.problems = problems
+        super().__init__(self.to_json()["problem"])
 
     def to_json(self) -> dict[str, Any]:
         """Return the problems as plain values: the first one in words, and a list of them."""
@@ -295,6 +296,8 @@ class RowReader:
                 others = unreadable.setdefault(name, []) if is_text else problems
                 refuse(name, problem, error.allowed, others)
                 values.append(math.nan)
+        if wrong := other_size(self._inputs, [np.shape(value) for value in values]):
+            refuse(*wrong, "the same size for both")
         return values
 
 
@@ -439,13 +442,14 @@ def _array(column: Input, value: Any) -> np.ndarray:
         raise _WrongValueError(
             "is not an array: its parts have different lengths", allowed
         ) from error
-    if array.dtype.kind not in "iuf" or _has_truth_value(value):
+    is_truth = _has_truth_value(value) and not _has_truth_value(column.example)
+    if array.dtype.kind not in "biuf" or is_truth:
         if column.is_image:
             raise _WrongValueError("is neither an image nor an array of numbers", allowed)
         raise _WrongValueError("is not an array of numbers", allowed)
     if not column.takes(array.shape):
         raise _WrongValueError(f"has shape {list(array.shape)}", allowed)
-    array = array.reshape(column.shape)
+    array = array.reshape(column.as_taken(array.shape))
     if column.dtype == "int64":
         if array.dtype.kind == "f" and not np.array_equal(array, np.round(array)):
             raise _WrongValueError("has numbers that are not whole", "whole numbers")
@@ -483,8 +487,8 @@ def _has_truth_value(value: Any) -> bool:
 
 
 def _array_in_words(column: Input) -> str:
-    numbers = f"numbers of shape {list(column.shape)}"
-    if len(column.shape) > 1:
+    numbers = f"numbers of shape [{', '.join(map(str, column.graph_shape))}]"
+    if len(column.shape) > 1 and not column.lengths:
         numbers += f" or a flat list of {math.prod(column.shape)}"
     if column.is_image:
         return f"an image file in base64, or {numbers}"
@@ -505,7 +509,9 @@ def _shown(value: Any) -> str:
 def feeds_of_rows(card: Card, rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """Return what the graph takes for rows that were checked."""
     return {
-        column.name: np.array(values, dtype=column.numpy_dtype)
+        column.name: in_one([np.asarray(value, column.numpy_dtype) for value in values])
+        if column.lengths
+        else np.array(values, dtype=column.numpy_dtype)
         for column, values in zip(card.inputs, zip(*rows, strict=True), strict=True)
     }
 
@@ -515,6 +521,8 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
     output = card.outputs[0]
     if answers.classes is not None and answers.probabilities is not None:
         names = output.classes
+        if output.lengths:
+            return [{"classes": _without_filling(row, row != "")} for row in answers.classes]
         if answers.classes.ndim > 1:
             return [{"classes": classes} for classes in answers.classes.tolist()]
         return [
@@ -526,11 +534,20 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
     if answers.boxes is not None:
         return [{"boxes": boxes} for boxes in answers.boxes]
     assert answers.values is not None
+    if output.lengths:
+        rows = [_without_filling(row, ~np.isnan(row)) for row in answers.values]
+        return [{"values": row} for row in rows]
     values = answers.values.reshape(len(answers.values), *output.shape)
     if output.kind == "values" and len(output.targets) == math.prod(output.shape):
         flat = _plain(values.reshape(len(values), -1))
         return [{"values": dict(zip(output.targets, row, strict=True))} for row in flat]
     return [{"values": row} for row in _plain(values)]
+
+
+def _without_filling(row: np.ndarray, is_known: np.ndarray) -> list[Any]:
+    """Return an answer without the places by which others of the same batch are longer."""
+    ends = [1 + places.max(initial=-1) for places in np.nonzero(is_known)]
+    return _plain(row[tuple(map(slice, ends))])
 
 
 def intervals_as_json(answers: Answers) -> list[Answer]:

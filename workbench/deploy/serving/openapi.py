@@ -4,7 +4,7 @@ types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.data.dates import ISO, in_words
@@ -84,13 +84,23 @@ def row_schema(card: Card) -> dict[str, Any]:
     }
 
 
+def _nested(schema: dict[str, Any], shape: Sequence[int | str]) -> dict[str, Any]:
+    """Return the schema of an array. A dimension with a name may have any size."""
+    for size in reversed(shape):
+        exact = {} if isinstance(size, str) else {"minItems": size, "maxItems": size}
+        schema = {"type": "array", "items": schema, **exact}
+    return schema
+
+
 def _value_schema(column: Input) -> dict[str, Any]:
     schema: dict[str, Any]
     if column.kind == "array":
         schema = {"type": "integer" if column.dtype == "int64" else "number"}
-        for size in reversed(column.shape):
-            schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
+        schema = _nested(schema, column.graph_shape)
         schema["description"] = f"Numbers of shape {list(column.shape)}, or a flat list of them."
+        if column.lengths:
+            sizes = ", ".join(map(str, column.graph_shape))
+            schema["description"] = f"Numbers of shape [{sizes}]. A named size may be any."
         if column.is_image:
             schema = {
                 "anyOf": [{"type": "string", "contentEncoding": "base64"}, schema],
@@ -132,8 +142,7 @@ def answer_schema(output: Output) -> dict[str, Any]:
     }
     if output.kind == "classes" and len(output.shape) > 1:
         classes: dict[str, Any] = {"type": "string", "enum": [*output.classes, ""]}
-        for size in reversed(output.shape[:-1]):
-            classes = {"type": "array", "items": classes, "minItems": size, "maxItems": size}
+        classes = _nested(classes, output.graph_shape[:-1])
         return {
             "type": "object",
             "properties": {"classes": classes, "notes": notes},
