@@ -93,3 +93,35 @@ def test_a_model_that_cannot_be_exported_is_refused_in_words_and_leaves_no_file(
         write_onnx(_LooksAtValues(), torch.ones(2, 3), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", ""), "torch prints the program where it stopped"
+
+
+class Masked(nn.Module):
+    """The class of a text is read from the mean of all places, also of those behind its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8))
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        return self.out(self.encoder(embedded, src_key_padding_mask=padding).mean(dim=1))
+
+
+@pytest.mark.parametrize("is_at_the_end", [True, False])
+def test_padding_in_a_transformer_counts_as_in_evaluation(
+    tmp_path: Path, is_at_the_end: bool
+) -> None:
+    torch.manual_seed(0)
+    model = Masked().eval()
+    places = torch.arange(6)
+    lengths = torch.tensor([[6], [2], [4]])
+    padding = places >= lengths if is_at_the_end else places < 6 - lengths
+    embedded = torch.randn(3, 6, 8)
+    write_onnx(model, (embedded, padding), tmp_path / "model.onnx")
+    session = open_session(tmp_path / "model.onnx", threads=1)
+    other = torch.randn(2, 6, 8)
+    with torch.inference_mode():
+        known = model(other, padding[1:]).numpy()
+    feeds = {"embedded": other.numpy(), "padding": padding[1:].numpy()}
+    assert session.run(None, feeds)[0] == pytest.approx(known, abs=1e-5)

@@ -82,8 +82,9 @@ def write_onnx(
         {0: batch} | {place: torch.export.Dim.AUTO for place, name in enumerate(names, 1) if name}
         for names in named
     ]
-    try:
-        with _quiet(), _masks_as_given():
+
+    def write(nesting: Sequence[nn.Module]) -> None:
+        with _quiet(), _masks_as_given(), _zero_behind_the_end(nesting):
             _read_operators_once()
             torch.onnx.export(
                 model,
@@ -102,6 +103,12 @@ def write_onnx(
         if lengths:
             for share in (0.0, 0.5):
                 _compare(model, shortened(arguments, lengths, share), path)
+
+    try:
+        if nested := _nesting_layers(model):
+            with contextlib.suppress(RunError):
+                return write(nested)
+        write([])
     except RunError:
         path.unlink(missing_ok=True)
         raise
@@ -457,6 +464,38 @@ def _masks_as_given() -> Iterator[None]:
         yield
     finally:
         nn.modules.transformer._detect_is_causal_mask = detecting
+
+
+def _nesting_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the last layer of each transformer that computes texts of a batch without padding."""
+    return [
+        module.layers[-1]
+        for module in model.modules()
+        if isinstance(module, nn.TransformerEncoder) and getattr(module, "use_nested_tensor", False)
+    ]
+
+
+@contextlib.contextmanager
+def _zero_behind_the_end(layers: Sequence[nn.Module]) -> Iterator[None]:
+    """Let layers return 0 for padding, as torch does in evaluation but not while it exports.
+
+    Args:
+        layers: The last layers of transformers.
+    """
+
+    def fill(layer: nn.Module, given: Any, named: dict[str, Any], output: Tensor) -> Tensor:
+        padding = named.get("src_key_padding_mask")
+        if padding is None or named.get("src_mask") is not None:
+            return output
+        is_padding = padding if padding.dtype == torch.bool else padding < 0  # minus infinity
+        return output.masked_fill(is_padding.unsqueeze(-1), 0.0)
+
+    hooks = [layer.register_forward_hook(fill, with_kwargs=True) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _lower_float32(thresholds: np.ndarray, is_leaf: np.ndarray) -> np.ndarray:
