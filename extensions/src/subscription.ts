@@ -40,6 +40,8 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   if (tab === "analysis" || showsFront(state, tab)) {
     subscription.analysis = { text: view.table.text, attempt: state.importanceAttempt };
   }
+  // What mattered is part of the answer to how a run ended.
+  else if (showsImportance(state, tab)) subscription.importance = true;
   if (tab === null || tab === "curves") {
     // Which columns are shown is decided here: all come.
     subscription.table = { ...view.table, columns: [], ...window };
@@ -62,6 +64,11 @@ export function hiddenSubscription(state: State): Subscription {
 /** Whether the front takes the place of the curves, until a person chooses a metric. */
 export function showsFront({ view, run }: State, tab: Tab | null): boolean {
   return (tab === null || tab === "curves") && Boolean(run?.front) && view.chart.metric === "";
+}
+
+/** Whether the head of a run has the importance of its parameters. */
+export function showsImportance({ run }: State, tab: Tab | null): boolean {
+  return tab === "curves" && Boolean(run?.summary) && run?.objectives.length === 1;
 }
 
 /** `tab` is null where there are no tabs, and everything is below each other. */

@@ -1252,6 +1252,8 @@ export interface Subscription {
   chart?: ChartQuery | null;
   table?: TableQuery | null;
   analysis?: AnalysisQuery | null;
+  /** The importance of parameters, without the rest of the analysis. */
+  importance?: boolean;
   /** The trial shown in detail. */
   trial?: number | null;
   /** The log of that trial. */

@@ -10,6 +10,7 @@ import { Analysis } from "../src/views/analysis";
 import { App } from "../src/views/app";
 import { Chart } from "../src/views/chart";
 import { Log } from "../src/views/log";
+import { Head } from "../src/views/run_header";
 import { Resources } from "../src/views/resources";
 import { Runs } from "../src/views/runs";
 import { StatusLine } from "../src/views/status_line";
@@ -222,6 +223,25 @@ test("importance tells how far it is, what it is, and is asked for again where i
   });
   assert.match(card.textContent, /lr60% 40% to 75%from 80 trialsNot resolved: width/);
   assert.equal(card.querySelector<HTMLElement>(".workbench-importance-share")!.style.inlineSize, "60%");
+});
+
+test("the head of a run that has ended has the parameters that mattered, without another tab", () => {
+  const bars = ["lr", "width", "depth", "seed"].map((name) => ({ name, share: 0.6, low: 0.4, high: 0.75 }));
+  const run = buildRun({ state: "complete", summary: { sentences: ["Trial 3 is the best."] } });
+  const importance: Importance = { state: "ready", words: "from 80 trials", bars };
+  const { controller, state } = buildController({ run, importance }, "wide", { tab: "curves" });
+  assert.deepEqual([controller.subscription().importance, controller.subscription().analysis], [true, undefined]);
+  const { container } = render(<Head controller={controller} />);
+  const line = screen.getByRole("group", { name: /Importance/ });
+  assert.match(line.textContent, /lr60% 40% to 75%width.*depth.*1 more/);
+  fireEvent.click(within(line).getByRole("button", { name: "1 more" }));
+  assert.equal(state.view.tab, "analysis");
+  render(<Head controller={controller} />, { container });
+  assert.equal(screen.queryByRole("group", { name: /Importance/ }), null, "it is there in full");
+  // While a run goes on, nothing is computed that nobody asked for.
+  state.run = buildRun({ state: "running" });
+  state.view.tab = "curves";
+  assert.equal(controller.subscription().importance, undefined);
 });
 
 test("the analysis asks for what the filter of the table leaves, and so do the curves", () => {

@@ -21,8 +21,13 @@ from workbench.deploy.image_files import answers_for
 from workbench.deploy.lengths import lengths_in, other_size, run_by_size
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.rows import table_of
+from workbench.deploy.serving.client_rows import (
+    RowReader,
+    RowsError,
+    answers_as_json,
+    feeds_of_rows,
+)
 from workbench.deploy.serving.openapi import row_schema
-from workbench.deploy.serving.rows import RowReader, RowsError, answers_as_json, feeds_of_rows
 from workbench.foundation.errors import DataError
 
 HERE = "tests.deploy.test_lengths"

@@ -7,7 +7,7 @@ AutoML result.
 - Writing a bundle: `exported_bundle`, `exported_model`, `onnx_export`, `graph`, `table_graph`,
   `card`, `predict_script`.
 - Other formats: `formats`, `engine_formats`, `text_models`.
-- Predicting: `predictor`, `feeds`, `rows`, `image_files`, `distributions`.
+- Predicting: `predictor`, `feeds`, `lengths`, `rows`, `image_files`, `distributions`.
 - Models with early exits: `stages`, `stage_export`.
 - On the device: `device`, `device_runner`.
 """

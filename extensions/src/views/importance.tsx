@@ -43,6 +43,30 @@ export function ImportanceCard({ controller }: { controller: Controller }) {
   );
 }
 
+const MOST_IN_HEAD = 3;
+
+/** The parameters that decided most, on one line below how a run ended. */
+export function ImportanceLine({ controller }: { controller: Controller }) {
+  const bars = controller.state.importance?.bars ?? [];
+  if (!bars.length) return null;
+  const others = bars.length - MOST_IN_HEAD;
+  return (
+    <div class="workbench-importance-line" role="group" aria-label="Importance, with 90 % intervals">
+      <span class="workbench-muted">What mattered</span>
+      <ul class="workbench-importance">
+        {bars.slice(0, MOST_IN_HEAD).map((bar) => (
+          <Bar key={bar.name} bar={bar} />
+        ))}
+      </ul>
+      {others > 0 ? (
+        <button type="button" class="workbench-quiet" onClick={() => controller.show({ tab: "analysis" })}>
+          {others} more
+        </button>
+      ) : null}
+    </div>
+  );
+}
+
 function Bar({ bar: { name, share, low, high } }: { bar: ImportanceBar }) {
   const [at, from, to] = [share, low, high].map((part) => `${100 * Math.min(part, 1)}%`);
   return (

@@ -1,10 +1,13 @@
 // How a run stands, and what can be done with it.
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatPercent } from "../format";
+import { showsImportance } from "../subscription";
+import { tabOf } from "../tabs";
 import type { RunDetail } from "../types";
 import { Decisions } from "./decisions";
 import { Empty, Notice, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
+import { ImportanceLine } from "./importance";
 import { Labels } from "./labels";
 import { OfferButton, Offers, offersOf } from "./offers";
 
@@ -46,7 +49,8 @@ export function Head({ controller }: { controller: Controller }) {
   }
   // In a notebook each line that the head takes is one that curves and trials lack.
   const isOutput = controller.form === "output";
-  const isSmall = matchMedia(LOW).matches || matchMedia(NARROW).matches;
+  const isLow = matchMedia(LOW).matches;
+  const isSmall = isLow || matchMedia(NARROW).matches;
   const short = run.reason ? (REASONS[run.reason] ?? run.reason) : isStarting(run) ? "starting" : null;
   // How a run ended well, or on request, needs no notice of its own. Why all trials failed is in the summary.
   const isWell = run.state === "complete";
@@ -98,6 +102,9 @@ export function Head({ controller }: { controller: Controller }) {
         <Summary controller={controller} run={run} summary={run.summary} isBrief={isOutput || isSmall} />
       ) : run.best?.certainty?.length ? (
         <Notice name={`${run.run_id} certainty`}>{run.best.certainty.map((sentence) => `${sentence}. `)}</Notice>
+      ) : null}
+      {isOutput || isLow ? null : showsImportance(controller.state, tabOf(controller.state)) ? (
+        <ImportanceLine controller={controller} />
       ) : null}
       {isOutput
         ? null

@@ -64,8 +64,11 @@ class Front:
         self._frame: Frame | None = None
 
     def show(self, **query: object) -> None:
+        self.look({"analysis": query})
+
+    def look(self, wanted: dict[str, object]) -> None:
         self._number += 1
-        look = Subscription.model_validate({"run": self._run_id, "analysis": query})
+        look = Subscription.model_validate({"run": self._run_id, **wanted})
         self._builder.subscribe(self._number, look)
 
     def take(self) -> None:
@@ -129,6 +132,12 @@ def test_importance_is_computed_once_and_kept_with_the_run(
     assert bars[0]["name"] == "lr"
     assert bars[0]["low"] <= bars[0]["share"] <= bars[0]["high"]
     assert front.words[0] == "from 14 trials"
+    # The head of a run has it without the columns of the analysis.
+    head = Front(feed, run_id)
+    head.look({"importance": True})
+    assert head.importance("ready")["bars"] == bars
+    assert "analysis" not in head.known
+    assert "matching" not in head.known
 
     monkeypatch.setattr(analysis, "compute_importance", never)
     again = Feed(lambda: Store.open(str(tmp_path / "store.sqlite")), poll_s=0.02)

@@ -246,6 +246,9 @@ class Subscription(_Request):
     chart: ChartQuery | None = None
     table: TableQuery | None = None
     analysis: AnalysisQuery | None = None
+    importance: bool = Field(
+        default=False, description="The importance of parameters, without the rest of the analysis."
+    )
     trial: TrialNumber | None = Field(default=None, description="The trial shown in detail.")
     trial_log: TrialLogQuery | None = Field(default=None, description="The log of that trial.")
     log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")

@@ -27,6 +27,7 @@ from workbench.views.live_feed.chart import ChartUpdates, Numbers, comparison, e
 from workbench.views.live_feed.feed import Feed
 from workbench.views.live_feed.protocol import (
     AcknowledgeMessage,
+    AnalysisQuery,
     ChartQuery,
     ChartUpdate,
     Importance,
@@ -279,6 +280,8 @@ class FrameBuilder:
 
     def _importance_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         query = self._subscription.analysis
+        if query is None and self._subscription.importance:
+            query = AnalysisQuery()
         if query is None:
             return {}
 
