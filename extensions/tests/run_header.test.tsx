@@ -54,6 +54,25 @@ test("a run that has ended is summed up, with its next step as a button unless t
   assert.equal(screen.getAllByRole("button", { name: "Extend…" }).length, 1);
 });
 
+test("only a run with a model leads to tiers", () => {
+  for (const [kind, isThere] of [
+    ["compress", true],
+    ["report", false],
+  ] as const) {
+    const offers = [buildOffer(kind, "Do it"), buildOffer("pin", "Pin")];
+    const { controller, state } = buildController({ run: buildRun({ state: "complete", offers }) }, "wide");
+    const { unmount } = render(<Head controller={controller} />);
+    fireEvent.click(screen.getByRole("button", { name: /More/ }));
+    const tiers = screen.queryByRole("button", { name: "Tiers" });
+    assert.equal(tiers !== null, isThere);
+    if (tiers) {
+      fireEvent.click(tiers);
+      assert.equal(state.view.tab, "tiers");
+    }
+    unmount();
+  }
+});
+
 test("a lead that may be luck is confirmed with one click", async () => {
   const confirm = { ...buildOffer("extend", "Confirm the best 3"), asks_first: false, arguments: { confirm: 3 } };
   const run = buildRun({ state: "complete", summary: { sentences: ["extend --confirm 3 would help."], confirm } });

@@ -20,6 +20,8 @@ export function Offers({ controller, run }: { controller: Controller; run: RunDe
   const { host, form } = controller;
   const { done, first } = offersOf(run);
   const rest = done.filter((offer) => offer !== first);
+  // What has a model can be compressed, and placed on tiers.
+  const hasModel = run.offers.some(({ kind }) => kind === "compress");
   return (
     <div class="workbench-offers" role="group" aria-label="Actions for the run">
       {first ? <OfferButton offer={first} controller={controller} trial={null} /> : null}
@@ -37,7 +39,7 @@ export function Offers({ controller, run }: { controller: Controller; run: RunDe
                     ))}
                 </div>
               ))}
-              {form === "wide" || host.openTiers ? (
+              {hasModel && (form === "wide" || host.openTiers) ? (
                 <button
                   type="button"
                   title="Place a model on devices and servers"
