@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,7 @@ _WORDS = ("config", "report")
 Kind = Literal["function", "async", "generator", "class", "value"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _WHAT = {
     "async": "an async function, which would never be awaited",
     "generator": "a generator, because it uses yield",
@@ -84,15 +85,10 @@ def plan_call(
         return TrainCall(_WORDS, {})
     parameters = list(signature.parameters.values())
     positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
-    given: dict[str, str] = {
+    given = {
         parameter.name: parameter.name
         for parameter in parameters
-        if parameter.kind
-        in (
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            inspect.Parameter.KEYWORD_ONLY,
-        )
-        and parameter.name in (*BY_NAME, *_WORDS)
+        if parameter.kind in _BY_KEYWORD and parameter.name in (*BY_NAME, *_WORDS)
     }
     # The words that no parameter has as its name go to the other positional parameters, in order.
     words = [word for word in _WORDS if word not in given]
@@ -120,11 +116,12 @@ def plan_call(
     ]
     # *args takes the words that are left, but only if all parameters before it are positional too.
     takes_more = any(parameter.kind == inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
-    if takes_more and words and all(parameter.name in given for parameter in positional):
+    if takes_more and all(parameter.name in given for parameter in positional):
         first = [parameter.name for parameter in positional]
-        ordered = [*(given.pop(name) for name in first), *words]
     else:
-        ordered = [given.pop(name) for name in first]
+        words = []
+    by_value = _searched_defaults(parameters, searched, {*given})
+    ordered = [*(given.pop(name) for name in first), *words]
     missing += [
         parameter.name
         for parameter in parameters
@@ -146,22 +143,25 @@ def plan_call(
             "has no parameter that receives the configuration",
             f"Write def {title}(config).",
         )
-    # If a parameter with a default is searched, it has to receive the value of the trial.
-    # Otherwise the trial would train with the default, and show the searched value.
-    by_value = tuple(
+    return TrainCall(tuple(ordered), given, by_value)
+
+
+def _searched_defaults(
+    parameters: Sequence[inspect.Parameter], searched: Collection[str], given: Collection[str]
+) -> tuple[str, ...]:
+    """Return the parameters that receive the value with their name in the configuration.
+
+    If a parameter with a default is searched, it has to receive the value of the trial. Otherwise
+    the trial would train with the default, and show the searched value.
+    """
+    return tuple(
         parameter.name
         for parameter in parameters
-        if parameter.kind
-        in (
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            inspect.Parameter.KEYWORD_ONLY,
-        )
+        if parameter.kind in _BY_KEYWORD
         and parameter.default is not inspect.Parameter.empty
         and parameter.name in searched
         and parameter.name not in given
-        and parameter.name not in first
     )
-    return TrainCall(tuple(ordered), given, by_value)
 
 
 def check_kind(kind: Kind, title: str, type_name: str = "") -> None:
