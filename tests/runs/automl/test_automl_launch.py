@@ -125,9 +125,9 @@ def test_boosted_trees_are_fitted_at_once_where_they_are_better(
         (0.55, 80, {}, True),
         (0.9, 170, {}, False),  # it is short, but the machine is not busy
         (None, 170, {}, False),
-        (0.3, 10, {"families": "linear"}, False),  # nothing good can be fitted at once
+        (0.3, 10, {"families": "linear"}, True),
         (0.3, 10, {"families": "boosted_trees"}, True),  # as without LightGBM
-        (0.3, 10, {"limit": "latency=1ms"}, False),
+        (0.3, 10, {"limit": "latency=1ms"}, True),
     ],
 )
 def test_on_a_machine_that_is_too_busy_for_other_processes_a_run_has_no_driver(
@@ -146,6 +146,14 @@ def test_on_a_machine_that_is_too_busy_for_other_processes_a_run_has_no_driver(
         for elsewhere in ({"launcher": "inline"}, {"address": "10.0.0.1:6379"}):
             where: dict[str, Any] = {"began_s": began_s, **elsewhere}
             assert launch.reason_for_no_driver(run, share, **where) is None
+
+
+def test_networks_of_images_need_a_driver(tmp_path: Path) -> None:
+    """Their steps take long, and another process can go on with them."""
+    images = np.random.default_rng(0).integers(0, 256, size=(120, 8, 8), dtype=np.uint8)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = launch.create((images, np.arange(120) % 2), time="3m", store=store)
+        assert launch.reason_for_no_driver(run, 0.3, began_s=monotonic()) is None
 
 
 def test_a_run_with_time_for_one_trial_ends_here_and_can_be_extended(tmp_path: Path) -> None:

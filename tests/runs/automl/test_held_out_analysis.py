@@ -144,6 +144,22 @@ def test_classes_are_counted_as_they_are_confused() -> None:
     assert list(heatmap.z[0]) == pytest.approx([-right, wrong**0.5])
 
 
+def test_classes_of_several_words_and_columns_with_commas_are_quoted() -> None:
+    table = TABLE.rename(columns={"used": "used, in kg"})
+    table["y"] = np.where(table["used, in kg"] > 0, "Yes, it was", "no")
+
+    def predict(some: pd.DataFrame) -> np.ndarray:
+        is_second = (some["used, in kg"] > 0.2).to_numpy(float)
+        return np.stack([1 - is_second, is_second], axis=1)
+
+    numbers = (table["y"] != "no").to_numpy(int)
+    labels = ["no", "Yes, it was"]
+    found = analyse(predict, table, numbers, "classification", labels=labels)
+    mistake, *_, relies = describe_analysis(found)
+    assert mistake.startswith("most frequent mistake: no instead of 'Yes, it was', ")
+    assert relies == "relies most on: 'used, in kg'"
+
+
 def test_rare_classes_stand_together() -> None:
     targets = np.concatenate([np.arange(30), np.repeat(np.arange(5, 30), 3)])
     analysis = analyse(

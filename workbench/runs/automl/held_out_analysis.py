@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from workbench.foundation.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError, quote_name
 from workbench.foundation.formatting import (
     format_count,
     format_number,
@@ -284,8 +284,8 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
             count, true, predicted = max(pairs, key=lambda pair: pair[0])
             total = sum(confusion["counts"][confusion["labels"].index(true)])
             lines.append(
-                f"most frequent mistake: {predicted} instead of {true}, {format_number(count)} of"
-                f" {format_number(total)} times"
+                f"most frequent mistake: {_as_word(predicted)} instead of {_as_word(true)},"
+                f" {format_number(count)} of {format_number(total)} times"
             )
     worst = next((each for each in analysis.get("slices") or () if each["certain"]), None)
     if worst is not None:
@@ -295,7 +295,7 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
     if (importance := analysis.get("importance")) and importance["columns"]:
         needed = [column["column"] for column in importance["columns"] if column["low"] > 0.0][:5]
         if needed:
-            lines.append(f"relies most on: {', '.join(needed)}")
+            lines.append(f"relies most on: {', '.join(map(quote_name, needed))}")
         elif importance["num_left_out"]:
             num_measured = format_count(len(importance["columns"]), "column")
             lines.append(
@@ -305,6 +305,11 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
         else:
             lines.append("no single column makes a clear difference")
     return lines
+
+
+def _as_word(name: str) -> str:
+    """Return a class in quotes if it has several words, which could be those of a sentence."""
+    return repr(name) if " " in name else quote_name(name)
 
 
 def _confusion(

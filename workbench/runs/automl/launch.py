@@ -511,7 +511,7 @@ def reason_for_no_driver(
         address: As in `sweep`.
     """
     from workbench.cluster.head.ray_environment import cluster_address
-    from workbench.runs.automl.candidates import has_instant_trees
+    from workbench.runs.automl.candidates import are_fitted
 
     time_s = automl.run.experiment.budget.time
     if share is None or share >= _BUSY_SHARE or time_s is None or automl.continued is not None:
@@ -519,7 +519,7 @@ def reason_for_no_driver(
     if launcher != "ray" or cluster_address(address) is not None:
         return None
     left_s = time_s - (monotonic() - began_s)
-    if left_s * share >= _LEAST_COMPUTED_S or not has_instant_trees(automl.run.experiment):
+    if left_s * share >= _LEAST_COMPUTED_S or not are_fitted(automl.run.experiment):
         return None
     return (
         f"this machine is busy: reading the data got {share:.0%} of a processor. Models are trained"
