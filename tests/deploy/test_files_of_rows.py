@@ -338,3 +338,6 @@ def test_multipliers_durations_and_angles_are_numbers_at_every_door(tmp_path: Pa
     assert done.stderr == ""
     _, *lines = done.stdout.split()
     assert [float(line) for line in lines] == pytest.approx(expected.ravel().tolist())
+    refused = subprocess.run([*script, "--to", "a.csv"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "python predict.py ROWS > ANSWERS" in refused.stderr

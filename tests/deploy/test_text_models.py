@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,13 @@ from tests.builders.language_models import (
 from workbench.cli.exported_models import predict
 from workbench.data.chat_tokens import PLAIN_TEMPLATE
 from workbench.deploy import text_models
-from workbench.deploy.card import Exported, read_card
+from workbench.deploy.card import Card, Exported, Input, Output, read_card
 from workbench.deploy.device import measure
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.served_models import Limits, Version
 from workbench.deploy.text_models import add_text_model
 from workbench.experiment import Experiment
-from workbench.foundation.errors import DataError, RunError
+from workbench.foundation.errors import DataError, RunError, WorkbenchError
 from workbench.foundation.files import sha256_of
 from workbench.training.assembly import build_trial_model
 from workbench.training.loading import load_trial_data
@@ -297,10 +298,50 @@ def test_answers_are_those_of_transformers_with_the_template(template, tmp_path,
     with to.open(encoding="utf-8", newline="") as file:
         written = [row["answer"] for row in csv.DictReader(file)]
     assert written == [tokenizer.decode(ids, skip_special_tokens=True) for ids in expected]
+    halves = [tmp_path / f"{part}.txt" for part in range(2)]
+    for half, part in zip(halves, (asked[:5], asked[5:]), strict=True):
+        half.write_text("".join(f"{messages[0]['content']}\n" for messages in part))
+    run = CliRunner().invoke(predict, [str(bundle), *map(str, halves), "--to", str(to)])
+    assert run.exit_code == 0, run.output
+    with to.open(encoding="utf-8", newline="") as file:
+        assert [row["answer"] for row in csv.DictReader(file)] == written
     with pytest.raises(DataError, match=r"prompt 1 has .* tokens, and the model reads at most 512"):
         loaded.predict(["hi", LONG * 9])
     with pytest.raises(RunError, match="vllm serve"):
         Version.open(bundle, Limits())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["blank.txt"], r"blank\.txt, line 2: prompt is empty"),
+        (["none.txt"], r"none\.txt does not exist"),
+        (["folder"], "folder is no file"),
+        (["good.txt", "--to", "nowhere/answers.csv"], "there is no folder .*nowhere"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_said_before_a_model_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank.txt").write_text("hello\n\nyou\n")
+    (tmp_path / "good.txt").write_text("hello\n")
+    (tmp_path / "folder").mkdir()
+    # There are no weights, so loading this model would be another error.
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    Card(
+        name="m",
+        run_id="m-1",
+        trained_on="",
+        task="",
+        model="",
+        inputs=(Input(name="prompt", kind="text", dtype="string"),),
+        outputs=(Output(name="answer", kind="texts"),),
+    ).write(bundle)
+    run = CliRunner().invoke(predict, ["bundle", *arguments])
+    assert isinstance(run.exception, WorkbenchError)
+    assert re.search(problem, str(run.exception))
 
 
 def test_a_bundle_with_a_graph_of_tokens_still_answers_texts(classifier: Path, tmp_path: Path):

@@ -242,9 +242,10 @@ def predict(
     BUNDLE is a folder that `workbench export RUN --to BUNDLE` wrote. Runs need `--format onnx`,
     except those of AutoML and of language models from a folder. ROWS is a table with the columns of
     the training data (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather or .sqlite). A model of
-    texts also reads a .txt file with a text on each line. Models that take arrays read .npy files.
-    If one takes several, give it a .npz file, or a folder with a .npy file for each. A model that
-    was trained on images reads image files, and folders of them.
+    texts also reads a .txt file with a text on each line, and one that answers reads several files.
+    Models that take arrays read .npy files. If one takes several, give it a .npz file, or a folder
+    with a .npy file for each. A model that was trained on images reads image files, and folders of
+    them.
 
     You get the prediction of each row, and the probability of each class.
     """
@@ -252,10 +253,12 @@ def predict(
     from workbench.deploy.predictor import Predictor
     from workbench.deploy.rows import table_of
 
+    samples = rows[0] if len(rows) == 1 else rows
+    _check_before_loading(bundle, samples, to)
     predictor = Predictor.open(bundle)
     if interval is not None:
         predictor.check_interval(interval)
-    answers = answers_for(predictor, rows[0] if len(rows) == 1 else rows)
+    answers = answers_for(predictor, samples)
     if interval is not None:
         answers = predictor.with_interval(answers, interval)
     for note in answers.notes:
@@ -284,6 +287,20 @@ def predict(
         click.echo(path)
     else:
         click.echo(_as_csv(header, table), nl=False)
+
+
+def _check_before_loading(bundle: Path, samples: Path | tuple[Path, ...], to: Path | None) -> None:
+    """Raise an error if prompts or the folder of the answers are wrong: loading takes long."""
+    from workbench.deploy.card import read_card
+    from workbench.deploy.rows import read_samples
+
+    if to is not None and not to.absolute().parent.is_dir():
+        raise ArgumentError(
+            f"there is no folder {to.absolute().parent}", field="--to", next_step="Make it first."
+        )
+    card = read_card(bundle)
+    if card.outputs[0].kind == "texts":
+        read_samples(card, samples)
 
 
 def _as_csv(header: list[str], table: list[list[object]]) -> str:

@@ -87,7 +87,7 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
         DataError: If there are none in a folder, a file does not exist, or the model takes no image
             files.
     """
-    if _is_folder_of_arrays(card, samples):
+    if _is_folder_of_arrays(card, samples) or card.outputs[0].kind == "texts":
         return None
     several = not isinstance(samples, str | Path)
     paths = _paths_in(card, samples) if several else [Path(samples)]
@@ -100,6 +100,8 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
         elif paths[0].is_dir():
             given = "a folder"
         takes = "an array" if card.inputs[0].kind == "array" else "the columns of a table"
+        if card.text_model is not None:
+            takes = "texts"
         raise DataError(
             f"the model takes {takes}, but {paths[0]} is {given}",
             allowed="one file of rows. Images need a model that was trained on image files",

@@ -141,7 +141,7 @@ _END = """
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        print("predict.py takes one file: python predict.py ROWS", file=sys.stderr)
+        print("predict.py takes one file: python predict.py ROWS > ANSWERS", file=sys.stderr)
         sys.exit(2)
     try:
         samples = read(sys.argv[1])

@@ -77,14 +77,25 @@ def read_samples(card: Card, samples: Any) -> tuple[Mapping[str, Any], list[str]
     return {card.inputs[0].name: columns[name]}, [*notes, f"the column {name!r} is read"]
 
 
+def _several_paths(samples: Any) -> Sequence[Path]:
+    """Return samples that are the paths of several files. Otherwise nothing."""
+    is_paths = isinstance(samples, tuple) and all(isinstance(one, Path) for one in samples)
+    return samples if is_paths else ()
+
+
 def _prompts(samples: Any) -> list[str]:
     """Return prompts as JSON, which `AnswerSession` reads."""
+    if paths := _several_paths(samples):
+        return [prompt for path in paths for prompt in _prompts(path)]
     if isinstance(samples, str | Path):
-        if not Path(samples).exists():
+        path = Path(samples)
+        if not path.is_file():
+            problem = "is no file" if path.exists() else "does not exist"
             raise DataError(
-                f"the file {samples} does not exist", next_step="Give a prompt in a list: [prompt]."
+                f"{path} {problem}",
+                allowed="a file of prompts or conversations, or a list of prompts",
             )
-        prompts = read_prompts(Path(samples))
+        prompts = read_prompts(path)
     else:
         if hasattr(samples, "to_dict"):  # a data frame of pandas
             samples = samples.to_dict("records")
