@@ -1056,3 +1056,18 @@ def test_a_command_of_a_missing_script_is_an_error(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"cannot read python gone\.py"):
         experiment_for(Path("python gone.py --lr 1"))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("deep net/train.py", "deep-net-train"),
+        ("wide/main.py", "wide-main"),
+        ("wide/train_gan.py", "train_gan"),
+    ],
+)
+def test_runs_of_two_programs_have_different_names(file: str, name: str, tmp_path: Path) -> None:
+    script = tmp_path / file
+    script.parent.mkdir()
+    script.write_text("lr = 0.1\n")
+    assert Experiment.from_yaml(experiment_for(script).text).name == name

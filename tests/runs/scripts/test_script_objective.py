@@ -11,7 +11,7 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.runs.scripts.first_experiment import experiment_for
-from workbench.training.programs.printed_metrics import PrintedMetrics
+from workbench.training.programs.printed_metrics import PrintedMetrics, read_line
 
 
 def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
@@ -538,7 +538,7 @@ def names_when_run(source: str) -> set[str]:
         (
             "for k, v in zip(['precision', 'f1'], [0.5, 0.4]):\n"
             "    print('test %s: %.4f' % (k, v))\n",
-            "test_precision",
+            "test_f1",
         ),
         ("for i, k in enumerate([5, 10]):\n    print(f'Recall@{k}: {0.5:.4f}')\n", "Recall@5"),
         (
@@ -1022,3 +1022,37 @@ def test_a_measure_of_training_data_comes_with_a_note(tmp_path: Path) -> None:
 def test_an_option_that_is_printed_is_no_metric(tmp_path: Path) -> None:
     source = "print(f'Preconditioning & loss: {args.kind}')\nprint(f'train acc: {acc:.3f}')\n"
     assert objective(tmp_path, source)[0] == "train_acc"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "line"),
+    [
+        ("Accuracy", "Epoch(val) [1][625/625]    accuracy/top1: 45.1000  data_time: 0.0022"),
+        ("CocoMetric", "Epoch(val) [1][9/9]    coco/bbox_mAP: 0.3610  coco/bbox_mAP_50: 0.5"),
+        ("IoUMetric", "Iter(val) [500/500]    aAcc: 80.0000  mIoU: 45.2000  mAcc: 50.0000"),
+    ],
+)
+def test_the_measure_of_an_evaluator_of_mmengine_is_read_from_its_line(
+    evaluator: str, line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "conf.py").write_text(
+        f"val_evaluator = dict(type={evaluator!r})\noptim = dict(lr=0.1)\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\nfrom mmengine.config import DictAction\np = argparse.ArgumentParser()\n"
+        "p.add_argument('config')\n"
+        "p.add_argument('--cfg-options', nargs='+', action=DictAction)\n"
+    )
+    (tmp_path / "README.md").write_text("    python train.py conf.py\n")
+    objective = Experiment.from_yaml(experiment_for(script).text).objectives[0]
+    assert objective.metric in read_line(f"01/01 10:00:00 - mmengine - INFO - {line}".encode())
+    assert objective.goal == "maximize"
+
+
+def test_precision_comes_after_a_score_of_both_kinds_of_mistakes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "print(f'val precision: {p:.3f} val recall: {r:.3f} val mAP: {m:.3f} val loss: {x:.3f}')\n"
+    )
+    assert Experiment.from_yaml(experiment_for(script).text).objectives[0].metric == "val_mAP"

@@ -461,7 +461,7 @@ def _first_experiment(
             "# {folder} is a folder of each trial alone, so that no trial overwrites "
             "what another one wrote."
         )
-    lines.append(f"command: {_yaml(command)}")
+    lines += [f"name: {_yaml(_name_of(path))}", f"command: {_yaml(command)}"]
     edits_in_place = any(not _is_named(program, interface, file) for file in edited)
     lines += _settings(interface, objective, command, edits_in_place=edits_in_place)
     lines += _objective_lines(objective)
@@ -487,6 +487,22 @@ def _first_experiment(
         "budget: {trials: 20}",
     ]
     return FirstExperiment(path, "\n".join(lines) + "\n", values, tuple(notes))
+
+
+def _name_of(path: Path) -> str:
+    """Return a name for the runs of a program, with that of its folder if its own is a usual one.
+
+    Runs of one name are versions of one experiment, so `train.py` of two projects must differ.
+    """
+    parts = [path.stem]
+    if set(name_words(path.stem)) <= _USUAL_NAMES:
+        parts.insert(0, path.absolute().parent.name)
+    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts))).strip("-.") or "program"
+
+
+_USUAL_NAMES = frozenset(
+    ("train", "training", "main", "run", "runner", "script", "trainer", "finetune", "fit", "app")
+)
 
 
 def _with_choices(option: ScriptOption) -> str:

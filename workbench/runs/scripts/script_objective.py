@@ -412,14 +412,16 @@ def _trained_modules(program: ProgramSource) -> list[Module]:
 
 
 _OF_EVALUATORS = {
-    "Accuracy": "accuracy/top1",
-    "AccMetric": "acc/top1",
-    "CocoMetric": "coco/bbox_mAP",
-    "IoUMetric": "mIoU",
-    "VOCMetric": "pascal_voc/mAP",
-    "MultiLabelMetric": "multi-label/mAP",
+    "Accuracy": "val_accuracy/top1",
+    "AccMetric": "val_acc/top1",
+    "CocoMetric": "val_coco/bbox_mAP",
+    "IoUMetric": "val_mIoU",
+    "VOCMetric": "val_pascal_voc/mAP",
+    "MultiLabelMetric": "val_multi-label/mAP",
 }
-"""What the evaluators of mmengine's libraries call their main measure."""
+"""The main measure of the evaluators of mmengine's libraries, as their lines are read: they begin
+with `Epoch(val)`.
+"""
 
 
 def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal | None]]:
@@ -785,10 +787,15 @@ def _rank(
         int(metric.way != "print"),
         int(bool(metric.split) and not set(words) & _SPLITS),
         int(is_plain_loss),
+        int(bool(set(words) & _HALVES) and not set(words) & _AVERAGES),
         int(not metric.is_number),
         in_parts,
         int(not set(words) & _AVERAGES),  # the loss of an epoch, before that of a batch
     )
+
+
+_HALVES = frozenset(("precision", "recall", "sensitivity", "specificity", "tpr", "fpr", "p", "r"))
+"""Scores that a model reaches by answering always, or hardly ever: they come after all others."""
 
 
 def _is_of_episodes(words: tuple[str, ...]) -> bool:
