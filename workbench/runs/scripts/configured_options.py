@@ -860,7 +860,8 @@ def _of_files_with_dicts(program: ProgramSource, declared: list[ScriptOption]) -
 
     The file is the one in the user's command, or in a README.
     """
-    option = next((o for o in declared if _takes_pairs(program, o)), None)
+    names = _names_of_pairs(program)
+    option = next((o for o in declared if o.name in names), None)
     if option is None:
         return None
     in_readme = [word for line in _commands_in_readme(program) for word in line.split()]
@@ -875,16 +876,16 @@ def _of_files_with_dicts(program: ProgramSource, declared: list[ScriptOption]) -
     return Configured(options, words, taken=taken, introduced_by=f"--{option.name}")
 
 
-def _takes_pairs(program: ProgramSource, option: ScriptOption) -> bool:
-    """Return whether an option takes any number of pairs name=value into a dict."""
-    return any(
-        last_name(word.value) == "DictAction"
+def _names_of_pairs(program: ProgramSource) -> set[str]:
+    """Return the options that take any number of pairs name=value into a dict."""
+    return {
+        str(literal_of(name)).removeprefix("--")
         for module in program.modules
+        if "DictAction" in module.text
         for call in _calls(module)
-        if any(literal_of(name) == f"--{option.name}" for name in call.args)
-        for word in call.keywords
-        if word.arg == "action"
-    )
+        if any(w.arg == "action" and last_name(w.value) == "DictAction" for w in call.keywords)
+        for name in call.args
+    }
 
 
 def _dicts_of(file: Path, depth: int = 0) -> dict[str, Any]:
