@@ -49,6 +49,8 @@ def test_a_key_of_another_section_is_answered_with_where_it_belongs() -> None:
         'Write plan: {precision: "bf16"}.',
     )
     assert refused(training={"epoch": 3}).next_step == "Did you mean epochs?"
+    step = refused(training={"loss": "huber"}).next_step
+    assert step == "Write it outside of training, at the top level."
 
 
 def test_a_typo_is_answered_with_the_closest_name() -> None:

@@ -4,8 +4,8 @@ It works on bundles, the folders that an export writes. `workbench.runs` finds t
 and launches the runs that search a compression. `workbench.runs.automl` exports the ensemble of an
 AutoML result.
 
-- Writing a bundle: `exported_bundle`, `exported_model`, `onnx_export`, `graph`, `table_graph`,
-  `card`, `predict_script`.
+- Writing a bundle: `exported_bundle`, `exported_model`, `onnx_export`, `packed_sequences`, `graph`,
+  `table_graph`, `card`, `predict_script`.
 - Other formats: `formats`, `engine_formats`, `text_models`.
 - Predicting: `predictor`, `feeds`, `lengths`, `rows`, `image_files`, `distributions`.
 - Models with early exits: `stages`, `stage_export`.

@@ -32,7 +32,6 @@ from workbench.deploy.onnx_export import (
     OnnxModule,
     difference_of,
     lengths_of,
-    shortened,
 )
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Predictor
@@ -228,9 +227,10 @@ def _made_with(
 
 
 def _answered_shape(trained: _Trained, lengths: Lengths) -> tuple[int, ...]:
-    """Return the shape of the answer for a sample that is cut to the smallest size."""
+    """Return the shape of the answer for one of the smallest samples."""
+    tensors = iter(lengths.examples[0])
+    some = map_tensors(lambda _: next(tensors), trained.tensors)
     with torch.inference_mode():
-        some = shortened(_first(trained.tensors, 2), lengths)
         answered = output_in(call_model(trained.models[0][0], some))
     if trained.pairing is not None:
         answered = trained.pairing.scores(answered)
@@ -447,7 +447,7 @@ def _with_lengths(output: Output, shorter: tuple[int, ...], inputs: Sequence[Inp
 
     Args:
         output: The output for a sample of the sizes of `inputs`.
-        shorter: The shape of the answer for a sample that is cut.
+        shorter: The shape of the answer for a smaller sample.
         inputs: The inputs.
     """
     if len(shorter) != len(output.shape):  # a single number for each sample

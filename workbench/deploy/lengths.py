@@ -22,14 +22,14 @@ class Lengths:
     Attributes:
         names: For each input, the name of each dimension of a sample, "" for one of a fixed size.
             Dimensions with the same name have the same size in a sample.
-        least: The smallest size in the data, by the name of a dimension.
+        examples: Tensors of some samples of smaller sizes, in the order of `names`.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    least: Mapping[str, int] = field(default_factory=dict)
+    examples: tuple[tuple[Any, ...], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.least)
+        return any(map(any, self.names.values()))
 
     def of(self, name: str) -> tuple[str, ...]:
         """Return the names of the dimensions of an input, empty if all have a fixed size."""
@@ -45,8 +45,8 @@ def lengths_in(samples: Sequence[Mapping[str, tuple[int, ...]]]) -> Lengths:
 
     Example:
         >>> found = lengths_in([{"tokens": (5,), "mask": (5,)}, {"tokens": (9,), "mask": (9,)}])
-        >>> found.names["mask"], dict(found.least)
-        (('length',), {'length': 5})
+        >>> found.names["mask"]
+        ('length',)
     """
     names: dict[str, tuple[str, ...]] = {}
     known: dict[tuple[int, ...], str] = {}
@@ -62,7 +62,7 @@ def lengths_in(samples: Sequence[Mapping[str, tuple[int, ...]]]) -> Lengths:
             number = len(known) + 1
             of_input.append(known.setdefault(sizes, "length" if number == 1 else f"length{number}"))
         names[name] = tuple(of_input)
-    return Lengths(names, {name: min(sizes) for sizes, name in known.items()})
+    return Lengths(names)
 
 
 def other_size(

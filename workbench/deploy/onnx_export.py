@@ -16,6 +16,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from workbench.data.splits import Split
 from workbench.deploy.distributions import needs
 from workbench.deploy.graph import ML, OPSET, Graph, onnx
 from workbench.deploy.lengths import Lengths, lengths_in
+from workbench.deploy.packed_sequences import packed_with_padding
 from workbench.deploy.predictor import open_session
 from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.model_calls import (
@@ -84,7 +86,7 @@ def write_onnx(
     ]
 
     def write(nesting: Sequence[nn.Module]) -> None:
-        with _quiet(), _masks_as_given(), _zero_behind_the_end(nesting):
+        with _quiet(), _masks_as_given(), packed_with_padding(), _zero_behind_the_end(nesting):
             _read_operators_once()
             torch.onnx.export(
                 model,
@@ -101,8 +103,8 @@ def write_onnx(
             )
         _compare(model, arguments, path)
         if lengths:
-            for share in (0.0, 0.5):
-                _compare(model, shortened(arguments, lengths, share), path)
+            for smaller in lengths.examples:
+                _compare(model, smaller, path)
 
     try:
         if nested := _nesting_layers(model):
@@ -248,12 +250,16 @@ def lengths_of(split: Split, names: Sequence[str], indices: Sequence[int] | np.n
         indices: The numbers of the samples. Some of them are read.
     """
     places = np.unique(np.linspace(0, len(indices) - 1, _NUM_READ_ALONE).astype(int))
-    shapes = []
-    for place in places:
-        inputs = as_tensors(split.batch(np.array([indices[place]]))[0])
-        tensors = tensors_named(inputs, names)
-        shapes.append({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
-    return lengths_in(shapes)
+    samples = [
+        tensors_named(as_tensors(split.batch(np.array([indices[place]]))[0]), names)
+        for place in places
+    ]
+    found = lengths_in(
+        [{name: tuple(part.shape[1:]) for name, part in sample.items()} for sample in samples]
+    )
+    samples.sort(key=lambda sample: sum(part.numel() for part in sample.values()))
+    examples = tuple(tuple(samples[place].values()) for place in (0, len(samples) // 2))
+    return replace(found, examples=examples)
 
 
 class OnnxModule(nn.Module):
@@ -359,27 +365,6 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
                 " samples",
                 next_step=_AS_IT_IS,
             )
-
-
-def shortened(inputs: Any, lengths: Lengths, share: float = 0.0) -> Any:
-    """Return a batch that is cut to a smaller size, from the smallest in the data (0) to its own.
-
-    Args:
-        inputs: A tensor, or several.
-        lengths: The dimensions that may have any size, in the order of the tensors.
-        share: From 0 to 1.
-    """
-    names_of = iter(lengths.names.values())
-
-    def cut(tensor: Tensor) -> Tensor:
-        for place, name in enumerate(next(names_of), 1):
-            if name:
-                size = tensor.shape[place]
-                least = min(size, lengths.least[name])
-                tensor = tensor.narrow(place, 0, least + int((size - least) * share))
-        return tensor.contiguous()
-
-    return map_tensors(cut, inputs)
 
 
 def _resized(given: Tensor, size: int) -> Tensor:

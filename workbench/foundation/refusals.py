@@ -363,6 +363,8 @@ def _unknown_key(
         instead = _instead_of(location[-1], value, root, dialect)
         if instead is not None:
             meant = f"Write {instead}."
+        elif location[-1] in root.model_fields:
+            meant = f"Write it outside of {location[0]}, at the top level."
     return ExperimentError(
         _UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it."
     )
