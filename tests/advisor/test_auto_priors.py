@@ -127,6 +127,13 @@ def test_the_rate_falls_with_alpha_and_becomes_less_certain(llama: Path, alpha: 
     assert (other.within > usual.within) is (alpha != 32)
 
 
+def test_a_prior_at_the_highest_rank_says_that_trials_rarely_leave_it(llama: Path) -> None:
+    search = {"lr": RATE, "adapter.rank": RANK}
+    rank = prior_of(make(llama, search, adapter={"alpha": 32}), "adapter.rank")
+    assert rank.near == 64
+    assert "the first trials rarely try others" in str(rank.because)
+
+
 def test_rslora_counts_the_root_of_the_rank(llama: Path) -> None:
     scaled = {"rank": 16, "alpha": 8, "kind": "rslora"}
     assert prior_of(make(llama, {"lr": RATE}, adapter=scaled)).near == pytest.approx(

@@ -232,6 +232,10 @@ class _Beginning:
         best = model.best(self._ranks())
         if name == RANK:
             because = f"by trainings of 18 language models, for {model.describe()}"
+            if best.rank == max(self._ranks()):
+                because += (
+                    ". Higher ranks reached a lower loss, so the first trials rarely try others"
+                )
             return Prior(near=_nearest(domain, best.rank), because=because)
         rate, within = rate_at(best, LAW_ALPHA)
         how = f"by trainings of 18 language models, for {model.describe()}"
