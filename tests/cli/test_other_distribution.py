@@ -58,7 +58,7 @@ def test_the_doctor_says_how_to_get_rid_of_the_other_project(python: Path) -> No
     finding = findings(python)[OTHER_DISTRIBUTION]
 
     assert finding["state"] == "broken"
-    assert finding["text"].startswith("0.8.506 is installed.")
+    assert finding["message"].startswith("0.8.506 is installed.")
     assert finding["fix"].startswith(f"pip uninstall --yes {OTHER_DISTRIBUTION} && ")
     assert install_command("all") in finding["fix"]
 

@@ -143,7 +143,11 @@ def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
 
     code, out, err = submit("export", run.run_id, "--to", "best", "--optuna", "sqlite:///study.db")
     assert code == 0, err
-    assert out == f"bundle  {project / 'best'}\nstudy   {run.run_id} in sqlite:///study.db\n"
+    assert out.splitlines() == [
+        f"bundle  {project / 'best'}",
+        f"use it  wb.load_bundle({str(project / 'best')!r})",
+        f"study   {run.run_id} in sqlite:///study.db",
+    ]
     configuration = json.loads((project / "best" / "configuration.json").read_text())
     assert configuration["params"] == {"x": 1.0}
     assert (project / "best" / "code" / "beside.py").exists()
