@@ -52,6 +52,13 @@ def test_a_run_within_its_time_shows_its_parts() -> None:
     ]
 
 
+def test_a_run_that_an_earlier_command_started_shows_the_whole_and_this_part() -> None:
+    assert time_lines(ended_run(80.0, 7.0), 30.0) == [
+        "time    1 min 35 s, 30 s of it since this command:"
+        " 8 s to start, 1 min 20 s to try, 7 s to choose and test"
+    ]
+
+
 def test_choosing_begins_when_trials_without_a_worker_are_given_up() -> None:
     events: list[Event] = [
         DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=1000.0),
@@ -84,7 +91,7 @@ def test_all_time_of_a_run_without_trials_is_to_choose() -> None:
         ((8.0, 4.0, 200.0), "1 min 52 s", "starting processes left little"),
         ((80.0, 60.0, 10.0), "50 s", "one model is chosen and tested in any case"),
         ((80.0, 10.0, 45.0), "35 s", "trials that were under way took that long to end"),
-        ((150.0, 3.0, 5.0), "58 s", "trials that were under way took that long to end"),
+        ((150.0, 3.0, 8.0), "1 min 1 s", "trials that were under way took that long to end"),
     ],
 )
 def test_a_run_beyond_its_time_shows_by_how_much_and_why(

@@ -58,6 +58,8 @@ def result_lines(history: History) -> list[str]:
 def time_lines(history: History, whole_s: float) -> list[str]:
     """Return how long a run took, and by how much and why that is longer than the user allowed.
 
+    The parts of a run that an earlier command has started are those of both.
+
     Args:
         history: The run, which has ended.
         whole_s: Seconds since the command was entered.
@@ -71,6 +73,10 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     choose_s = max(0.0, ended_s - max(ends_s))
     unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)
     try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s - unserved_s)
+    since_command = ""
+    if history.active_s(ended_s) > whole_s + _TOLERATED_S:
+        since_command = f", {format_duration(round(whole_s))} of it since this command"
+        whole_s = history.active_s(ended_s)
     parts_s = {
         "to start": whole_s - try_s - choose_s - unserved_s,
         "to try": try_s,
@@ -81,7 +87,7 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     parts = [
         f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()
     ]
-    lines = [f"time    {format_duration(round(whole_s))}: {', '.join(parts)}"]
+    lines = [f"time    {format_duration(round(whole_s))}{since_command}: {', '.join(parts)}"]
     limit_s = history.in_force.budget.time
     if limit_s is None or whole_s < limit_s + _TOLERATED_S:
         return lines

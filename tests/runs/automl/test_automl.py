@@ -303,6 +303,33 @@ def test_a_kill_while_models_are_fitted_to_all_rows_goes_on_with_the_next_call(
     assert len(again.predict(customers(330)[300:])) == 30
 
 
+HERE = """
+import workbench as wb
+from workbench.runs.automl import launch
+
+launch.reason_for_no_driver = lambda *given, **how: "the machine is busy"
+wb.automl("customers.csv", "stays", time="10m", wait=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_without_a_driver_is_continued_by_one_after_a_kill(folder: Path) -> None:
+    customers().to_csv(folder / "customers.csv", index=False)
+    process = subprocess.Popen([sys.executable, "-c", HERE], cwd=folder)
+    first = started_run()
+    wait_until(lambda: first.run.history.in_state("complete"), timeout_s=300, every_s=0.2)
+    process.kill()
+    process.wait(timeout=120)
+    complete = {trial.number for trial in first.run.history.in_state("complete")}
+
+    again = wb.automl(folder / "customers.csv", "stays", time="10m")
+    assert again.run.run_id == first.run.run_id
+    assert again.has_new_driver
+    end_after(again, len(complete) + 1)
+    assert complete <= {trial.number for trial in again.run.history.in_state("complete")}
+    assert again.score()["accuracy"] > again.baseline["accuracy"]
+
+
 @pytest.mark.slow
 def test_the_command_line_tests_a_regression(folder: Path) -> None:
     rng = np.random.default_rng(1)

@@ -17,6 +17,7 @@ from workbench.runs.automl import launch, trials_here
 from workbench.runs.automl.candidates import in_order_of_time
 from workbench.search import Study
 from workbench.store.database import Store
+from workbench.sweeps.code_versions import read_origin
 
 WHY = "the machine is busy"
 
@@ -73,7 +74,11 @@ def test_boosted_trees_are_first_and_networks_last_in_case_that_there_is_no_more
     assert in_order_of_time([]) == []
 
 
-@pytest.mark.slow
+def test_a_driver_finds_where_such_a_run_was_started(ended: wb.AutoML) -> None:
+    origin = read_origin(ended.run.store.artifacts_of(ended.run.run_id))
+    assert Path(origin.directory) == Path.cwd()
+
+
 def test_a_driver_that_continues_such_a_run_knows_what_was_tried(ended: wb.AutoML) -> None:
     store, run_id = ended.run.store, ended.run.run_id
     events = [stored.event for stored in store.events(run_id)]

@@ -34,6 +34,7 @@ from workbench.runs.run import Run
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
 from workbench.store.history import History
+from workbench.sweeps.code_versions import write_origin
 from workbench.sweeps.conclusion import result_of
 
 # If trials took longer than planned, choosing makes up for it, but not entirely.
@@ -111,7 +112,10 @@ def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> No
     """
     owner_pid, owner_host = os.getpid(), socket.gethostname()
     ending = RunStateChanged(state="stopped", reason="person", message="interrupted")
+    experiment = store.experiment(run_id)
     with store.writer(run_id, owner_pid=owner_pid, owner_host=owner_host) as writer:
+        # A driver that continues the run, such as after a kill, looks for it next to checkpoints.
+        write_origin(store.artifacts_of(run_id), experiment=experiment)
         writer.append(
             DriverStarted(pid=owner_pid, host=owner_host, num_cpus=num_usable_cpus()),
             RunStateChanged(state="running"),
@@ -120,7 +124,6 @@ def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> No
         )
         result = []
         try:
-            experiment = store.experiment(run_id)
             left_s = _left_for_trials_s(experiment, waited_s)
             ended = _ENDINGS[train_here(store, run_id, writer, left_s=left_s)]
             result = result_of(store, run_id, experiment, ended)
