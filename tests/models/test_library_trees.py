@@ -105,6 +105,18 @@ def test_a_fold_of_one_class_is_answered_with_it() -> None:
     assert grown[-1](torch.from_numpy(inputs)).softmax(1)[:, 1].min() > 0.999
 
 
+def test_large_steps_of_many_classes_do_not_diverge() -> None:
+    random, classes = np.random.default_rng(0), np.arange(640) % 32
+    inputs = 5 * np.random.default_rng(9).normal(size=(32, 6))[classes]
+    train, new = (inputs + random.normal(size=inputs.shape) for _ in range(2))
+    wrong = random.random(640) < 0.03
+    targets = np.where(wrong, random.integers(0, 32, 640), classes)
+    values = {"num_trees": 20, "shrinkage": 0.3, "min_samples_leaf": 10}
+    *_, grown = grow("lightgbm", train, targets, 32, **values)
+    outputs = grown(torch.from_numpy(new.astype(np.float32)))
+    assert torch.nn.functional.cross_entropy(outputs, torch.from_numpy(classes)) < 1.0
+
+
 def test_stages_grow_and_end_with_all_trees() -> None:
     assert stage_sizes(1000, 8)[-1] == 1000
     assert stage_sizes(1000, 8) == sorted(stage_sizes(1000, 8))

@@ -17,6 +17,12 @@ from workbench.models.library_trees import leaf_only
 _DEFAULT_LEFT, _MISSING_IS_NAN = 2, 8
 """Bits of the type of a decision."""
 
+# What a leaf adds to the score of a class at most, before the shrinkage. Its Newton step is as many
+# times the gradient as there are classes, and is longer still for a sample whose own class got a
+# tiny probability. On tables of 7 to 32 classes, a shrinkage of 0.27 then raised the log loss to
+# more than 1,000 within ten rounds. With this limit, it fell to that of smaller shrinkages.
+_MAX_STEP = 4.0
+
 
 class Grower:
     """A LightGBM model that grows; see `library_trees.Booster`."""
@@ -42,7 +48,7 @@ class Grower:
         params = {"objective": objective, "verbosity": -1, "deterministic": True} | options
         params |= {"force_col_wise": True, "feature_pre_filter": False}
         if self._num_scores > 1:
-            params["num_class"] = self._num_scores
+            params = {"max_delta_step": _MAX_STEP, "num_class": self._num_scores} | params
         self._num_threads = options.get("num_threads", 1)
         self._data = lightgbm.Dataset(rows, targets, params=params, free_raw_data=True)
         self._params = params

@@ -44,7 +44,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *installed: str) -> None:
 
 def experiment(learning: LearningData, **changes: Any) -> Any:
     fields: dict[str, Any] = {"held_out": "0" * 64, "time_s": 60.0, "seed": 0, "name": "run"}
-    return experiment_for("table", learning, task="regression", **fields | changes)
+    return experiment_for("table", learning, **{"task": "regression"} | fields | changes)
 
 
 def test_families_whose_package_is_missing_are_left_out_with_a_note(
@@ -169,6 +169,28 @@ def test_boosted_trees_fit_into_the_time_of_a_run(learning: LearningData) -> Non
     # Fewer trees must be added with larger parts.
     (num_trees,) = few["catboost_num_trees"].values()
     assert few["catboost_shrinkage"].low * num_trees >= 8.0
+
+
+def test_few_rounds_of_lightgbm_are_smaller_for_many_classes(learning: LearningData) -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("xgboost")
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(20_000, 50)).astype(np.float32)
+    fold = dataclasses.replace(
+        learning.folds[0], train_inputs=inputs, train_targets=np.arange(20_000) % 9
+    )
+    names = tuple("abcdefghi")
+    large = dataclasses.replace(learning, folds=(fold,), class_names=names)
+    families = ("lightgbm", "xgboost")
+    first = first_configurations(
+        experiment(large, task="classification", time_s=10.0, families=families)
+    )
+
+    def sum_of(family: str) -> float:
+        params = next(params for params in first if params["family"] == family)
+        return params[f"{family}_shrinkage"] * params[f"{family}_num_trees"]
+
+    assert sum_of("lightgbm") < 8.0 <= sum_of("xgboost")
 
 
 def test_features_with_few_values_cost_a_boosted_tree_less() -> None:
