@@ -16,7 +16,7 @@ from workbench.foundation.errors import DataError
 from workbench.runs.scripts import script_help
 from workbench.runs.scripts.declared_options import declared_options
 from workbench.runs.scripts.first_experiment import experiment_for
-from workbench.runs.scripts.option_domains import domain_of, searched_domains
+from workbench.runs.scripts.option_domains import domain_of, kind_of_value, searched_domains
 from workbench.runs.scripts.program_source import read_program
 from workbench.runs.scripts.script_help import options_in_help
 from workbench.runs.scripts.script_metrics import metrics_of
@@ -149,6 +149,8 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
         ("clip-coef", 0.2, {"low": 0.02, "high": 1.0, "log": True}),
         ("mixup", 0.8, {"low": 0.4, "high": 1.0}),
         ("layer-decay", 0.75, {"low": 0.375, "high": 1.0}),
+        ("init-scale", 0.02, {"low": 0.002, "high": 0.2, "log": True}),
+        ("uniform-init", 0.1, {"low": 0.01, "high": 1.0, "log": True}),
         ("cost", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
         ("gamma", 0.01, {"low": 0.001, "high": 0.1, "log": True}),
         ("gamma", 0.7, {"low": 0.07, "high": 1.0, "log": True}),
@@ -163,6 +165,39 @@ def test_a_range_fits_what_its_option_means(
     found = Experiment.from_yaml(experiment_for(script).text).search.root[name]
     written = found.model_dump(mode="json")
     assert {key: written[key] for key in domain} == domain
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "choices"),
+    [
+        ("grad-norm-clip", 10, [5, 10, 20]),
+        ("warmdown-iters", 1200, [600, 1200, 2400]),
+        ("block-size", 128, [32, 64, 128]),
+        ("max-seq-length", 512, [128, 256, 512]),
+        ("window", 168, [42, 84, 168]),
+        ("block-size", 8, None),
+        ("pred-window", 96, None),
+        ("eval-seq-len", 128, None),
+        ("early-stop-window", 100, None),
+    ],
+)
+def test_lengths_are_searched_up_to_their_default_and_other_integers_around_it(
+    tmp_path: Path, name: str, default: int, choices: list[int] | None
+) -> None:
+    script = tmp_path / "train.py"
+    others = "".join(
+        f"parser.add_argument('--{other}', type=float, default=0.1)\n"
+        for other in ("lr", "dropout")
+    )
+    script.write_text(f"{others}parser.add_argument('--{name}', type=int, default={default})\n")
+    search = Experiment.from_yaml(experiment_for(script).text).search.root
+    found = search.get(name)
+    assert (None if found is None else found.model_dump(mode="json")["choices"]) == choices
+
+
+def test_a_file_says_10_for_a_clip_that_is_a_real_number() -> None:
+    assert kind_of_value("optim.grad_norm_clip", 10) == "float"
+    assert kind_of_value("optim.num_clips", 10) == "int"
 
 
 @pytest.mark.parametrize(

@@ -1506,3 +1506,18 @@ def test_modules_are_found_in_folders_that_a_program_adds_to_its_path(tmp_path: 
     )
     # No code reads `depth`.
     assert list(Experiment.from_yaml(experiment_for(script).text).search.root) == ["lr", "width"]
+
+
+def test_an_enumeration_of_other_values_is_chosen_by_its_members(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import enum\nfrom dataclasses import dataclass\nimport torch.nn as nn, tyro\n"
+        "class Cell(enum.Enum):\n    _ignore_ = 'x'\n    lstm = nn.LSTM\n    gru = nn.GRU\n"
+        "class Pool(str, enum.Enum):\n    AVG = 'avg'\n    TOP = 'max'\n"
+        "@dataclass\nclass Config:\n    lr: float = 0.1\n    cell: Cell = Cell.lstm\n"
+        "    pool: Pool = Pool.AVG\n"
+        "config = tyro.cli(Config)\n"
+    )
+    search = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert search["cell"].values() == ["lstm", "gru"]
+    assert search["pool"].values() == ["avg", "max"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.experiment.yaml_file import read_yaml_file
+from workbench.foundation.garbage import no_garbage_search
 from workbench.runs.scripts.configured_options import (
     Configured,
     configurations_near,
@@ -110,6 +111,7 @@ class _Interface:
     """Whether fields of classes or values of a configuration are its options."""
 
 
+@no_garbage_search()
 def experiment_for(path: Path) -> FirstExperiment:
     """Return a first experiment file for a script.
 

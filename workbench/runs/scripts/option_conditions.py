@@ -17,6 +17,7 @@ from workbench.runs.scripts.program_source import ProgramSource
 from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
+    children_of,
     name_words,
     plain_name,
     walk,
@@ -231,8 +232,17 @@ class Conditions:
             name = self._option_in(function, node)
             if name is not None:
                 self._uses.setdefault(name, []).append((function, guards))
-        for field in node._fields:
-            value = getattr(node, field, None)
+        children = children_of(node)
+        if any(isinstance(child, ast.stmt) for child in children):
+            self._visit_fields(node, function, guards)
+            return
+        for child in children:
+            if not isinstance(child, _LEAVES):
+                self._visit(child, function, guards)
+
+    def _visit_fields(self, node: ast.AST, function: str, guards: _Guards) -> None:
+        """Visit what a statement with blocks consists of."""
+        for _, value in ast.iter_fields(node):
             items = value if isinstance(value, list) else [value]
             if statements := [item for item in items if isinstance(item, ast.stmt)]:
                 self._visit_block(statements, function, guards)
@@ -240,6 +250,9 @@ class Conditions:
             for item in items:
                 if isinstance(item, ast.AST):
                     self._visit(item, function, guards)
+
+
+_LEAVES = (ast.Constant, ast.operator, ast.cmpop, ast.unaryop, ast.boolop, ast.expr_context)
 
 
 def _is_value(node: ast.AST) -> TypeGuard[ast.expr]:

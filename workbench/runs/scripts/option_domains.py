@@ -93,6 +93,10 @@ _MAX_CHOICES = 12
 """Maximum number of choices of what is searched: a list of all known models is not."""
 _ALLOWED_DESPITE = (
     ("warmup",),
+    ("warmdown",),
+    ("cooldown",),
+    ("anneal",),
+    ("annealing",),
     ("lr",),
     ("learning", "rate"),
     ("weight", "decay"),
@@ -159,7 +163,7 @@ _ALLOWED_DESPITE = (
 )
 """Words that make a name worth a search although another of its words usually does not."""
 _SWITCH = re.compile(
-    r"nesterov|amsgrad|bias|norm|resid|pretrain|augment|mixup|cutmix|cosine|anneal|decay|balanc"
+    r"nesterov|amsgrad|bias|norm|noise|schedul|resid|pretrain|augment|mixup|cutmix|cosine|anneal|decay|balanc"
     r"|freez|smooth|attention|bidirect|dropout|rotary|rope|tied?$|weight"
 )
 """Names of flags that influence training. Most flags are about everything else."""
@@ -203,7 +207,8 @@ _SIZE_WORDS = _table(
     " ngf ndf ndim capacity"
     " expansion bins degree growth"
     " components clusters hops samples nz l lin d_model"
-    " warmup bag ksize blocks block nstep inner nh ni levels level stages"
+    " warmup warmdown cooldown anneal annealing bag ksize blocks block nstep inner nh ni"
+    " levels level stages"
 )
 _SIZE_PAIRS = (
     ("max", "depth"),
@@ -221,6 +226,8 @@ _SIZE_PAIRS = (
 )
 _COUNTED = _table("layer layers nlayers depth block blocks head heads nhead nheads")
 """Sizes that are small numbers."""
+_CUTS = _table("clip clipping clipnorm")
+"""Limits of gradients, which are real numbers even if a file has 10."""
 _CLIPS = _table("clip clipping clipnorm norm delta")
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
@@ -338,7 +345,7 @@ _SAID = re.compile(
     r"\b(?:learning rate|batch ?size|weight decay|momentum|dropout|warm ?up|optimizer|temperature"
     r"|hidden (?:size|dim|units)|embedding (?:size|dim)"
     r"|(?:number of|num) (?:hidden )?(?:layers|heads|units|channels|filters)"
-    r"|label smoothing)\b"
+    r"|label smoothing|neighbou?rs)\b"
 )
 """What the help of an option of a single letter may say that it is."""
 _NOT_ONE = _table("rank channel channels feat feature features input inputs")
@@ -521,6 +528,8 @@ def _of_unknown(option: ScriptOption) -> str | None:
         return None
     if not option.has_effect:
         return None
+    if any(_contains(own, length) for length in _LENGTHS):
+        return _shorter(own, default)
     if not own or _is_of_data(option.name, set(own)) or _is_never(own, option):
         return None
     if (
@@ -542,6 +551,34 @@ def _of_unknown(option: ScriptOption) -> str | None:
     return f"{{low: {_number(default / 4)}, high: {_number(high)}, log: true}}"
 
 
+def _shorter(own: list[str], default: float) -> str | None:
+    """Return the domain of how much of the data a model sees at once.
+
+    It is never longer than the default, because data, positions and memory may end there.
+    """
+    number = int(default)
+    if number != default or number < _SHORTEST or set(own) & _OF_TARGETS:
+        return None
+    return f"{{choices: [{number // 4}, {number // 2}, {number}]}}"
+
+
+_SHORTEST = 32
+_OF_TARGETS = _table(
+    "pred label target horizon eval test val valid validation sample generate generation output"
+    " out log smooth smoothing average avg mean metric image img fft hop shift stride save"
+    " stop early patience reward"
+)
+_LENGTHS = (
+    ("block", "size"),
+    ("seq", "len"),
+    ("seq", "length"),
+    ("sequence", "length"),
+    ("context", "length"),
+    ("context", "len"),
+    ("context", "size"),
+    ("bptt",),
+    ("window",),
+)
 _LARGEST = 512
 """A larger number with an unknown name is more likely one of data or of time."""
 
@@ -819,7 +856,7 @@ def _of_number(
         return None  # one row at a time is how a model answers, not how it is trained
     if option.kind in ("int", "any") or (isinstance(default, int) and option.kind != "float"):
         return _of_integer(words, own, default)
-    is_clip = bool(set(own) & {"clip", "clipping"}) or _contains(own, ("grad", "norm"))
+    is_clip = bool(set(own) & _CUTS) or _contains(own, ("grad", "norm"))
     if default == 0 and "threshold" in own:
         return None  # it is off
     if default == 0 and is_clip:  # 0 is no clipping, which is no lowest value of a range
@@ -916,8 +953,8 @@ def kind_of_value(name: str, value: Any) -> str | None:
     if not isinstance(value, bool | int | float | str):
         return None
     own = set(name_words(name.rpartition(".")[2]))
-    is_real = own & (_RATE_WORDS | _PART_WORDS | {"clip", "clipping"})
-    if value in (0, 1) and type(value) is int and is_real:
+    is_real = value in (0, 1) and own & (_RATE_WORDS | _PART_WORDS)
+    if type(value) is int and (is_real or own & _CUTS):
         return "float"
     return type(value).__name__
 
@@ -956,6 +993,8 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         return False
     if "base" in joined and words[-1] in ("size", "base") and len(words) > 2:
         return True  # what the base of a rate refers to
+    if is_number and isinstance(option.default, float) and option.default > 0:
+        joined -= {"init"}  # the scale of the first weights
     if {"max", "norm"} <= joined and joined & {"grad", "gradient", "gradients"}:
         return False
     if is_number and words == ["delta"] and option.default < _SMALLEST_DELTA:
@@ -1008,6 +1047,7 @@ def _of_integer(words: list[str], own: list[str], default: float) -> str | None:
     )
     if default == 0 and "lora" in own and set(own) & {"dim", "r", "rank"}:
         return "{choices: [4, 8, 16]}"  # 0 is no adapter
+    is_size = is_size or bool(set(own) & _CUTS)
     if default < 1 or not is_size or (default == 1 and set(own) & _NOT_ONE):
         return None
     number = int(default)
@@ -1051,6 +1091,9 @@ def _range(words: list[str], default: float) -> str | None:
     if is_part and is_near:
         low = max(0.0, round(1 - 5 * (1 - default), 9))
         return f"{{low: {_number(low)}, high: {_number(1 - (1 - default) / 5)}}}"
+    if default > 0 and "init" in named and not named & (_RATE_WORDS | _PART_WORDS):
+        # Weights that begin at 0 never differ.
+        return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
     if default > 0 and named & _SCALES:
         high = default * 10 if default > 1 else min(1.0, default * 10)
         return f"{{low: {_number(default / 10)}, high: {_number(high)}, log: true}}"

@@ -19,6 +19,7 @@ from workbench.runs.scripts.program_source import ProgramSource
 from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
+    children_of,
     last_name,
     name_words,
     plain_name,
@@ -95,7 +96,7 @@ class _Uses:
             if isinstance(node, ast.FunctionDef)
         }
         self.of_models: set[str] = set()
-        nodes = [pair for module in program.modules for pair in _nodes_of(module.tree, "")]
+        nodes = [pair for module in program.modules for pair in _nodes_of(module.tree)]
         flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
         parameters = _parameters_of(program)
         dicts = {
@@ -270,19 +271,20 @@ def _holds(test: ast.expr, number: int) -> bool:
     return True
 
 
-def _nodes_of(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the nodes of a file with the functions that they are in.
+def _nodes_of(root: ast.AST) -> list[tuple[str, ast.AST]]:
+    """Return the nodes of a file with the functions that they are in.
 
     The function of `__init__` is its class, as it is called.
     """
-    for child in ast.iter_child_nodes(node):
-        yield function, child
-        inner = function
-        if isinstance(child, ast.FunctionDef):
-            inner = child.name if child.name != "__init__" else function
-        elif isinstance(child, ast.ClassDef):
-            inner = child.name
-        yield from _nodes_of(child, inner)
+    found: list[tuple[str, ast.AST]] = []
+    waiting = [("", root)]
+    while waiting:
+        function, node = waiting.pop()
+        found.append((function, node))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name != "__init__":
+            function = node.name
+        waiting += [(function, child) for child in reversed(children_of(node))]
+    return found
 
 
 def _parameters_of(program: ProgramSource) -> dict[str, list[str]]:

@@ -1144,8 +1144,14 @@ class _Dicts:
         self._words = looped_words(tree)
         nodes = [node for node in walk(tree) if isinstance(node, _FILL_DICTS)]
         for _ in range(_NUM_PASSES):
+            before = self._num_known()
             for node in nodes:
                 self._learn(node)
+            if self._num_known() == before:
+                break
+
+    def _num_known(self) -> int:
+        return sum(map(len, (*self._of_variables.values(), *self._of_functions.values())))
 
     def keys_of(self, node: ast.expr | None) -> Iterator[str]:
         """Yield the keys of the dict that an expression is.

@@ -7,6 +7,7 @@ one wrote.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ _KEPT_WALKS = (ast.Module, ast.FunctionDef, ast.ClassDef)
 
 
 def walk(root: ast.AST) -> list[ast.AST]:
-    """Return a node and all nodes below it, as `ast.walk` does.
+    """Return a node and all nodes below it, as `ast.walk` does, without contexts: `ast.Load`.
 
     Modules, classes and functions remember the answer, because they are asked for it many times.
 
@@ -114,15 +115,33 @@ def walk(root: ast.AST) -> list[ast.AST]:
         return known
     nodes = [root]
     for node in nodes:  # it grows while it is read
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, list):
-                nodes += [item for item in value if isinstance(item, ast.AST)]
-            elif isinstance(value, ast.AST):
-                nodes.append(value)
+        nodes += children_of(node)
     if isinstance(root, _KEPT_WALKS):
         root.__dict__["walked"] = nodes
     return nodes
+
+
+def children_of(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes of which a node consists, in their order, without its context."""
+    children: list[ast.AST] = []
+    for name in _fields_of(type(node)):
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            children += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            children.append(value)
+    return children
+
+
+@functools.cache
+def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Return the fields of a kind of nodes that hold other nodes."""
+    if issubclass(kind, ast.Constant | ast.expr_context | ast.operator | ast.cmpop):
+        return ()
+    return tuple(name for name in kind._fields if name not in _NO_NODES)
+
+
+_NO_NODES = frozenset(("ctx", "id", "attr", "arg", "type_comment"))
 
 
 Way = Literal[

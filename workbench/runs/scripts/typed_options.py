@@ -797,12 +797,14 @@ class _Types:
         return bool(bases & {"Enum", "StrEnum", "ExplicitEnum"})
 
     def _enum_values(self, name: str) -> dict[str, str]:
+        """Return the texts of an enumeration, by its members, which stand for other values."""
         node = self._program.classes[name][1]
-        return {
-            last_name(part.targets[0]): value
+        members = {
+            last_name(part.targets[0]): literal_of(part.value)
             for part in node.body
-            if isinstance(part, ast.Assign) and isinstance(value := literal_of(part.value), str)
+            if isinstance(part, ast.Assign) and not last_name(part.targets[0]).startswith("_")
         }
+        return {m: value if isinstance(value, str) else m for m, value in members.items()}
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
