@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -217,9 +218,9 @@ def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: P
     header, rows = table_of(card, answers)
     assert header == ["prediction"]
     assert [json.loads(row[0]) for row in rows] == answers.boxes
-    printed = [
-        json.loads(line) for line in run_script(tmp_path / "bundle", tmp_path / "scenes.npy")
-    ]
+    first, *cells = csv.reader(run_script(tmp_path / "bundle", tmp_path / "scenes.npy"))
+    assert first == ["prediction"]
+    printed = [json.loads(cell) for (cell,) in cells]
     for mine, others in zip(answers.boxes, printed, strict=True):
         assert [box["class"] for box in mine] == [box["class"] for box in others]
         np.testing.assert_allclose(
