@@ -44,7 +44,8 @@ def install(monkeypatch: pytest.MonkeyPatch, *installed: str) -> None:
 
 def experiment(learning: LearningData, **changes: Any) -> Any:
     fields: dict[str, Any] = {"held_out": "0" * 64, "time_s": 60.0, "seed": 0, "name": "run"}
-    return experiment_for("table", learning, **{"task": "regression"} | fields | changes)
+    fields["task"] = "regression"
+    return experiment_for("table", learning, **fields | changes)
 
 
 def test_families_whose_package_is_missing_are_left_out_with_a_note(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench.foundation.events import CommandHandled, Noted, TrialReported
-from workbench.runs.automl import launch, trials_here
+from workbench.foundation.events import CommandHandled, Noted, RunStateChanged, TrialReported
+from workbench.hardware.resources import ProcessorTimes
+from workbench.runs.automl import conclusion, launch, trials_here
 from workbench.runs.automl.candidates import in_order_of_time
 from workbench.search import Study
 from workbench.store.database import Store
@@ -96,6 +98,40 @@ def test_without_any_time_the_first_candidate_is_trained_to_its_end(store: Store
     assert (trial.state, trial.params["family"]) == ("complete", "boosted_trees")
     (used,) = found.to_json()["used"]
     assert used["trial"] == trial.number
+
+
+def test_what_remains_of_the_time_is_counted_from_the_end_of_the_trials(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[RunStateChanged] = []
+
+    def note(*words: Any) -> list[Any]:
+        ended.append(words[-1])
+        return []
+
+    found = created(store, families="linear")
+    began_unix_s = time()
+    monkeypatch.setattr(conclusion, "train_here", lambda *_, **__: "late")
+    monkeypatch.setattr(conclusion, "result_of", note)
+    conclusion.conclude_here(store, found.run.run_id, WHY, waited_s=0.0)
+    assert [end.time_unix_s >= began_unix_s for end in ended] == [True]
+
+
+@pytest.mark.parametrize(("share", "trials_s"), [(1.0, 30.0), (0.16, 27.5), (0.05, 15.0)])
+def test_a_busy_machine_leaves_trials_half_of_their_time_at_least(
+    store: Store, monkeypatch: pytest.MonkeyPatch, share: float, trials_s: float
+) -> None:
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
+    times = iter([ProcessorTimes(0.0, 0.0), *[ProcessorTimes(1.0, 1.0 / share - 1.0)] * 2])
+    monkeypatch.setattr(trials_here, "time", clock)
+    monkeypatch.setattr(trials_here, "processor_times", lambda: next(times))
+    found = created(store, time="40s")  # 10 s of it are kept anyway
+    with store.writer(found.run.run_id, owner_pid=1, owner_host="a") as writer:
+        trials = trials_here._Trials(store, found.run.run_id, writer, 30.0)
+        over = []
+        for clock.now_s in (100.0 + trials_s - 0.5, 100.0 + trials_s + 0.5):
+            over.append(trials._is_over())
+    assert over == [False, True]
 
 
 def test_a_training_that_is_under_way_when_the_time_is_over_counts_as_far_as_it_came(

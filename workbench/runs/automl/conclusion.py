@@ -85,12 +85,14 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))
 
 
-_ENDINGS: dict[Ending, RunStateChanged] = {
-    "stopped": RunStateChanged(state="stopped", reason="person", message="by the user"),
-    "late": RunStateChanged(state="complete", reason="time", message="its time is used up"),
-    "tried": RunStateChanged(
-        state="complete", reason="time", message="all first configurations were tried"
-    ),
+_ENDINGS: dict[Ending, dict[str, str]] = {
+    "stopped": {"state": "stopped", "reason": "person", "message": "by the user"},
+    "late": {"state": "complete", "reason": "time", "message": "its time is used up"},
+    "tried": {
+        "state": "complete",
+        "reason": "time",
+        "message": "all first configurations were tried",
+    },
 }
 
 
@@ -125,7 +127,11 @@ def conclude_here(store: Store, run_id: str, why: str, *, waited_s: float) -> No
         result = []
         try:
             left_s = _left_for_trials_s(experiment, waited_s)
-            ended = _ENDINGS[train_here(store, run_id, writer, left_s=left_s)]
+            why_ended = train_here(store, run_id, writer, left_s=left_s)
+            # It is made now, since its time tells how much is left to choose and test.
+            ended = RunStateChanged.model_validate(
+                {"time_unix_s": steady_unix_s(), **_ENDINGS[why_ended]}
+            )
             result = result_of(store, run_id, experiment, ended)
             ending = ended
         finally:

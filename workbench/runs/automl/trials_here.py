@@ -31,8 +31,11 @@ from workbench.store.history.failure_text import failure_message
 from workbench.training.trial import run_trial
 from workbench.training.worker_task import TrialTask
 
-# Seconds of a processor that choosing, testing and fitting to all rows take at least.
-_CONCLUDED_S, _LEAST_SHARE = 4.0, 0.05
+# Seconds of a processor that choosing, testing and fitting to all rows take at least. What is told
+# about the model beyond its score takes 3 s, but ends when the time is over.
+_CONCLUDED_S = 2.0
+# Trials may take this part of their time in any case. The share of the processor is uncertain.
+_LEAST_PART = 0.5
 _INTERRUPTED = failure_message(KeyboardInterrupt())
 
 
@@ -69,7 +72,8 @@ class _Trials:
         self._store, self._run_id, self._writer = store, run_id, writer
         self._experiment: Experiment = store.experiment(run_id)
         self._study = Study(self._experiment)
-        self._until_s, self._began = time.monotonic() + left_s, processor_times()
+        self._left_s, self._began_s = left_s, time.monotonic()
+        self._began = processor_times()
         self._last_command = 0
         self._is_stopped = False
 
@@ -115,9 +119,10 @@ class _Trials:
                 self._writer.append(_handled(command, "the run is stopping"))
                 self._is_stopped = True
         share = self._began.share_until(processor_times())
-        needed_s = 0.0 if share is None else _CONCLUDED_S / max(share, _LEAST_SHARE)
-        until_s = self._until_s - max(0.0, needed_s - concluding_s(self._experiment))
-        return self._is_stopped or (not is_first and time.monotonic() > until_s)
+        needed_s = _CONCLUDED_S / share if share else 0.0
+        missing_s = max(0.0, needed_s - concluding_s(self._experiment))
+        trials_s = max(_LEAST_PART * self._left_s, self._left_s - missing_s)
+        return self._is_stopped or (not is_first and time.monotonic() > self._began_s + trials_s)
 
     def _train(self, proposal: Proposal) -> None:
         number, artifacts = proposal.trial, self._store.artifacts_of(self._run_id)
