@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,8 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
         ("mixup", 0.8, {"low": 0.4, "high": 1.0}),
         ("layer-decay", 0.75, {"low": 0.375, "high": 1.0}),
         ("init-scale", 0.02, {"low": 0.002, "high": 0.2, "log": True}),
+        ("gae-lambda", 1.0, {"low": 0.5, "high": 1.0}),
+        ("lambda-cls", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
         ("uniform-init", 0.1, {"low": 0.01, "high": 1.0, "log": True}),
         ("cost", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
         ("gamma", 0.01, {"low": 0.001, "high": 0.1, "log": True}),
@@ -206,6 +209,7 @@ def test_a_file_says_10_for_a_clip_that_is_a_real_number() -> None:
         "'--adam-eps', default=1e-8",
         "'--learning-starts', default=10000",
         "'--image-size', default=224",
+        "'--batch-max-length', type=int, default=25",
         "'--vocab-size', default=1000",
         "'--pause', type=float, default=0.01",
         "'--timeout', type=float, default=0.05",
@@ -1106,3 +1110,10 @@ def test_runs_of_two_programs_have_different_names(file: str, name: str, tmp_pat
     script.parent.mkdir()
     script.write_text("lr = 0.1\n")
     assert Experiment.from_yaml(experiment_for(script).text).name == name
+
+
+def test_a_mode_of_the_model_is_searched_and_that_of_the_program_is_not() -> None:
+    of_model = ScriptOption("mode", "rand", ("rand", "static"), is_of_model=True)
+    assert domain_of(of_model) == '{choices: ["rand", "static"]}'
+    assert domain_of(replace(of_model, is_of_model=False)) is None
+    assert domain_of(replace(of_model, choices=("train", "test"))) is None

@@ -365,6 +365,8 @@ _OF_ALL = _table(
 _SHARES = _OF_ALL - {"decay"} | _table("dropout drop keep prob probability ratio split")
 _SHARE_OF_ALL = _table("mixup cutmix prob probability p frac fraction")
 """What is often 1, its highest value, without a search."""
+_OF_RETURNS = _table("lambda lam gae td trace return")
+"""Words of the lambda of rewards. Any other one is the weight of a term: `lambda_cls`."""
 _NEVER_ABOVE_ONE = _table("momentum dropout discount smoothing ema lam lambda")
 _PERCENT = _table("percent pct")
 _NEUTRAL = _table(
@@ -1003,7 +1005,12 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         return _is_hindered(words)
     if option.is_of_model and option.is_flag:
         return bool(joined & _NOT_OF_MODELS)
-    return bool(joined & _NEVER) or words[-1:] == [] or words[-1] in _NEVER_LAST
+    is_way = option.is_of_model and len(option.choices) > 1  # in which a model works
+    return (
+        bool(joined & (_NEVER - {"mode"} if is_way else _NEVER))
+        or words[-1:] == []
+        or words[-1] in _NEVER_LAST
+    )
 
 
 def _is_hindered(words: list[str]) -> bool:
@@ -1014,6 +1021,8 @@ def _is_hindered(words: list[str]) -> bool:
         " validate validation testing"
         " interpolation valid inference sample sampling caching cache multiple"
     )
+    if _contains(words, ("max", "length")):
+        return True  # longer rows are left out
     if _contains(words, ("drop", "path")):
         left -= {"path"}
     if joined & {"lr", "kl"}:  # where a schedule begins and ends
@@ -1117,7 +1126,8 @@ def _of_size(named: set[str], default: float, *, is_rate: bool) -> str | None:
     """Return a range of numbers that are neither clipped nor a share."""
     if default == 1 and named & {"subsample", "colsample", "bytree", "bylevel"}:
         return "{low: 0.5, high: 1.0}"
-    if default == 1 and named & _NEVER_ABOVE_ONE:
+    is_weight = named & {"lambda", "lam"} and not named <= _OF_RETURNS
+    if default == 1 and named & _NEVER_ABOVE_ONE and not is_weight:
         return "{low: 0.5, high: 1.0}"
     if default == 1 and named & _SHARE_OF_ALL:
         return "{low: 0.1, high: 1.0}"
