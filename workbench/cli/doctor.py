@@ -54,10 +54,17 @@ if TYPE_CHECKING:
 OTHER_DISTRIBUTION = "workbench"
 """Another project on the package index that has the same import name."""
 _LITTLE_DISK_BYTES = 2**30
-_OPTIONAL_PACKAGES = {
-    "psycopg": "a store on PostgreSQL",
-    "optuna-dashboard": "Optuna's own dashboard",
+OPTIONAL_PACKAGES = {
+    "onnxruntime": ("exported models and `workbench serve`", "deploy"),
+    "lightgbm": ("LightGBM's trees in AutoML", "tables"),
+    "catboost": ("CatBoost's trees in AutoML", "tables"),
+    "xgboost": ("XGBoost's trees in AutoML", "tables"),
+    "transformers": ("language models", "hf"),
+    "peft": ("adapters of language models", "hf"),
+    "psycopg": ("a store on PostgreSQL", "postgresql"),
+    "optuna-dashboard": ("Optuna's own dashboard", None),
 }
+"""What each package is for, and the extra that installs it with what belongs to it."""
 _QUIET_S = 30.0
 _OLD_BACKUP_S = 30 * 86400.0
 _MAX_RUNS = 1000
@@ -118,7 +125,7 @@ def doctor(as_json: bool) -> int:
         _check_exposure,
         _check_settings,
         _check_cache,
-        _check_optional_tools,
+        find_optional_packages,
     ]
     findings = [finding for check in checks for finding in check()]
     order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
@@ -629,15 +636,14 @@ def _check_cache() -> list[Finding]:
     return [Finding("data cache", "fine", f"{folder}, {format_bytes(size)}")]
 
 
-def _check_optional_tools() -> list[Finding]:
+def find_optional_packages() -> list[Finding]:
+    """Return which optional packages are installed, and how to get the others."""
     findings: list[Finding] = []
-    for name, purpose in _OPTIONAL_PACKAGES.items():
+    for name, (purpose, extra) in OPTIONAL_PACKAGES.items():
         try:
             findings.append(Finding(name, "fine", importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            command = f"pip install {name}"
-            if name == "psycopg":
-                command = install_command("postgresql")
+            command = f"pip install {name}" if extra is None else install_command(extra)
             text = f"not installed. Needed for {purpose}: {command}"
             findings.append(Finding(name, "missing", text))
     return findings
