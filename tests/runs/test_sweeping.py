@@ -167,7 +167,7 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     run = wb.attach()
 
     code, out, err = _finish("set", "last", "--concurrency", "1", "--trials", "2", "--time", "1h")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"To follow the run: workbench follow {run.run_id}")
     assert out.startswith(f"set {run.run_id}: 1 trial at once")
     assert "at most 2 configurations; at most 1 h" in out
     run.wait(timeout_s=120)

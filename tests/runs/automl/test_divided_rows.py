@@ -59,13 +59,15 @@ def parts_of(problem: Problem, seed: int, monkeypatch: pytest.MonkeyPatch) -> Pa
     parts = [(learning, test)]
     encode = preparation._encode
 
-    def recorded(problem: Problem, samples: Any, targets: Any, *fold: np.ndarray) -> Any:
+    def recorded(
+        problem: Problem, samples: Any, targets: Any, *fold: np.ndarray, **how: bool
+    ) -> Any:
         if len(samples) == len(learning):
             parts.append((learning[fold[0]], learning[fold[1]]))
-        return encode(problem, samples, targets, *fold)
+        return encode(problem, samples, targets, *fold, **how)
 
     monkeypatch.setattr(preparation, "_encode", recorded)
-    monkeypatch.setattr(preparation, "_all_rows", lambda *_: None)
+    monkeypatch.setattr(preparation, "_all_rows", lambda *_, **_how: None)
     _, held_out = prepare(problem, seed, [1, 2, 3, 4, 5])
     validated = np.concatenate([validation for _, validation in parts[1:]])
     blocks = held_out.blocks_of_validation(len(validated))
