@@ -243,7 +243,8 @@ def test_a_second_layer_answers_the_same_everywhere(tmp_path: Path) -> None:
         expected = made.chosen.outputs(rows)
         assert made.chosen.second is not None
         again = wb.AutoML.attach(ended.run.run_id, store=store)
-        np.testing.assert_array_equal(again.predict_proba(rows), expected)
+        # The last bit of a sum depends on how many rows are computed at once.
+        np.testing.assert_allclose(again.predict_proba(rows), expected, rtol=1e-12)
         again.export(tmp_path / "stack")
         answers: Any = wb.load_bundle(tmp_path / "stack").predict(rows)
         np.testing.assert_allclose(answers.probabilities, expected, rtol=1e-5, atol=1e-6)
