@@ -154,6 +154,31 @@ def test_a_folder_is_enough_to_know_what_fits(shell: Shell, tmp_path: Path) -> N
     assert "does not fit" not in out
 
 
+@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
+@pytest.mark.parametrize("others", [(), ("--targets", "q_proj+v_proj", "--micro-batch", "4")])
+def test_the_options_of_the_nearest_plan_reproduce_its_memory(
+    shell: Shell, tmp_path: Path, method: str, others: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16,'
+        ' "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192,'
+        ' "vocab_size": 128256}'
+    )
+    num_found = 0
+    for limit in ("3GB", "4GB", "6GB", "8GB", "12GB"):
+        arguments = ("what-if", "fine-tuning", str(tmp_path), "--gpu-memory", limit, *others)
+        _, out, _ = shell(*arguments)
+        for line in out.splitlines():
+            if line.startswith(f"{method} fits with "):
+                options, memory = line.removeprefix(f"{method} fits with ").split(": ")
+                given = options if "--method" in options else f"--method {method} {options}"
+                _, again, _ = shell(*arguments, *given.split())
+                (row,) = [row for row in again.splitlines() if row.rstrip().endswith(" fits")]
+                assert f" {memory} " in row
+                num_found += 1
+    assert num_found >= 2
+
+
 @pytest.mark.parametrize("arguments", [(), (".", "--points", "plans.csv")])
 def test_either_a_folder_or_a_table_is_needed(
     shell: Shell, tmp_path: Path, arguments: tuple[str, ...]

@@ -141,7 +141,7 @@ def _plans_of(
             model,
             method=name,
             rank=rank or _RANK,
-            adapted=None if name == "full" else targets or _TARGETS,
+            adapted=targets or _TARGETS,  # of the nearest plan, if this one is full training
             sequence=sequence or _SEQUENCE,
             micro_batch=micro_batch or 1,
             recompute=bool(recompute),
@@ -179,7 +179,7 @@ def _show(plans: Sequence[FineTuningPlan], predictions: Sequence[FineTuningPredi
         seconds = prediction.seconds_per_step
         table.add_row(
             plan.method,
-            plan.adapted or "",
+            "" if plan.kind == "full" else plan.adapted or "",
             "" if plan.micro_batch is None else format_number(plan.micro_batch),
             *(f"{value:.1f} GB" for value in prediction[:3]),
             "" if seconds is None else format_duration(seconds),
