@@ -37,6 +37,13 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
+def leave_many(changes: list[dict[str, Any]]) -> bool:
+    """Return whether a space has more configurations than the test tries."""
+    x = [wanted["x"] for wanted in changes if "x" in wanted]
+    has_few_x = any(isinstance(domain, float) or "choices" in domain for domain in x)
+    return not (has_few_x and any(wanted.get("n") == 8 for wanted in changes))
+
+
 def change(drive: Drive, given: dict[str, Any]) -> int:
     """Change the space as a driver does, which stores all changes since the beginning."""
     before = [
@@ -51,6 +58,9 @@ def loss(params: Any, _rung: int = 1) -> float:
     return (params["x"] - 0.3) ** 2 + 0.01 * params["n"] + 0.1 * params.get("y", 1.0)
 
 
+SOME_CHANGES = st.lists(CHANGES, min_size=2, max_size=3).filter(leave_many)
+
+
 @pytest.mark.parametrize("name", ["auto", "tpe", "random"])
 @given(data=st.data())
 @examples(2)
@@ -58,7 +68,7 @@ def test_proposals_lie_in_the_space_in_force_and_are_those_of_a_rebuilt_study(
     name: str, data: st.DataObject
 ) -> None:
     drive = Drive(make_experiment(search=SPACE, sampler=name, early_stop={"pruner": "median"}))
-    for given_changes in data.draw(st.lists(CHANGES, min_size=2, max_size=3), label="changes"):
+    for given_changes in data.draw(SOME_CHANGES, label="changes"):
         running = drive.ask()
         for _ in range(5):
             drive.train(loss, rungs=2)

@@ -100,7 +100,7 @@ def build_timed(config: dict[str, Any]) -> nn.Module:
 def test_the_parts_of_a_step_add_up_to_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("training.window", "hardware.performance.profiler"):
+    for module in ("training.step_window", "hardware.performance.profiler"):
         monkeypatch.setattr(f"workbench.{module}.perf_counter", CLOCK)
     _, events = run(digits(epochs=2).replace(model="test_trial:build_timed"), tmp_path)
     reports = [event for event in events if isinstance(event, TrialReported)]

@@ -7,7 +7,7 @@ new model may hide differences. Dropout and batch statistics are off, because us
 how these depend on a batch. A loss that draws at random is compared by the means of many draws.
 
 Afterwards, random generators, weights, statistics, attributes and the mode of the model are
-restored. Whether parts add up is decided by `models.parts`.
+restored. Whether parts add up is decided by `models.batch_parts`.
 """
 
 from __future__ import annotations
