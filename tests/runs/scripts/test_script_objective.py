@@ -32,6 +32,7 @@ def objective(folder: Path, source: str) -> tuple[str, str, str | None]:
             "val_acc",
             "maximize",
         ),
+        ("print(f'fit rmse {a:.4f} | held-out rmse {b:.4f}')", "held-out_rmse", "minimize"),
         (
             "def train():\n    print(f'loss: {x:.3f}')\ndef test():\n    print(f'loss: {x:.3f}')\n"
             "    print(f'accuracy: {y:.3f}')\n",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.programs.metric_names import is_metric, is_option, objectives_in
+from workbench.training.programs.metric_names import is_metric, is_option, objectives_in, split_of
 from workbench.training.programs.printed_metrics import may_have_metrics, read_line
 
 METRICS = (
@@ -217,3 +217,18 @@ def test_a_label_before_a_colon_may_have_brackets_or_be_the_name_of_a_metric() -
     assert read_line(b"mmlu (5-shot): acc 0.5") == {"mmlu_5-shot_acc": 0.5}
     assert read_line(b"xnli[en-de]: acc 0.5") == {"xnli_en-de_acc": 0.5}
     assert read_line(b"PER: precision 0.5 f1 0.75") == {"PER_precision": 0.5, "PER_f1": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("held-out_rmse", "validation"),
+        ("held_out loss", "validation"),
+        ("val_held-out_loss", "validation"),
+        ("hold-out acc", "validation"),
+        ("threshold_out_loss", ""),
+        ("household_outlier_error", ""),
+    ],
+)
+def test_held_out_data_is_validation_data(name: str, split: str) -> None:
+    assert split_of(name) == split

@@ -225,3 +225,45 @@ def test_a_title_may_have_a_count() -> None:
         {"Validation_mAP": 68.5},
         {"Epoch": 4.0, "Iteration": 1.0, "Loss": 0.5},
     ]
+
+
+MARKS = (
+    *(
+        "*",
+        " *",
+        " **",
+        " <- best",
+        " <-- best!",
+        " \u2190 best so far",
+        " \u2713",
+        " \u2714 saved",
+    ),
+    *(" \u2b50", " (saved)", " [best]", " (best so far)", " -> saved", " new best!", " best"),
+)
+ROWS = (
+    ("epoch  tr_loss  va_loss", "5 0.8986 0.7986", ""),
+    ("ep   tr_loss   va_loss   va_acc", " 5    0.8986    0.7986   96.80%", ""),
+    ("| epoch | loss | val_loss |", "| 5 | 0.6 | 0.5000", " |"),
+    ("epoch,loss,val_loss", "4,0.7,0.5", ""),
+    ("epoch\tloss\tval_loss", "4\t0.7\t0.5", ""),
+    ("", "epoch 4 | train loss 0.7 | val loss 0.5", ""),
+    ("", "epoch 4: loss=0.7 val_loss=0.5", ""),
+)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize(("head", "row", "end"), ROWS)
+def test_a_mark_of_the_best_epoch_changes_nothing(head: str, row: str, end: str, mark: str) -> None:
+    plain, marked = PrintedMetrics(), PrintedMetrics()
+    for reader in (plain, marked):
+        reader.read(head.encode())
+    values = dict(plain.read(f"{row}{end}".encode()))
+    assert len(values) >= 3
+    assert dict(marked.read(f"{row}{mark}{end}".encode())) == values
+
+
+def test_a_deviation_behind_a_number_is_left_out() -> None:
+    assert dict(PrintedMetrics().read("round 3 | auc 0.8 \u00b1 0.01".encode())) == {
+        "round": 3.0,
+        "auc": 0.8,
+    }

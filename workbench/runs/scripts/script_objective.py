@@ -60,6 +60,7 @@ from workbench.runs.scripts.static_values import (
 )
 from workbench.training.programs.constants import dotted_name
 from workbench.training.programs.metric_names import (
+    HELD_OUT,
     TESTS,
     TRAINS,
     VALIDATES,
@@ -566,7 +567,8 @@ def likely_objectives(names: Iterable[str]) -> list[str]:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    return name_words(re.sub(r"[^\w.-]+", "_", name.replace("R2", "r2").replace("mAP", "map")))
+    plain = HELD_OUT.sub("heldout", name.replace("R2", "r2").replace("mAP", "map"))
+    return name_words(re.sub(r"[^\w.-]+", "_", plain))
 
 
 def _is_measure(word: str) -> bool:

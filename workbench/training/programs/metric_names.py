@@ -61,6 +61,8 @@ _AT_RANK = re.compile(r"[^\W\d]@\d+(?![\w@])")
 _AT_STEP = re.compile(r"(\w+)@\d[\d.]*")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
 _WORDS = re.compile(r"[a-z]*(?:f1|r2|map50)(?![a-z])|[a-z]+")
+HELD_OUT = re.compile(r"(?<![a-zA-Z])h[eo]ld[-_ ]?out(?![a-z])", re.IGNORECASE)
+"""Two words for validation data, as in `held-out loss`, which count as one."""
 _TOKENS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SHARED = re.compile(r"(?:^|[_./ -])(?:lr|learning[_ ]?rate|eta|lr[_-]\w+|num_\w+|mfu)$", re.I)
 """Names of what is the same for all parts of the data."""
@@ -308,7 +310,7 @@ def split_of(name: str) -> str:
         >>> split_of("eval/loss"), split_of("testAccuracy"), split_of("loss")
         ('validation', 'test', '')
     """
-    tokens = [token.lower() for token in _TOKENS.findall(name)]
+    tokens = [token.lower() for token in _TOKENS.findall(HELD_OUT.sub("heldout", name))]
     for split, words in (("validation", VALIDATES), ("test", TESTS), ("train", TRAINS)):
         if any(token in words for token in tokens):
             return split

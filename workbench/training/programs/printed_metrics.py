@@ -96,6 +96,14 @@ _OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$",
 """The start of a part of a line with the best values so far."""
 _OF_BEST_VALUE = re.compile(r"\bbest\b.*\(\s*$", re.IGNORECASE)
 """The start of the brackets after the best value, which say when it was reached."""
+_MARK = re.compile(
+    r"(?<=[\d%)\]s])[\s,;]*(?:\*+|(?:<[-=]+|\u2190)[^|]*|[-=]+>\s*(?:saved|saving|best)\b[^|]*"
+    r"|new best\b[^|]*|best|saved|[(\[](?:new )?(?:best|saved|improved)\b[^()\[\]]*[)\]]"
+    r"|[\u2713\u2714\u2605\u2b50\u2728\U0001f3c6\U0001f4be]\ufe0f?[^|\d]*)[\s!.]*(?=\||$)",
+    re.IGNORECASE,
+)
+"""A mark behind a number that is the best so far, or whose weights were saved."""
+_DEVIATION = re.compile(r"(?<=[\d%])\s+(?:\u00b1|\+/-)\s*\d[\d.]*(?:e[-+]?\d+)?%?(?=\s|\||$)", re.I)
 _ENDS = re.compile(rb"[\r\n]+")
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
 """End of a line of a mapping that continues in the next line."""
@@ -110,7 +118,12 @@ _LISTS = ("a list", "an empty list")
 _MAX_UNREADABLE = 3
 _NAMES_SPLIT = re.compile(rf":\s*'(?:{'|'.join(SPLITS)})'")
 _SIGNS = (b"{", b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
-_NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
+_NUMBER_AT_END = re.compile(
+    rb"\d(?:%|m?s|x)?[ )\]'\"]*"
+    rb"(?:(?:[*<(\[\xe2\xf0]|-+>|new best|best|saved)[^\r\n]{0,40})?(?:[\r\n]|$)",
+    re.IGNORECASE,
+)
+"""A number at the end of a line, or before a mark of the best epoch."""
 _TITLES = re.compile(
     rb"loss|acc|error|score|auc|f1|ppl|perpl|mse|mae|recall|metric|train|val|test|eval",
     re.IGNORECASE,
@@ -312,7 +325,7 @@ class PrintedMetrics:
         """
         if not (may_have_metrics(line) or self._lists.is_open):
             return Values()
-        text = without_log_prefix(_text_of(line))
+        text = _without_marks(without_log_prefix(_text_of(line)))
         values = self._lists.read(text, self._read(text))
         for name in self._metrics & values.keys():
             self.sources.setdefault(name, Source()).follow(text.strip(), values[name])
@@ -398,6 +411,17 @@ class _Lists:
 
 
 _IS_NUMBER = re.compile(NUMBER, re.IGNORECASE)
+
+
+def _without_marks(text: str) -> str:
+    """Return a line without the marks of the best epoch, such as `*`, `<- best` and `(saved)`.
+
+    A row of a table with such a mark would have a column too many. What follows a number as its
+    deviation is also left out: `0.81 ± 0.02`.
+    """
+    for pattern in (_DEVIATION, _MARK):
+        text = pattern.sub(lambda match: " " * len(match[0]), text)
+    return text
 
 
 def _of_literal(text: str) -> Values:
