@@ -686,15 +686,26 @@ def test_an_exported_adapter_is_merged_for_transformers_and_alone_for_peft(
         torch.testing.assert_close(alone(tokens).logits, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_an_adapter_on_other_weights_than_those_of_the_folder_is_not_stored_alone(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("given", "is_alone"),
+    [("{base}", True), ("linked/model.safetensors", True), ("other", False)],
+    ids=["the folder", "a link to its file", "other weights"],
+)
+def test_only_an_adapter_on_the_weights_of_the_folder_is_stored_alone(
+    given, is_alone, folder, tmp_path, monkeypatch
+):
     pytest.importorskip("peft")
-    adapted = {"adapter": {"rank": 2}, "weights": {"path": str(folder)}}
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "other", initializer_range=0.1)
+    (tmp_path / "linked").symlink_to(folder)
+    adapted = {"adapter": {"rank": 2}, "weights": {"path": given.format(base=folder)}}
     written = experiment(folder, epochs=1, **adapted)
     train(written, tmp_path)
     weights = tmp_path / "weights.safetensors"
     write_weights(tmp_path / "checkpoints" / "best.pt", weights)
-    assert "other weights" in write_language_model(written, {}, weights, tmp_path).about
-    assert not (tmp_path / "adapter").exists()
+    about = write_language_model(written, {}, weights, tmp_path).about
+    assert ("other weights" in about) is not is_alone
+    assert (tmp_path / "adapter").exists() is is_alone
 
 
 def test_patterns_and_files_have_the_names_of_transformers(folder, tmp_path):

@@ -38,11 +38,14 @@ from workbench.models.layers import needs_values, refuse_inputs
 from workbench.models.model_calls import Inputs, call_model
 
 FIELD = "training.weights"
-_FILES = (
+_FILES_OF_TRANSFORMERS = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+)
+_FILES = (
+    *_FILES_OF_TRANSFORMERS,
     "model/model.safetensors",
     "model/model.safetensors.index.json",
     "weights.safetensors",
@@ -142,6 +145,27 @@ def load_pretrained(
         for name, value in fitting.items():
             own[name].copy_(value)
     return Loaded(tuple(fitting), tuple(map(_plain, kept)), tuple(sorted(unused)))
+
+
+def are_weights_of(weights: PretrainedWeights, folder: Path) -> bool:
+    """Return whether weights are those that transformers reads in a folder: the same files.
+
+    Args:
+        weights: The weights. What they skip does not count, as it keeps the values of the folder.
+        folder: The folder of a model of transformers.
+    """
+    path = Path(weights.path).expanduser()
+    given = _resolved_in(path) if path.is_dir() else {path.resolve()}
+    is_renamed = weights.strip is not None or weights.prefix is not None
+    return not is_renamed and bool(given) and given == _resolved_in(folder.expanduser())
+
+
+def _resolved_in(folder: Path) -> set[Path]:
+    """Return the files that transformers reads in a folder, or nothing if it has none."""
+    usual = next(
+        (path for name in _FILES_OF_TRANSFORMERS if (path := folder / name).exists()), None
+    )
+    return set() if usual is None else {part.resolve() for part in _parts_of(usual)}
 
 
 def _differences(
@@ -254,6 +278,11 @@ def _files_in(folder: Path, field: str) -> list[Path]:
     usual = folder / name
     if name in files_of_bundle(folder):
         check_file(folder, name)
+    return _parts_of(usual)
+
+
+def _parts_of(usual: Path) -> list[Path]:
+    """Return the files that an index names, or the file itself if it is none."""
     if usual.suffix != ".json":
         return [usual]
     index = json.loads(usual.read_text(encoding="utf-8"))

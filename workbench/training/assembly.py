@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from workbench.models.model_calls import call_model
 from workbench.models.own_steps import OwnSteps, total_loss
 from workbench.models.pairing import Kind, Pairing
 from workbench.models.pretrained import (
+    are_weights_of,
     has_lazy,
     initialise,
     load_pretrained,
@@ -443,8 +445,10 @@ def begins_with_folder(settings: TrialSettings) -> bool:
         settings: The settings of the trial.
     """
     training = settings.training
-    is_new = bool(settings.model.get("from_scratch", False))
-    return not is_new and training.weights is None and training.initialisation == "default"
+    if settings.model.get("from_scratch", False) or training.initialisation != "default":
+        return False
+    folder = Path(str(settings.model.get("path")))
+    return training.weights is None or are_weights_of(training.weights, folder)
 
 
 def _adapter_of(training: Training, model: nn.Module) -> Adapter:
