@@ -139,6 +139,19 @@ def test_infinite_numbers_count_as_missing() -> None:
     np.testing.assert_array_equal(names["columns_of"](rows)["age"].ravel(), expected)
 
 
+@pytest.mark.parametrize("asked", ["-h", "--help"])
+@pytest.mark.parametrize("errors", [(), (-1.0, 1.0)])
+def test_help_is_the_usage(asked: str, errors: tuple[float, ...], tmp_path: Path) -> None:
+    age, _ = OTHERS["table"]
+    output = Output(name="outputs", kind="values", errors=errors)
+    (tmp_path / "predict.py").write_text(script(age, output))
+    (tmp_path / "card.json").write_text("{}")
+    command = [sys.executable, "predict.py", asked]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    options = "[--interval 0.9] " if errors else ""
+    assert (done.stdout, done.stderr) == (f"usage: python predict.py {options}ROWS > ANSWERS\n", "")
+
+
 def refused(folder: Path, kind: str, rows: str | None) -> str:
     """Return the one line with which the script of a kind refuses a file."""
     code, out, err = run_on(folder, kind, rows)

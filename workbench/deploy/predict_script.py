@@ -140,9 +140,9 @@ CARD = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
 _END = """
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        print("predict.py takes one file: python predict.py ROWS > ANSWERS", file=sys.stderr)
-        sys.exit(2)
+    if (asks := sys.argv[1:] in (["-h"], ["--help"])) or len(sys.argv) != 2:
+        print("usage: python predict.py ROWS > ANSWERS", file=sys.stdout if asks else sys.stderr)
+        sys.exit(0 if asks else 2)
     try:
         samples = read(sys.argv[1])
     except (OSError, ValueError, csv.Error) as error:
@@ -251,6 +251,7 @@ def script(taken: Input, output: Output, others: Sequence[Input] = ()) -> str:
     if output.errors:
         parts.append(_source(around))
         end = end.replace(_MAIN, _MAIN + _LEVEL).replace(_ANSWERS, _WITH_SIZES)
+        end = end.replace(" ROWS >", " [--interval 0.9] ROWS >")
     if taken.is_image:
         end = end.replace(_TABLE, _FILE + _TABLE)
     if any(part.lengths for part in (taken, *others)):
