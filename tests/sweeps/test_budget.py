@@ -159,6 +159,21 @@ def after(events: Sequence[Event], **fields: Any) -> History:
     return history
 
 
+def test_one_error_in_each_trials_own_folder_ends_the_run_at_once() -> None:
+    history = make_history()
+    for number in range(3):
+        own = f"/runs/a1/trials/{number:05d}/checkpoints/run.py"
+        for event in failing(number):
+            if isinstance(event, TrialEnded):
+                text = f'Traceback (most recent call last):\n  File "{own}", line 9, in main\n'
+                event = event.model_copy(update={"traceback": f"{text}ValueError: shape (0)"})
+            history.apply(event)
+    ending = ending_now(history, 110.0)
+    assert ending is not None
+    assert (ending.state, ending.reason) == ("failed", "failures")
+    assert [group.place for group in failure_groups(history)] == ["run.py:9"]
+
+
 def test_the_same_error_in_the_first_trials_ends_the_run_at_once_as_failed() -> None:
     def first(num_trials: int) -> list[Event]:
         return [event for number in range(num_trials) for event in failing(number)]

@@ -45,6 +45,8 @@ _CHAINED = re.compile(
 _LIBRARY = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d[.\d]*[/\\]|^<frozen "
 )
+_OWN_FOLDER = re.compile(r"^(?:.*[/\\])?trials[/\\]\d{5,}[/\\](?:checkpoints[/\\])?")
+"""The folder of one trial, which may contain a copy of the code that it runs."""
 _CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _PACKAGE = Path(__file__).parents[2]
 
@@ -214,7 +216,8 @@ def failure_place(traceback: str | None) -> str | None:
 
     Returns:
         The innermost line outside of installed packages, Python and the workbench, in the last of
-        several chained exceptions. None without such a line.
+        several chained exceptions. A file in the folder of the trial is relative to that folder,
+        so that trials that fail at the same line have the same place. None without such a line.
     """
     for block in reversed(_CHAINED.split(traceback or "")):
         for frame in reversed(list(_FRAME.finditer(block))):
@@ -222,8 +225,18 @@ def failure_place(traceback: str | None) -> str | None:
             if _CELL.search(path):
                 return f"notebook cell:{line}"
             if not _LIBRARY.search(path) and not _is_part_of_the_workbench(path):
-                return f"{path}:{line}"
+                return f"{within_trial(path)}:{line}"
     return None
+
+
+def within_trial(path: str) -> str:
+    """Return a path relative to the folder of its trial, or unchanged if it is not in one.
+
+    Example:
+        >>> within_trial("/runs/a1/trials/00003/checkpoints/run.py")
+        'run.py'
+    """
+    return _OWN_FOLDER.sub("", path)
 
 
 def _is_part_of_the_workbench(path: str) -> bool:

@@ -16,6 +16,7 @@ from workbench.store.history.failure_text import (
     cause_in,
     exceptions_in,
     headline,
+    within_trial,
     without_variable_parts,
 )
 from workbench.store.history.history import History
@@ -194,4 +195,9 @@ def _cause(trial: Trial) -> tuple[str, str, str]:
     if not exceptions or not frames:
         return headline(trial.message), "", ""
     cause = (cause_in(text) or "").partition(":")[0]
-    return exceptions[-1].partition(":")[0], trial.failed_at or frames[-1], cause
+    return exceptions[-1].partition(":")[0], trial.failed_at or _place_in(frames[-1]), cause
+
+
+def _place_in(frame: str) -> str:
+    """Return a line `File "path", line 9, in main` with the path relative to the trial's folder."""
+    return within_trial(frame.removeprefix('File "'))
