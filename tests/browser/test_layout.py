@@ -188,7 +188,7 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
     output = outputs.nth(0)
     output.get_by_role("button", name="Trial 3", exact=True).last.click()
     trial = output.get_by_role("complementary", name="Trial 3")
-    trial.get_by_role("button", name="Copy to a new trial…").wait_for()
+    trial.get_by_role("button", name="Export…").wait_for()
     trial.get_by_role("button", name="Close the trial").click()
     # All trials are there, below the first.
     output.get_by_role("region", name="Table of trials").evaluate(
