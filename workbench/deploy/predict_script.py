@@ -305,9 +305,9 @@ def _reading(inputs: Sequence[Input]) -> str:
     if taken.is_image:
         return _source(eight_bits, pixels, as_taken, read_images)
     if any(part.lengths for part in inputs):
-        return _source(opened, value_at, fitting, read_of_any_size, by_size)
+        return _source(opened, value_at, given_arrays, fitting, read_of_any_size, by_size)
     if taken.kind == "array" and len(inputs) > 1:
-        return _source(opened, value_at, as_taken, read_several)
+        return _source(opened, value_at, given_arrays, as_taken, read_several)
     if taken.kind == "array":
         return _source(as_taken, read_arrays)
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
@@ -490,24 +490,31 @@ def value_at(sample, name):
     return sample
 
 
-def read_several(path):
-    """Return the samples of rows.npz, rows.jsonl, or a folder with a .npy file for each input."""
+def given_arrays(path):
+    """Return the values by input of rows.npy, rows.npz, rows.jsonl, or a folder of .npy files."""
     names = [taken["name"] for taken in CARD["inputs"]]
     if pathlib.Path(path).is_dir():
         given = {file.stem: np.load(file) for file in pathlib.Path(path).glob("*.npy")}
     elif path.endswith(".jsonl"):
         rows = [json.loads(line) for line in opened(path) if line.strip()]
         try:
-            given = {name: np.array([value_at(row, name) for row in rows]) for name in names}
+            given = {name: [value_at(row, name) for row in rows] for name in names}
         except KeyError as error:
             raise ValueError(f"a row has no value {error}") from None
     else:
-        given = dict(np.load(path))
+        stored = np.load(path)
+        given = {names[0]: stored} if path.endswith(".npy") else dict(stored)
     if missing := [name for name in names if name not in given]:
         raise ValueError(f"there is no array {missing[0]!r}. The file has: {', '.join(given)}")
+    return given
+
+
+def read_several(path):
+    """Return the samples of a file or a folder with an array for each input."""
+    given = given_arrays(path)
     samples = {}
     for taken in CARD["inputs"]:
-        samples[taken["name"]] = as_taken(taken, given[taken["name"]])
+        samples[taken["name"]] = as_taken(taken, np.asarray(given[taken["name"]]))
     return samples
 
 
@@ -524,23 +531,12 @@ def fitting(taken, sample):
 
 
 def read_of_any_size(path):
-    """Return the samples of rows.npy, rows.npz, rows.jsonl, or a folder with a .npy file each."""
-    names = [taken["name"] for taken in CARD["inputs"]]
-    if pathlib.Path(path).is_dir():
-        given = {file.stem: np.load(file) for file in pathlib.Path(path).glob("*.npy")}
-    elif path.endswith(".jsonl"):
-        rows = [json.loads(line) for line in opened(path) if line.strip()]
-        try:
-            given = {name: [value_at(row, name) for row in rows] for name in names}
-        except KeyError as error:
-            raise ValueError(f"a row has no value {error}") from None
-    else:
-        stored = np.load(path)
-        given = {names[0]: stored} if path.endswith(".npy") else dict(stored)
-    if missing := [name for name in names if name not in given]:
-        raise ValueError(f"there is no array {missing[0]!r}. The file has: {', '.join(given)}")
-    inputs = {taken["name"]: taken for taken in CARD["inputs"]}
-    return {name: [fitting(inputs[name], sample) for sample in given[name]] for name in names}
+    """Return the samples of a file or a folder, each in its own size."""
+    given = given_arrays(path)
+    samples = {}
+    for taken in CARD["inputs"]:
+        samples[taken["name"]] = [fitting(taken, sample) for sample in given[taken["name"]]]
+    return samples
 
 
 def by_size(session, samples):

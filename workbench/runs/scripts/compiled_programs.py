@@ -161,7 +161,9 @@ def _declared(text: str, variable: str) -> tuple[str, str]:
         text,
     )
     initial = re.search(rf"\b{re.escape(variable)}\s*(?:=|\{{|\()\s*({_NUMBER})f?\s*[;,)}}]", text)
-    return (declared[1] if declared else ""), (initial[1] if initial else "")
+    type_name = declared[1] if declared else ""
+    first_value = initial[1] if initial else ""
+    return type_name, first_value
 
 
 def _option(
