@@ -23,9 +23,9 @@ from workbench.advisor.advice_from_findings import (
 )
 from workbench.advisor.candidates import describe_contradiction, doubt_of_runner_up
 from workbench.advisor.open_settings import believed_rate, choices_of, drawn_params
+from workbench.advisor.plan_study import RatedPlan
 from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.plans import Knowledge
-from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.recommend import describe_overrun
 from workbench.advisor.stored_advice import Estimate

@@ -17,9 +17,9 @@ from workbench.advisor.advice import StepCost
 from workbench.advisor.advice_from_findings import Findings, conclude
 from workbench.advisor.advice_lines import describe_exchanges, lines_of
 from workbench.advisor.exchange_forecast import exchange_offers, step_costs
+from workbench.advisor.plan_study import RatedPlan
 from workbench.advisor.plan_variants import plan_of
 from workbench.advisor.plans import Knowledge, best_plans
-from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.training.exchanges.capabilities import with_options

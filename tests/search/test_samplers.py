@@ -54,7 +54,7 @@ from workbench.search.samplers import prepare_proposals
 for changes in {changes}:
     if os.fork() == 0:
         prepare_proposals(make_experiment(**changes)).join()
-        loaded = ("workbench.search.proposals", "workbench.search.curves", "scipy")
+        loaded = ("workbench.search.gaussian_process_sampler", "workbench.search.curves", "scipy")
         print([name in sys.modules for name in loaded], flush=True)
         os._exit(0)
     os.wait()

@@ -16,7 +16,7 @@ from tests.builders.studies import Drive, make_experiment
 from workbench.foundation.events import PriorTrialAdded
 from workbench.search.first_configurations import spread_points
 from workbench.search.gaussian_process import fit
-from workbench.search.proposals import Related, Relation, Source, relate
+from workbench.search.gaussian_process_sampler import Related, Relation, Source, relate
 
 GROUPS = np.arange(2)
 SEARCH = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}

@@ -3,7 +3,7 @@
 Nothing is trained here except on the workers that `measuring` leases. The laws of time and memory
 are in `workbench.hardware.performance`.
 
-- From an experiment to advice: `recommend`, `open_settings`, `proposals`, `advice_from_findings`,
+- From an experiment to advice: `recommend`, `open_settings`, `plan_study`, `advice_from_findings`,
   `advice`, `stored_advice`, `advice_lines`, `advice_card`.
 - Measuring: `measuring`, `plan_measurement`, `batch_finder`, `retiming`, `confirmation`, `race`.
 - Plans: `plans`, `plan_variants`, `candidates`, `exchange_forecast`.

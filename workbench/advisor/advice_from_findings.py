@@ -30,6 +30,7 @@ from workbench.advisor.candidates import (
 )
 from workbench.advisor.exchange_forecast import Progress, exchange_offers
 from workbench.advisor.open_settings import MIN_STEPS_PER_EPOCH, Choices, believed_rate, is_open
+from workbench.advisor.plan_study import RatedPlan
 from workbench.advisor.plan_variants import (
     is_possible_on,
     plan_of,
@@ -38,7 +39,6 @@ from workbench.advisor.plan_variants import (
     variant_of,
 )
 from workbench.advisor.plans import Knowledge
-from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
 from workbench.advisor.stored_advice import Estimate
 from workbench.cluster.workers.admission import Placement

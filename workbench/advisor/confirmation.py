@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from workbench.advisor.advice import Goal
 from workbench.advisor.measuring import Bench, Report
 from workbench.advisor.open_settings import Choices, believed_rate, rate_factor
+from workbench.advisor.plan_study import Proposer, RatedPlan
 from workbench.advisor.plan_variants import plan_of
 from workbench.advisor.plans import Knowledge
-from workbench.advisor.proposals import Proposer, RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.speed_history import noise_scale_of
 from workbench.experiment import Experiment

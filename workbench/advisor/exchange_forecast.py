@@ -20,8 +20,8 @@ from typing import Any
 
 from workbench.advisor.advice import ExchangeOffer, StepCost
 from workbench.advisor.advice_lines import CLEARLY_FASTER
+from workbench.advisor.plan_study import RatedPlan
 from workbench.advisor.plan_variants import Variant, read_plan, variant_of
-from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course, Race
 from workbench.advisor.stored_advice import Estimate
 from workbench.experiment.plan import EXCHANGE_OPTIONS, PartialPlan, Plan

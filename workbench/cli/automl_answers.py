@@ -14,7 +14,7 @@ from workbench.cli.parameters import COLUMN, LIMIT, RUN, STORED, TO
 from workbench.cli.remote import remote_capable
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_number
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 
 if TYPE_CHECKING:
     from workbench.runs.automl import AutoML

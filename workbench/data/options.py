@@ -13,9 +13,9 @@ from typing_extensions import Self
 from workbench.data.reading import Reading
 from workbench.data.splits import Datasets
 from workbench.experiment.metric_declarations import Task
-from workbench.experiment.refusals import refusal
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import DataError, ExperimentError
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 
 if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary

@@ -19,7 +19,7 @@ from workbench.data.loader_arguments import PLAIN, LoaderArguments, arguments_of
 from workbench.data.ordered_splits import Collate, SampledSplit, SharedGenerator, StreamSplit
 from workbench.data.splits import ArraySplit, Datasets, MapSplit, Split
 from workbench.experiment.metric_declarations import Task
-from workbench.experiment.refusals import refusal
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import DataError, ExperimentError
 
 _TABLE_PACKAGES = ("pandas", "polars", "pyarrow", "modin", "cudf", "dask")

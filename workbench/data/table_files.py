@@ -39,12 +39,12 @@ from workbench.foundation.errors import (
     missing_part,
 )
 from workbench.foundation.files import encoding_in_words
-from workbench.foundation.refusals import closest
 from workbench.foundation.text_tables import (
     PARQUET_ENDINGS,
     SIGNS,
     check_repeated,
 )
+from workbench.foundation.validation_errors import closest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,7 @@ An experiment says what the user wants. This package checks names, ranges, condi
 that exclude each other. The start of a run checks whether models, datasets and hardware fit. Every
 error says which dotted field is wrong, what is allowed, and what to do next.
 
-- The object: `experiment`, `components`, `sections`, `setting_types`, `refusals`.
+- The object: `experiment`, `components`, `sections`, `setting_types`, `validation_errors`.
 - Its file: `yaml_file`, `dotted`, `pickling`.
 - What is searched: `space`, `domain`, `searched_fields`, `code_versions`.
 - How it is searched: `search_methods`, `samplers`, `pruners`, `fidelity`, `populations`.

@@ -19,7 +19,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.refusals import Checked
+from workbench.foundation.validation_errors import Checked
 
 CODE = "code"
 """The name of the parameter whose values are versions of the code."""

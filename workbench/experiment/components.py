@@ -25,8 +25,8 @@ from pydantic import (
 
 from workbench.foundation.errors import ExperimentError, RunError
 from workbench.foundation.python_values import python_values
-from workbench.foundation.refusals import Checked
 from workbench.foundation.registry import load_object
+from workbench.foundation.validation_errors import Checked
 
 EMBEDDED_PREFIX = "embedded:"
 

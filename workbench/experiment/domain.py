@@ -31,7 +31,7 @@ from typing_extensions import Self, assert_never
 from workbench.experiment.code_versions import CodeVersion
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.python_values import json_value, listed_choices, python_value, whole_bound
-from workbench.foundation.refusals import Checked
+from workbench.foundation.validation_errors import Checked
 
 MAX_EXACT = 2**53
 """The largest whole number for samplers, which compute with floats. Beyond it floats have gaps."""

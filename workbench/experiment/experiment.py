@@ -55,7 +55,6 @@ from workbench.experiment.pruners import (
     pruners_for_several_objectives,
     pruners_for_turns,
 )
-from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import (
     SAMPLERS,
     samplers_for_fidelities,
@@ -67,6 +66,7 @@ from workbench.experiment.sections import Budget, PlanSettings, Resources, find_
 from workbench.experiment.setting_types import PositiveInt, Section
 from workbench.experiment.space import Space, possible_values
 from workbench.experiment.training_section import PRIVATE_PREFIX, Training
+from workbench.experiment.validation_errors import refusal_of_all
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.foundation.outside_text import escaped, unwritable_text

@@ -22,11 +22,11 @@ from typing_extensions import Self
 from workbench.experiment.domain import Domain, values_to_check
 from workbench.experiment.goals import Constraint
 from workbench.experiment.plan import PlanValue
-from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import PlanSettings, Resources, find_other_value
 from workbench.experiment.setting_types import Auto, Epochs, OptionalSeconds, PositiveInt, Section
 from workbench.experiment.space import Space, possible_values
 from workbench.experiment.training_section import Training
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError
 
 PREFIX = "federated."

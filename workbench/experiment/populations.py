@@ -11,11 +11,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, ValidationError
 
-from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SamplerOptions
 from workbench.experiment.search_methods import Sampler
 from workbench.experiment.searched_fields import is_setting, option_of
 from workbench.experiment.space import Fixed, Space
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 
 CHANGING_SETTINGS = ("lr", "momentum", "weight_decay", "clip_norm", "global_batch")

@@ -90,7 +90,7 @@ class Auto(SamplerOptions):
     """
 
     factory = "workbench.search.samplers:make_auto"
-    needs_later = ("workbench.search.proposals",)
+    needs_later = ("workbench.search.gaussian_process_sampler",)
     avoids_too_large = True
     reads_priors = True
     max_process_results: ClassVar[int] = 200

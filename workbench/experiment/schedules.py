@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeFloat, ValidationError
 
-from workbench.experiment.refusals import refusal
 from workbench.experiment.setting_types import ExactInt, Section
 from workbench.experiment.training_section import PLATEAU, is_own_schedule
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from typing_extensions import Self
 
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
-from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.experiment.setting_types import Epochs, ExactInt, PositiveInt, Section
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.foundation.formatting import format_count
 from workbench.foundation.registry import Registry

@@ -13,11 +13,11 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from workbench.experiment.domain import values_to_check
 from workbench.experiment.federated import is_federated_setting
-from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import PlanSettings
 from workbench.experiment.setting_types import Section
 from workbench.experiment.space import Space
 from workbench.experiment.training_section import Training
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError
 
 WITH_OPTIONS = (

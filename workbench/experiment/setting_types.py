@@ -22,7 +22,7 @@ from workbench.experiment.budget_units import parse_energy_wh, parse_money, pric
 from workbench.experiment.domain import MAX_EXACT
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_bytes, parse_count, parse_duration_s
-from workbench.foundation.refusals import Checked
+from workbench.foundation.validation_errors import Checked
 
 Auto = Literal["auto"]
 TokenKind = Literal["words", "spaces"]

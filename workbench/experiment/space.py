@@ -32,7 +32,7 @@ from workbench.experiment.domain import (
 )
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.python_values import python_value
-from workbench.foundation.refusals import refusal_of_all
+from workbench.foundation.validation_errors import refusal_of_all
 
 __all__ = ["Choice", "Domain", "Fixed", "Float", "Int", "Params", "Space", "describe", "same_value"]
 

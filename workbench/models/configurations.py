@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Self
 
-from workbench.experiment.refusals import findings, refusal
+from workbench.experiment.validation_errors import findings, refusal
 from workbench.foundation.errors import ExperimentError
 from workbench.models import MODELS, Aggregate
 

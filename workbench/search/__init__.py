@@ -7,8 +7,8 @@ driver of a run trains, and decides when to ask and when the budget is spent.
 
 - The study: `study`, `study_records`, `follow_ups`, `export`.
 - Optuna behind it: `optuna_study`, `optuna_space`, `optuna_versions`.
-- What to try next: `samplers`, `sampler_and_pruner`, `first_configurations`, `proposals`,
-  `population`, `bandit`.
+- What to try next: `samplers`, `sampler_and_pruner`, `first_configurations`,
+  `gaussian_process_sampler`, `population`, `bandit`.
 - What to stop: `pruners`, `curves`, `front_growth`.
 - Models of results: `gaussian_process`, `acquisition_search`, `encoding`, `partial_results`,
   `resource_models`.

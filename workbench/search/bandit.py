@@ -15,8 +15,8 @@ import numpy as np
 from workbench.experiment.space import Params, Space
 from workbench.search.encoding import Encoding
 from workbench.search.gaussian_process import GaussianProcess, fit
+from workbench.search.gaussian_process_sampler import ON_ONE_THREAD
 from workbench.search.optuna_space import Parameters
-from workbench.search.proposals import ON_ONE_THREAD
 from workbench.search.study_records import Move, Moves
 
 _NUM_CANDIDATES = 1024

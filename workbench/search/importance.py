@@ -106,7 +106,7 @@ def importance(
     if np.ptp(values) == 0:
         return {}
 
-    from workbench.search.proposals import (
+    from workbench.search.gaussian_process_sampler import (
         ON_ONE_THREAD,
     )  # imports SciPy, which light installations omit
     from workbench.search.variance_shares import Observed, draw_shares

@@ -43,9 +43,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ValidationError
 
 from workbench.experiment import Experiment
-from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import Auto, samplers_for
 from workbench.experiment.space import Choice, Fixed, Params, Space
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_count
 from workbench.foundation.registry import load_object
@@ -56,7 +56,7 @@ from workbench.search.partial_results import Reading, is_cut
 from workbench.search.study_records import MIN_PROCESS_RESULTS, CostLimit, Knowledge
 
 if TYPE_CHECKING:
-    from workbench.search.proposals import ProcessSampler
+    from workbench.search.gaussian_process_sampler import ProcessSampler
 
 LARGEST_GRID = 100_000
 _SMALL_GRID = 4096
@@ -280,7 +280,9 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 
 
 def _make_process(request: SamplerRequest) -> ProcessSampler:
-    from workbench.search.proposals import ProcessSampler  # imports SciPy's optimizers
+    from workbench.search.gaussian_process_sampler import (
+        ProcessSampler,  # imports SciPy's optimizers
+    )
 
     return ProcessSampler(
         request.parameters,

@@ -23,7 +23,7 @@ from workbench.experiment.space import Params, Space, same_value
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ArtifactsError, ExperimentError, RunError
 from workbench.foundation.events import Clone
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 from workbench.store.database.run_files import trial_folder
 from workbench.store.history import History, Trial
 from workbench.store.history.history import no_such_trial

@@ -53,6 +53,7 @@ from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger, RunClock, timely
 from workbench.sweeps.monitor import EnergyLimit, Hardware, Monitor, Waiting
+from workbench.sweeps.ray_tune import fit
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.run_notes import DataNotes
@@ -60,7 +61,6 @@ from workbench.sweeps.trial_orders import Orders, Turns
 from workbench.sweeps.trial_plans import TrialPlans, predict_memory
 from workbench.sweeps.trial_reports import Referee, ResourcesUsed, RunLoggers, attempt_ended
 from workbench.sweeps.trial_resources import driver_started
-from workbench.sweeps.tuner import fit
 from workbench.sweeps.user_commands import Commands
 from workbench.sweeps.warm_start import inherited_repeats
 

@@ -20,8 +20,8 @@ from workbench.experiment.schedules import followed_metric
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.refusals import closest
 from workbench.foundation.registry import Registry
+from workbench.foundation.validation_errors import closest
 from workbench.models import LOSSES, METRICS
 from workbench.models.configurations import FittedConfiguration, configuration_type
 from workbench.models.estimators import is_from_library

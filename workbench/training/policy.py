@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.experiment.refusals import refusal
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError, MissingDependencyError, install_command
 from workbench.foundation.registry import load_object
 from workbench.models.configurations import Activation

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tests.services.waiting import wait_until
 from tests.services.web_and_mail import mail_server, web_server
-from workbench.experiment.refusals import refusal
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError
 from workbench.store.alerts import Delivery, Settings
 from workbench.store.alerts.command import Command

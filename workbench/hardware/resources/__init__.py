@@ -25,7 +25,7 @@ from workbench.hardware.resources.inventory import (
 )
 from workbench.hardware.resources.nvml import Gpu
 from workbench.hardware.resources.rollups import Rollup
-from workbench.hardware.resources.sampler import (
+from workbench.hardware.resources.usage_sampler import (
     EnergyCounter,
     NodeSample,
     Sampler,

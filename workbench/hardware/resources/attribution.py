@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from workbench.hardware.resources.sampler import NodeSample, uuids_of
+from workbench.hardware.resources.usage_sampler import NodeSample, uuids_of
 
 JOULES_PER_WH = 3600.0
 

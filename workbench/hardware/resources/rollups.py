@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 from workbench.hardware.resources.gpu_meter import GpuUsage
-from workbench.hardware.resources.sampler import NodeSample, WorkerUsage
+from workbench.hardware.resources.usage_sampler import NodeSample, WorkerUsage
 
 MAX_WORKERS = 32
 """Number of workers that a rollup keeps: the ones in most of its samples."""

@@ -25,7 +25,7 @@ from workbench.foundation.errors import (
     MissingDependencyError,
     install_command,
 )
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 from workbench.models.foundation_models import FoundationWeights, find_weights
 from workbench.models.zoo import Family, TabularMLPConfiguration
 from workbench.runs.automl.latency import LATENCY_LIMIT

@@ -20,7 +20,7 @@ import numpy as np
 
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_percent
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 
 BALANCED = "balanced"
 MIN_PROBABILITY = 1e-7

@@ -30,7 +30,7 @@ from workbench.data.plain_frames import (
 from workbench.data.table_sources import read_source
 from workbench.data.total_rows import without_total
 from workbench.foundation.errors import ArgumentError, DataError
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from workbench.data.row_splits import RowBlocks
 from workbench.experiment.goals import Goal, sign_of
 from workbench.experiment.metric_declarations import goal_of
 from workbench.foundation.errors import ArgumentError
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
 from workbench.runs.automl.class_decisions import MIN_PROBABILITY, CountScore, Decisions
 from workbench.runs.automl.score_intervals import (

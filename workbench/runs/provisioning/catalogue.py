@@ -24,7 +24,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from workbench.experiment.refusals import findings
+from workbench.experiment.validation_errors import findings
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import ArgumentError, ExperimentError
 

@@ -28,7 +28,7 @@ from typing_extensions import Self
 from workbench.experiment.alert_rules import SETTINGS_KINDS, AlertRule, Drift, SettingsRule
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.refusals import Dialect, refusal
+from workbench.foundation.validation_errors import Dialect, refusal
 from workbench.store.alerts.sinks import AnySink
 
 JUPYTER = "jupyter"

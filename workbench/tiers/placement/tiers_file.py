@@ -24,7 +24,7 @@ from workbench.foundation.formatting import (
     parse_quantity,
     parse_rate_per_s,
 )
-from workbench.foundation.refusals import findings
+from workbench.foundation.validation_errors import findings
 from workbench.tiers.placement.schedulers import SCHEDULERS
 
 HERE = "here"

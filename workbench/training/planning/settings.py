@@ -16,10 +16,10 @@ from pydantic import JsonValue, ValidationError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.federated import Federated, federated_with
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
-from workbench.experiment.refusals import refusal
 from workbench.experiment.schedules import check_averaging, check_schedule
 from workbench.experiment.searched_fields import is_setting, option_of, with_options
 from workbench.experiment.setting_types import Section
+from workbench.experiment.validation_errors import refusal
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import PeakRate
 from workbench.models.configurations import FittedConfiguration, configure

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import ArgumentError, WorkbenchError
-from workbench.foundation.refusals import refusal_of_all
+from workbench.foundation.validation_errors import refusal_of_all
 from workbench.version import VERSION
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from workbench.cluster.remote.jobs import check_address
 from workbench.experiment import Experiment
 from workbench.experiment.domain import Float, Int
 from workbench.experiment.dotted import remove_at, set_at
-from workbench.experiment.refusals import findings
+from workbench.experiment.validation_errors import findings
 from workbench.experiment.yaml_file import read_yaml, write_yaml
 from workbench.foundation.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.runs.experiment_file import read_experiment, write_experiment

@@ -13,7 +13,7 @@ from workbench.foundation.errors import RunNotFoundError
 from workbench.foundation.events import steady_unix_s
 from workbench.hardware.resources import Gpu, GpuUsage, NodeSample, Rollup
 from workbench.hardware.resources.nvml import GpusState, GpuState
-from workbench.hardware.resources.sampler import NodeState
+from workbench.hardware.resources.usage_sampler import NodeState
 from workbench.store.database import Store
 from workbench.store.database.samples import read_newest_samples
 

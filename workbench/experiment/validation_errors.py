@@ -9,9 +9,9 @@ from pydantic import BaseModel, ValidationError
 from workbench.experiment.alert_rules import KINDS
 from workbench.experiment.aliases import ALIASES, as_written
 from workbench.experiment.domain import Choice, Fixed, Float, Int, Versions
-from workbench.foundation import refusals
+from workbench.foundation import validation_errors
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.refusals import Dialect
+from workbench.foundation.validation_errors import Dialect
 
 _OBJECTIVE = "{metric: val_accuracy, goal: maximize}"
 _OBJECTIVES = f"objectives: [{_OBJECTIVE}]"
@@ -55,8 +55,8 @@ DIALECT = Dialect(
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
-    """Return the first problem. Arguments as in `workbench.foundation.refusals.refusal`."""
-    return refusals.refusal(error, at, DIALECT)
+    """Return the first problem, as the function of this name in `foundation` does."""
+    return validation_errors.refusal(error, at, DIALECT)
 
 
 def refusal_of_all(
@@ -69,11 +69,11 @@ def refusal_of_all(
         root: The type that was checked.
         written: The keys as the user wrote them, from `written_names`.
     """
-    return refusals.refusal_of_all(
+    return validation_errors.refusal_of_all(
         error, root, DIALECT, lambda problem: as_written(problem, written)
     )
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:
-    """Return each problem. Arguments as in `workbench.foundation.refusals.findings`."""
-    return refusals.findings(error, root, DIALECT)
+    """Return each problem. Arguments as in `workbench.foundation.validation_errors.findings`."""
+    return validation_errors.findings(error, root, DIALECT)

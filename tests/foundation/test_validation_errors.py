@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from workbench.foundation.errors import ArgumentError
-from workbench.foundation.refusals import closest
+from workbench.foundation.validation_errors import closest
 
 
 def test_of_many_names_only_the_closest_to_a_typo_are_listed() -> None:
