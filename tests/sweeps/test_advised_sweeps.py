@@ -141,8 +141,7 @@ def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: N
             assert planned.plan[path.removeprefix("plan.")] == value
         assert planned.plan["global_batch"] == 128
     assert any("at once. The steps of one take about" in event.message for event in sweep.of(Noted))
-
-    assert any("checkpoints take up to" in event.message for event in sweep.of(Noted))
+    assert any("Checkpoints take up to" in event.message for event in sweep.of(Noted))
 
     ledger = Ledger(store, sweep.run_id)
     again = read_advised_plans(store, ledger)
@@ -178,7 +177,7 @@ def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
         assert event.step_time_s is not None
         assert 1e-5 < event.step_time_s < 10.0
         assert event.workers_per_node == [1]
-    around = measurement_context_of(store, "another", experiment)
+    around = measurement_context_of(store, experiment)
     assert {event.plan["micro_batch"] for event in around.known} == set(batches)
 
 

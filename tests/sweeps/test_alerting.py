@@ -147,7 +147,7 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
     killed.touch()
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.sink == "desk").sent
     assert json.loads(told.read_text().splitlines()[0])["on"] == "disk"
-    sweep.wait_for(AlertRaised, lambda alert: "another driver continues" in alert.message)
+    sweep.wait_for(AlertRaised, lambda alert: "Another driver continues" in alert.message)
     sweep.wait_for(TrialStarted)
     store.command(sweep.run_id, "stop", {})
     sweep.wait()

@@ -48,6 +48,17 @@ def test_damaged_pages_are_told_when_they_are_read(
         store.events(run_id)
 
 
+def test_a_schema_that_has_rotted_is_refused_although_its_name_cannot_be_decoded(
+    sqlite_path: str,
+) -> None:
+    Store.open(sqlite_path).close()
+    content = Path(sqlite_path).read_bytes()
+    assert b"CREATE TABLE runs" in content
+    Path(sqlite_path).write_bytes(content.replace(b"CREATE TABLE runs", b"CREATE T\xd7BLE ru\xd7s"))
+    with pytest.raises(StoreError, match=r"damaged.*\.recover"):
+        Store.open(sqlite_path)
+
+
 def test_text_that_has_rotted_is_refused_in_words(sqlite_path: str, experiment: Experiment) -> None:
     with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)

@@ -153,8 +153,9 @@ def translated(engine: Engine) -> Iterator[None]:
     """Translate the errors of the database into errors of the workbench."""
     try:
         yield
-    # sqlite3.Error comes from rows that are read and written without SQLAlchemy.
-    except (SQLAlchemyError, OSError, sqlite3.Error) as error:
+    # sqlite3.Error comes from rows that are read and written without SQLAlchemy. SQLite quotes a
+    # damaged schema in its message, and Python may be unable to decode that.
+    except (SQLAlchemyError, OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise _translate(error, engine.url) from error
 
 
@@ -325,7 +326,9 @@ def _update(connection: Connection, version: str) -> None:
     )
 
 
-def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> StoreError:
+def _translate(
+    error: SQLAlchemyError | OSError | sqlite3.Error | UnicodeDecodeError, url: URL
+) -> StoreError:
     place = describe(url)
     cause = error.orig if isinstance(error, DBAPIError) else error
     is_lost = isinstance(error, DBAPIError) and (
@@ -335,18 +338,12 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
             and not getattr(cause, "sqlstate", None)
         )
     )
+    if isinstance(cause, UnicodeDecodeError):
+        return _damaged(place, cause)
     if isinstance(cause, sqlite3.Error):
         code = _code_of(cause)
         if code in _DAMAGED_CODES or _UNDECODABLE in str(cause):
-            return StoreError(
-                f"{place} is damaged or not a store: {str(cause)[:200]}",
-                field="store",
-                next_step=(
-                    "Save what can still be read, and use that file with --store: "
-                    f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
-                    "(use .dump if sqlite3 does not support .recover)"
-                ),
-            )
+            return _damaged(place, cause)
         if code in _PASSING_CODES:
             return StoreUnavailableError(
                 f"{place}: {_PASSING_CODES[code][1]} ({cause})",
@@ -361,6 +358,18 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
     elif is_lost:
         return StoreUnavailableError(f"{place} cannot be reached: {cause}")
     return StoreError(f"{place}: {cause}")
+
+
+def _damaged(place: str, cause: Exception) -> StoreError:
+    return StoreError(
+        f"{place} is damaged or not a store: {str(cause)[:200]}",
+        field="store",
+        next_step=(
+            "Save what can still be read, and use that file with --store: "
+            f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
+            "(use .dump if sqlite3 does not support .recover)"
+        ),
+    )
 
 
 def _code_of(error: sqlite3.Error) -> int:
