@@ -249,7 +249,7 @@ def test_check_tells_what_a_run_should_take_and_cost_if_its_steps_were_measured(
     _, out, _ = shell("check", str(path), "--no-step", "--set", "resources.concurrency=1")
     # 6 trainings x 4 epochs x 12 steps x 10 ms = 2.88 s, for a cent a second
     assert "6 trials take about 2.88 s" in out
-    assert "which costs about 0.03 EUR" in out
+    assert "which costs about 0.029 EUR" in out
 
 
 def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:

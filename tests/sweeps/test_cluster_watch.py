@@ -253,7 +253,7 @@ def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
                 held.release()
 
         keep(RunStateChanged(state="running"))
-        around = measurement_context_of(store, run.run_id, experiment)
+        around = measurement_context_of(store, experiment)
         place = bench_for(store, run.run_id, experiment, around, sink=keep, poll=look)
         held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
         place.start_workers(1)

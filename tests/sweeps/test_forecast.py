@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +11,10 @@ from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.stored_advice import Estimate
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
-from workbench.sweeps.forecast import Forecast, forecast_of, num_epochs_of
+from workbench.foundation.events import Event, TrialEnded, TrialProposed, TrialStarted
+from workbench.hardware.resources import likely_cluster
+from workbench.store.database import Store
+from workbench.sweeps.forecast import Forecast, expected, forecast_of, num_epochs_of
 
 PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
 FIELDS: dict[str, Any] = {
@@ -118,3 +124,54 @@ def test_checkpoints_grow_to_what_is_kept(
 def test_searched_epochs_count_as_they_are_drawn() -> None:
     foretold = foretell(training={}, search={"epochs": {"choices": [2]}})
     assert foretold.trial_s.value == 20.0
+
+
+COMMAND: dict[str, Any] = {
+    "name": "program",
+    "command": "python train.py {args}",
+    "objectives": [{"metric": "loss", "goal": "minimize"}],
+    "search": {"width": {"choices": [8, 16]}},
+    "budget": {"trials": 8, "price": "36 EUR/h"},
+}
+
+
+def record(store: Store, durations_s: list[float], **changes: Any) -> None:
+    """Store a run on this machine whose complete trials took so long, and a pruned one."""
+    run_id = store.create_run(Experiment(**COMMAND | changes))
+    events: list[Event] = []
+    for trial, duration_s in enumerate([*durations_s, 1000.0]):
+        state = "complete" if trial < len(durations_s) else "pruned"
+        events += [
+            TrialProposed(trial=trial, params={"width": 8}, configuration=trial, seed=trial),
+            TrialStarted(trial=trial, attempt=0, worker_pids=[1], time_unix_s=100.0),
+            TrialEnded(trial=trial, attempt=0, state=state, step=1, time_unix_s=100.0 + duration_s),
+        ]
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        writer.append(*events)
+
+
+def test_a_program_takes_as_long_as_the_trials_of_its_last_run_on_this_machine(
+    store: Store,
+) -> None:
+    cluster = likely_cluster()
+    at_once = {"resources": {"concurrency": 1}}
+    experiment = Experiment(**COMMAND | at_once)
+    assert expected(store, experiment, cluster) is None
+    record(store, [500.0])
+    record(store, [10.0, 20.0, 30.0])
+    record(store, [], name="nothing has ended")
+    record(store, [70.0], command="python other.py {args}")
+    record(store, [80.0], search={"width": {"choices": [64]}})
+
+    forecast = expected(store, experiment, cluster)
+
+    assert forecast is not None
+    assert forecast.trial_s.value == 20.0
+    assert (forecast.trial_s.low, forecast.trial_s.high) == pytest.approx((11.0, 29.0))
+    assert forecast.run_s is not None
+    assert forecast.run_s.value == 8 * 20.0
+    assert forecast.money is not None
+    assert forecast.money.value == pytest.approx(8 * 20.0 * 0.01)
+    assert str(forecast).startswith("1 trial runs at once, and one takes about 20 s (11 s to 29 s)")
+    elsewhere = replace(cluster, nodes=tuple(replace(node, host="?") for node in cluster.nodes))
+    assert expected(store, experiment, elsewhere) is None

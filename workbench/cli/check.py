@@ -197,9 +197,7 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 
 
 def _forecast_run(experiment: Experiment) -> Forecast | None:
-    """Return what a run should take and cost, or None if its steps were never measured here."""
-    if not experiment.trains_model:
-        return None
+    """Return what a run should take and cost, or None if nothing like it was measured here."""
     from workbench.hardware.resources import likely_cluster
     from workbench.store.database import Store
     from workbench.store.database.urls import resolve_url

@@ -69,7 +69,8 @@ class Price(NamedTuple):
         unit = "h"
         if self.is_per_gpu:
             unit = "GPU-h"
-        return f"{self.amount:.17g} {self.currency}/{unit}"
+        amount = repr(self.amount).removesuffix(".0")
+        return f"{amount} {self.currency}/{unit}"
 
 
 def parse_price(text: str) -> Price:

@@ -204,10 +204,12 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
 def format_money(amount: float, currency: str = "USD") -> str:
     """Write a sum such as `$12.50` or `12.50 EUR`.
 
-    Cents below a hundred, two digits below half a cent.
+    Whole units from a hundred, else cents. Below ten cents two significant digits, because 0.01 for
+    half a cent would be twice as much.
     """
-    if amount < 0.005:
-        written = f"{significant(amount, 2):f}"
+    if amount < 0.1:
+        rounded = significant(amount, 2)
+        written = max(f"{rounded:f}", f"{rounded:.2f}", key=len)
     elif amount < 99.995:
         written = f"{amount:,.2f}"
     else:

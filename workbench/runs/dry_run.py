@@ -206,9 +206,9 @@ def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterat
             " workbench advise"
         )
     else:
-        subject = "a program"
+        subject = "program"
         if experiment.command is None:
-            subject = "a train function"
-        yield f"the duration is unknown: {subject} can only be measured while it runs"
+            subject = "train function"
+        yield f"the duration is unknown until a trial of this {subject} has ended"
     if is_wanted(experiment):
         yield "plans are measured before the first trial, which may change that"

@@ -1,13 +1,20 @@
-"""Forecast from measured steps how long a run takes, how much disk it needs and what ends it."""
+"""Forecast how long a run takes, what it costs, how much disk it needs and what ends it.
+
+The steps of models are measured. How long a function or a program takes is known once a trial of
+it has ended.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+
+import numpy as np
 
 from workbench.advisor.open_settings import base_params, drawn_params
 from workbench.advisor.plan_variants import variant_of
@@ -19,6 +26,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.budget_units import describe_money, format_energy, parse_price
 from workbench.experiment.plan import Plan
 from workbench.experiment.trainings import longest_part
+from workbench.foundation.errors import RunError, StoreError
 from workbench.foundation.formatting import (
     format_bytes,
     format_count,
@@ -27,7 +35,14 @@ from workbench.foundation.formatting import (
 )
 from workbench.hardware.resources import ClusterInventory
 from workbench.store.database import Store
+from workbench.store.history import History
+from workbench.sweeps.trial_resources import share_of
 from workbench.training.planning.settings import resolve
+
+# How far back a run of the same function or program is looked for, and what its times are read
+# from.
+_MAX_RUNS = 30
+_TRIAL_EVENTS = frozenset({"trial_proposed", "trial_started", "trial_ended", "energy_metered"})
 
 
 @dataclass(frozen=True)
@@ -35,9 +50,10 @@ class Forecast:
     """What a run should take without early stopping.
 
     Attributes:
-        plan: How a trial trains: global batch = micro batch x accumulation x workers.
+        plan: How a trial trains: global batch = micro batch x accumulation x workers. None for a
+            function or a program.
         at_once: Number of concurrent trials.
-        trial_s: Seconds of the steps of one training.
+        trial_s: Seconds of the steps of one training, or of a whole trial without a plan.
         num_trainings: Number of trainings, repeats included, or None if only time ends the run.
         run_s: Seconds of all of them, or None if only time ends the run.
         worker_hours: Hours of all workers, or None if only time ends the run.
@@ -50,7 +66,7 @@ class Forecast:
         energy_wh: The energy that it should use, or None if no measurement was metered.
     """
 
-    plan: str
+    plan: str | None
     at_once: int
     trial_s: Estimate
     num_trainings: int | None
@@ -69,11 +85,15 @@ class Forecast:
         return dataclasses.asdict(self) | {"words": str(self)}
 
     def __str__(self) -> str:
-        text = (
-            f"trials train as {self.plan}, {self.at_once} at once. "
-            f"The steps of one take about {format_duration(self.trial_s.value)} "
-            f"({format_range(self.trial_s.low, self.trial_s.high, format_duration)})"
-        )
+        if self.plan is None:
+            trials = format_count(self.at_once, "trial")
+            runs = "runs" if self.at_once == 1 else "run"
+            text = f"{trials} {runs} at once, and one takes about "
+        else:
+            text = (
+                f"trials train as {self.plan}, {self.at_once} at once. The steps of one take about "
+            )
+        text += _with_range(self.trial_s, format_duration)
         disk = ""
         if self.checkpoints_bytes is not None:
             disk = f". Checkpoints take {self._disk()}"
@@ -147,6 +167,30 @@ def forecast_of(
     at_once = max(1, num_places // plan.workers)
     if (most := experiment.resources.concurrency) != "auto":
         at_once = min(most, at_once)
+    return _forecast(
+        experiment,
+        trial_s,
+        plan=plan.batch_text,
+        workers=plan.workers,
+        at_once=at_once,
+        on_gpu=on_gpu,
+        state_bytes=state_bytes,
+        power_w=power_w,
+    )
+
+
+def _forecast(
+    experiment: Experiment,
+    trial_s: Estimate,
+    *,
+    plan: str | None,
+    workers: int,
+    at_once: int,
+    on_gpu: bool,
+    state_bytes: int | None,
+    power_w: float | None,
+) -> Forecast:
+    """Forecast a run whose trials all take equally long. The arguments are as in `Forecast`."""
     budget_s = experiment.budget.time
     ends_by: Literal["trials", "time"] | None = None
     if budget_s is not None:
@@ -155,7 +199,7 @@ def forecast_of(
     trainings = experiment.max_trainings()
     if trainings is not None:
         run_s = trial_s.times(math.ceil(trainings / at_once))
-        worker_hours = trainings * plan.workers * trial_s.value / 3600.0
+        worker_hours = trainings * workers * trial_s.value / 3600.0
         if budget_s is None or run_s.value < budget_s:
             ends_by = "trials"
     if state_bytes is not None:
@@ -166,7 +210,7 @@ def forecast_of(
     trained_s = _trained_s(trial_s, trainings, at_once, lasts_s)
     is_endless = trainings is None and experiment.resources.keep_best == "all"
     return Forecast(
-        plan=plan.batch_text,
+        plan=plan,
         at_once=at_once,
         trial_s=trial_s,
         num_trainings=trainings,
@@ -177,7 +221,7 @@ def forecast_of(
         ends_by=ends_by,
         on_gpu=on_gpu,
         price=experiment.budget.price,
-        money=_money(experiment, lasts_s, trained_s, plan.workers * on_gpu),
+        money=_money(experiment, lasts_s, trained_s, workers * on_gpu),
         energy_wh=(
             None if power_w is None or trained_s is None else trained_s.times(power_w / 3600.0)
         ),
@@ -242,7 +286,7 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     """Forecast a run from earlier measurements on the same kind of hardware, without measuring.
 
     Args:
-        store: The store with earlier measurements.
+        store: The store with earlier measurements and runs.
         experiment: The experiment.
         cluster: The cluster that it would run on.
 
@@ -252,6 +296,8 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     Raises:
         ExperimentError: If settings of the experiment exclude each other.
     """
+    if not experiment.trains_model:
+        return _as_earlier_trials(store, experiment, cluster)
     if experiment.trained is None or experiment.federated is not None:  # rounds are not measured
         return None
     capacity = capacity_of(experiment, cluster)
@@ -283,3 +329,65 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
         state_bytes=next((plan.state_bytes for plan in measured if plan.state_bytes), None),
         power_w=knowledge.power_w(plan),
     )
+
+
+def _as_earlier_trials(
+    store: Store, experiment: Experiment, cluster: ClusterInventory
+) -> Forecast | None:
+    """Forecast a run of a function or a program from the trials of its last run on this hardware.
+
+    Returns:
+        The forecast, or None if no trial has ended by itself.
+    """
+    hosts = {node.host for node in cluster.nodes}
+    for row in store.runs(limit=_MAX_RUNS):
+        if row.owner is None or row.owner.host not in hosts:
+            continue
+        with contextlib.suppress(StoreError, RunError):  # written by another version, or damaged
+            earlier = store.experiment(row.run_id)
+            if _what_runs(earlier) != _what_runs(experiment):
+                continue
+            events = (stored.event for stored in store.events(row.run_id, types=_TRIAL_EVENTS))
+            if (measured := _measured(History.of(earlier, events))) is not None:
+                trial_s, power_w = measured
+                share = share_of("", experiment, cluster)
+                return _forecast(
+                    experiment,
+                    trial_s,
+                    plan=None,
+                    workers=share.request.num_workers,
+                    at_once=share.at_once,
+                    on_gpu=share.request.shape.gpus > 0,
+                    state_bytes=None,
+                    power_w=power_w,
+                )
+    return None
+
+
+def _what_runs(experiment: Experiment) -> tuple[Any, ...]:
+    """Return what must be equal so that the trials of two experiments take equally long."""
+    return (
+        experiment.command,
+        experiment.train,
+        experiment.search,
+        experiment.plan,
+        experiment.resources.gpus_per_worker,
+        experiment.resources.cpus_per_worker,
+    )
+
+
+def _measured(history: History) -> tuple[Estimate, float | None] | None:
+    """Return how long the complete trials of a run took, and the power of a trial in watts.
+
+    The interval of the time holds nine of ten trials. The power is None if nothing was metered.
+    """
+    trials = history.trials.values()
+    durations_s = [trial.duration_s for trial in trials if trial.state == "complete"]
+    known_s = [duration_s for duration_s in durations_s if duration_s]
+    if not known_s:
+        return None
+    low_s, high_s = np.quantile(known_s, [0.05, 0.95])
+    trial_s = Estimate(float(np.mean(known_s)), float(low_s), float(high_s))
+    if history.energy_wh is None:
+        return trial_s, None
+    return trial_s, 3600.0 * history.energy_wh / sum(trial.duration_s or 0.0 for trial in trials)
