@@ -12,7 +12,8 @@ from typing import Any
 def descend(config: dict[str, Any], report: Any, folder: Path) -> None:
     """Walk down step by step.
 
-    Each value follows from the one before, so a wrong resume ends elsewhere.
+    Each value follows from the one before, so a wrong resume ends elsewhere. After a report it
+    waits for the file `gate`, if there is such an option.
     """
     saved, unfinished = folder / "state.json", folder / "state.unfinished"
     state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "loss": 1.0}
@@ -25,3 +26,5 @@ def descend(config: dict[str, Any], report: Any, folder: Path) -> None:
         os.replace(unfinished, saved)
         if stop:
             return
+        while "gate" in config and not os.path.exists(config["gate"]):
+            time.sleep(0.05)

@@ -143,8 +143,9 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(
     cluster, store, tmp_path
 ):
     everything = {"plan": {"workers": 1}, "resources": {"cpus_per_worker": 2, "concurrency": 4}}
-    slow = {"name": "tests.faults.trained_function:descend", "steps": STEPS, "pause_s": 0.6}
-    long = descend(name="long", train=slow, budget={"trials": 6}, **everything)
+    gate = tmp_path / "gate"
+    held = {"name": "tests.faults.trained_function:descend", "steps": STEPS, "gate": str(gate)}
+    long = descend(name="long", train={**held, "pause_s": 0.2}, budget={"trials": 6}, **everything)
     first = start_on(cluster, store, long, tmp_path)
     first.wait_for(TrialReported)
     low = start_on(
@@ -153,6 +154,8 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(
     urgent = {**everything, "resources": {**everything["resources"], "priority": 1}}
     high = start_on(cluster, store, descend(name="high", budget={"trials": 1}, **urgent), tmp_path)
     said = low.wait_for(Noted, lambda event: "waits for workers" in event.message).message
+    high.wait_for(Noted, lambda event: "waits for workers" in event.message)
+    gate.touch()
     assert f"run {first.run_id} has " in said
     assert said.endswith("this run is next") or "served first" in said
     for run in (low, high):

@@ -92,8 +92,10 @@ def test_what_the_cluster_can_never_give_fails_the_launch_and_the_run(
     store: Store, launcher: str
 ) -> None:
     sweep = Sweep.create(store, "curve", resources={"cpus_per_worker": 3})
-    with pytest.raises(ResourcesError, match="holds 0"):
+    with pytest.raises(ResourcesError, match="2 CPUs") as caught:
         sweep.launch(launcher)
+    assert caught.value.field == "resources.cpus_per_worker"
+    assert caught.value.allowed == "at most 2"
     assert sweep.state == "failed"
     assert "3 CPUs" in (sweep.history.message or "")
 

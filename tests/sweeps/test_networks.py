@@ -118,7 +118,7 @@ def test_an_advised_sweep_measures_both_places_of_workers_and_keeps_off_the_slow
     (given,) = sweep.of(AdviceGiven)
     advice: Any = given.advice
     assert advice["settings"]["resources.placement"] == "pack"
-    assert any("they are placed on few" in sentence for sentence in advice["measured"])
+    assert any("workers are placed on few" in sentence for sentence in advice["measured"])
     measured = [event for event in sweep.of(PlanMeasured) if event.by_trial is None]
     assert {tuple(event.workers_per_node or ()) for event in measured} == {(2,), (1, 1)}
     assert len(machines_of(cluster, sweep)) == 1

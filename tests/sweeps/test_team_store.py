@@ -11,6 +11,7 @@ import pytest
 
 from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
 from tests.services.sweeps import Driving, Sweep
+from tests.services.waiting import wait_until
 from workbench.foundation.errors import Suggestion
 from workbench.foundation.events import DriverStarted, TrialReported
 from workbench.store.database import Store
@@ -90,7 +91,8 @@ def test_a_server_that_stays_away_ends_the_driver_and_resume_goes_on(
     assert error is not None
     assert isinstance(error.next_step, Suggestion)
     assert error.next_step.words == ("resume", sweep.run_id)
-    sweep.wait("lost")
+    # Its process is alive, so nobody else takes the run for lost.
+    wait_until(lambda: store.run(sweep.run_id).silent_s)
     monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 60.0)
     assert Driving(sweep).join() is None
     assert [trial.state for trial in sweep.trials] == ["complete"]

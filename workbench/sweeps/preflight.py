@@ -42,7 +42,7 @@ from workbench.foundation.errors import (
     WorkbenchError,
     install_command,
 )
-from workbench.foundation.formatting import counted_noun
+from workbench.foundation.formatting import counted_noun, format_count
 from workbench.foundation.registry import Registry
 from workbench.hardware.resources import Inventory, gpu_counter, inventory, processor_counters
 from workbench.hardware.resources.inventory import check_compiler
@@ -447,6 +447,13 @@ def _check_resources(experiment: Experiment) -> None:
             next_step=next_step,
         )
     _, workers = workers_wanted(experiment)
+    if resources.cpus_per_worker > here.num_cpus:
+        raise ResourcesError(
+            f"a worker needs {format_count(resources.cpus_per_worker, 'CPU')}, but this machine has"
+            f" {here.num_cpus}",
+            field="resources.cpus_per_worker",
+            allowed=f"at most {here.num_cpus}",
+        )
     if workers * resources.cpus_per_worker > here.num_cpus:
         raise ResourcesError(
             f"a trial needs {workers} workers x {resources.cpus_per_worker} CPUs, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.cluster.workers import caller_environment
-from workbench.cluster.workers.admission import Placement, Request, capacity_of
+from workbench.cluster.workers.admission import Placement, Request, Shape, capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.errors import ResourcesError, WorkbenchError
@@ -74,10 +74,7 @@ class Share:
     def describe_room(self) -> str:
         """Describe how many trials fit the cluster at once, such as "2 (1 CPU each)"."""
         workers, shape = self.request.num_workers, self.request.shape
-        gpus = workers * shape.gpus
-        size = format_count(workers * shape.cpus, "CPU")
-        if gpus:
-            size += f" and {gpus:g} {counted_noun(gpus, 'GPU')}"
+        size = _describe(Shape(workers * shape.cpus, workers * shape.gpus))
         return f"{self.num_fitting} ({size} each)"
 
 
@@ -108,11 +105,12 @@ def share_of(
     least, most = workers_wanted(experiment, advised_workers)
     capacity = capacity_of(experiment, cluster)
     shape, places = capacity.shape, capacity.num_workers
+    if places == 0 and not resources.autoscaling:
+        raise _too_large(shape, cluster)
     if places < most and not resources.autoscaling:
         raise ResourcesError(
-            f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, but"
-            f" the cluster ({cluster.num_cpus:g} CPUs, {cluster.num_gpus:g} GPUs) has room for"
-            f" {places}",
+            f"a trial needs {most} workers with {_describe(shape)} each, but the cluster"
+            f" ({_describe(Shape(int(cluster.num_cpus), cluster.num_gpus))}) has room for {places}",
             field=workers_field(experiment),
             allowed=f"at most {places}",
             next_step="Request fewer or smaller workers, or attach to a larger cluster.",
@@ -177,6 +175,30 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
     values = domain.values() or [getattr(domain, "low", 1), getattr(domain, "high", 1)]
     numbers = [value if isinstance(value, int) else 1 for value in values]
     return min(numbers), max(numbers)
+
+
+def _too_large(shape: Shape, cluster: ClusterInventory) -> ResourcesError:
+    """Return the error for a worker that no node can hold."""
+    most_cpus = int(max((node.num_cpus for node in cluster.nodes), default=0))
+    most_gpus = max((node.num_gpus for node in cluster.nodes), default=0.0)
+    field, allowed = "resources.cpus_per_worker", f"at most {most_cpus}"
+    if shape.cpus <= most_cpus and shape.gpus > most_gpus:
+        field, allowed = "resources.gpus_per_worker", f"at most {most_gpus:g}"
+    return ResourcesError(
+        f"a worker needs {_describe(shape)}, but no machine has more than "
+        f"{_describe(Shape(most_cpus, most_gpus))}",
+        field=field,
+        allowed=allowed,
+        next_step="Ask for smaller workers, or attach to a cluster with larger machines.",
+    )
+
+
+def _describe(shape: Shape) -> str:
+    """Describe what a worker or a machine has, such as "2 CPUs and 1 GPU"."""
+    text = format_count(shape.cpus, "CPU")
+    if shape.gpus:
+        text += f" and {shape.gpus:g} {counted_noun(shape.gpus, 'GPU')}"
+    return text
 
 
 def workers_field(experiment: Experiment) -> str:

@@ -9,6 +9,7 @@ import pytest
 PROGRAM = """
 import numpy
 import threadpoolctl
+from workbench.cluster.workers.caller_environment import CallerEnvironment
 from workbench.cluster.workers.worker import Worker
 
 def num_threads():
@@ -16,7 +17,7 @@ def num_threads():
     return {library["num_threads"] for library in found if library["user_api"] == "blas"}
 
 before = num_threads()
-Worker(cpus=1, gpus=0.0, preload=(), variables={})
+Worker(cpus=1, gpus=0.0, preload=(), environment=CallerEnvironment("elsewhere", {}))
 print(before, num_threads())
 """
 
