@@ -3,6 +3,10 @@
 A copy of the code is kept before the driver starts. Data, the program and the packages cannot be
 kept: they are hashed once, in the background of the first trials. Before and after each trial their
 sizes and times of change are compared, and only files that differ are hashed again.
+
+Trials also write files whose names are in their configuration. A file that changes while a trial
+runs is taken for such a file. If it changes only once, and a complete trial leaves it as it was, it
+is data.
 `programs.kept_imports` imports the kept code.
 
 The place where a run was started is stored among its artifacts, so that a restarted driver finds
@@ -31,6 +35,7 @@ from workbench.cluster.remote.code_origin import ARCHIVE_NAME, Origin, kept_name
 from workbench.cluster.remote.kept_code import (
     MAX_HASHED_BYTES,
     PACKAGES,
+    SOURCE_SUFFIXES,
     Stamp,
     changed_files,
     changed_packages,
@@ -52,6 +57,7 @@ from workbench.store.history.programs import code_sha256_of, format_trials
 from workbench.sweeps.fingerprints import (
     MAX_STORED_FILES,
     Fingerprints,
+    WrittenFile,
     store_content,
     stored_content,
 )
@@ -91,6 +97,10 @@ class Program:
         self._manifest: dict[str, Any] | None = None
         self._fingerprints = Fingerprints()
         self._times_changed: dict[str, int] = {}
+        self._changed_during: dict[int, set[str]] = {}
+        """For each running trial, the files that have changed since it started."""
+        self._interrupted: set[int] = set()
+        """The trials that ran when an earlier driver ended, until files are first compared."""
         self._hashing: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -270,6 +280,11 @@ class Program:
         stored = Fingerprints.read(self._artifacts)
         if stored is not None:
             self._fingerprints = stored
+            self._interrupted = {
+                trial.number
+                for trial in self._history.trials.values()
+                if trial.attempts and (not trial.finished or trial.interrupted)
+            }
             return
         others = others_of(self._ledger.experiment, self._here, self._manifest)
         self._fingerprints = Fingerprints.begin(others)
@@ -318,16 +333,76 @@ class Program:
             self._hashing = None
         if differing and self._hashing is None:
             self._take_changes(differing)
+        self._interrupted.clear()
+
+    def start(self, trial: int) -> None:
+        """Note that a trial starts, so that it is known which files change meanwhile.
+
+        Args:
+            trial: The number of the trial.
+        """
+        self._changed_during[trial] = set()
+
+    def end(self, trial: int, *, is_complete: bool) -> None:
+        """Learn from a trial that has ended which files trials do not write.
+
+        Args:
+            trial: The number of the trial.
+            is_complete: Whether it came to its end, so that it has written what it writes.
+        """
+        changed = self._changed_during.pop(trial, None)
+        if changed is None or not is_complete or self._hashing is not None:
+            return
+        fingerprints = self._fingerprints
+        sure = {path for path, item in fingerprints.written.items() if item.is_sure}
+        new = fingerprints.stamps.keys() - changed - fingerprints.unwritten - sure
+        if not new:
+            return
+        fingerprints.unwritten |= new
+        data = {path: fingerprints.written.pop(path) for path in new & fingerprints.written.keys()}
+        if not data:
+            self._store_fingerprints()
+            return
+        for path in data:
+            fingerprints.hashes[path] = _hash_at(path, stamp_of(path))
+            self._store_content(path, fingerprints.hashes[path])
+        first = {number for item in data.values() for number in item.trials}
+        later = {
+            number
+            for number, item in self._history.trials.items()
+            if item.attempts and number > max(first, default=-1)
+        }
+        self._record_changes(
+            {path: item.before for path, item in data.items()},
+            f"while {format_trials(sorted(first))} ran, but trial {trial} did not change"
+            f" {'it' if len(data) == 1 else 'them'}, so this is data",
+            sorted(first | later),
+        )
 
     def _take_changes(self, differing: list[str]) -> None:
         """Hash the files with another stamp, and record a new version if their content differs."""
         fingerprints = self._fingerprints
         changed: dict[str, str | None] = {}
+        written: list[str] = []
+        running = sorted(self._changed_during.keys() | self._interrupted)
+        for paths in self._changed_during.values():
+            paths.update(differing)
         for path in differing:
             stamp = stamp_of(path)
-            before, now = fingerprints.hashes.get(path), "" if stamp is None else hash_of(path)
             fingerprints.stamps[path] = stamp
+            if path in fingerprints.written and running:
+                fingerprints.written[path] = fingerprints.written[path]._replace(is_sure=True)
+                continue
+            if path in fingerprints.written:
+                before, now = fingerprints.written.pop(path).before, _hash_at(path, stamp)
+            else:
+                before, now = fingerprints.hashes.get(path), _hash_at(path, stamp)
             if before is not None and before == now:
+                continue
+            if running and self._may_be_written(path):
+                fingerprints.written[path] = WrittenFile(before, running)
+                fingerprints.hashes.pop(path, None)
+                written.append(path)
                 continue
             fingerprints.hashes[path] = now
             self._store_content(path, now)
@@ -339,25 +414,56 @@ class Program:
                 )
                 continue
             changed[path] = before
+        if written:
+            self._note_written(written, running)
         if not changed:
             self._store_fingerprints()
             return
+        running = [trial.number for trial in self._history.in_state("running")]
+        self._record_changes(changed, "since the run started", running)
+
+    def _may_be_written(self, path: str) -> bool:
+        """Return whether trials may write a file that changes while they run."""
+        return not (
+            self._ledger.experiment.trains_model
+            or path == PACKAGES
+            or path in self._fingerprints.unwritten
+            or Path(path).suffix.lower() in SOURCE_SUFFIXES
+            or path in ({} if self._manifest is None else self._manifest["files"])
+        )
+
+    def _note_written(self, paths: list[str], running: list[int]) -> None:
+        """Say once that changes of files do not count, because trials seem to make them."""
+        message = (
+            f"{self._named(paths)} changed while {format_trials(running)} ran. Trials seem to write"
+            f" {'it' if len(paths) == 1 else 'them'}, so this makes no new version. A file that a"
+            " later trial does not change counts as data"
+        )
+        self._ledger.record(Noted(level="info", message=message))
+
+    def _record_changes(
+        self, changed: Mapping[str, str | None], when: str, unsure: Sequence[int]
+    ) -> None:
+        """Record a new version.
+
+        Args:
+            changed: The hashes of the changed files before.
+            when: When they changed, as the end of a clause.
+            unsure: The trials that may have read either version.
+        """
         named = [
             self._describe_packages(changed[path]) if path == PACKAGES else path for path in changed
         ]
         version = self._next_version("changed", named, self._origin.kept_sha256, 0)
-        fingerprints.earlier[version.version] = changed
+        self._fingerprints.earlier[version.version] = dict(changed)
         self._store_fingerprints()
         self._ledger.study.change_program(version)
         self._ledger.record(version)
-        running = [trial.number for trial in self._history.in_state("running")]
-        unsure = ""
-        if running:
-            unsure = f". {format_trials(running)} may have read either version"
+        either = f". {format_trials(unsure)} may have read either version" if unsure else ""
         self._note(
-            f"{self._named(named)} changed since the run started. There is no copy of the old"
-            f" content, so trials from now on are version {version.version} and are not compared"
-            f" with earlier ones{unsure}"
+            f"{self._named(named)} changed {when}. There is no copy of the old content, so trials"
+            f" from now on are version {version.version} and are not compared with earlier"
+            f" ones{either}"
         )
 
     def _describe_packages(self, before: str | None) -> str:
@@ -454,6 +560,10 @@ class Program:
                 and (trial.state == "running" or trial.reports)
             ],
         )
+
+
+def _hash_at(path: str, stamp: Stamp | None) -> str:
+    return "" if stamp is None else hash_of(path)
 
 
 def write_origin(

@@ -273,6 +273,7 @@ class Driver:
         if number is None:
             return None
         self._running.add(number)
+        self.program.start(number)
         trial, request = self.history.trials[number], self._share.request
         if self._growth is not None:
             try:
@@ -320,6 +321,8 @@ class Driver:
             if self._growth is not None and isinstance(ended, TrialEnded):
                 self._growth.tidy(trial)
             self._running.discard(trial)
+            is_complete = isinstance(ended, TrialEnded) and ended.state == "complete"
+            self.program.end(trial, is_complete=is_complete)
             if isinstance(ended, AttemptEnded) and ended.reason != "turn":
                 self._unfinished.appendleft(trial)
                 if ended.reason == "storage":
@@ -345,6 +348,7 @@ class Driver:
         if not growth.decide(trial, events, self._share.request, self._num_workers_wanted()):
             return False
         self._running.discard(trial)
+        self.program.end(trial, is_complete=False)
         self._unfinished.appendleft(trial)
         self._leaving = cancel(self.run_id, trial)
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from workbench.cluster.remote.kept_code import PACKAGES, Stamp, content_of, hash_of, stamp_of
 from workbench.foundation.artifacts import Artifacts
@@ -21,6 +22,20 @@ MAX_STORED_FILES = 200
 """Beyond these limits, files are only hashed: a run must not copy a data set."""
 
 
+class WrittenFile(NamedTuple):
+    """A file that trials seem to write.
+
+    Attributes:
+        before: Its hash before it changed, or None if it had none.
+        trials: The numbers of the trials that ran when it first changed.
+        is_sure: Whether it has changed again since then. People rarely do that.
+    """
+
+    before: str | None
+    trials: list[int]
+    is_sure: bool = False
+
+
 @dataclass
 class Fingerprints:
     """The stamps and hashes of files, and their hashes before each version that changed them."""
@@ -30,6 +45,10 @@ class Fingerprints:
     """The hash is empty for a missing file. Files that there was no time to read are absent."""
     earlier: dict[int, dict[str, str | None]] = field(default_factory=dict)
     """For each version number, the files that changed with it and their hashes before."""
+    written: dict[str, WrittenFile] = field(default_factory=dict)
+    """The files that changed while trials ran, so that trials seem to write them."""
+    unwritten: set[str] = field(default_factory=set)
+    """The files that a complete trial has left as they were. So trials do not write them."""
 
     @classmethod
     def read(cls, artifacts: Artifacts) -> Fingerprints | None:
@@ -46,7 +65,8 @@ class Fingerprints:
             for path, stamp in stored["stamps"].items()
         }
         earlier = {int(version): hashes for version, hashes in stored.get("earlier", {}).items()}
-        return cls(stamps, stored["hashes"], earlier)
+        written = {path: WrittenFile(*item) for path, item in stored.get("written", {}).items()}
+        return cls(stamps, stored["hashes"], earlier, written, set(stored.get("unwritten", ())))
 
     @classmethod
     def begin(cls, paths: Iterable[str]) -> Fingerprints:
@@ -59,7 +79,13 @@ class Fingerprints:
         Raises:
             ArtifactsError: If they cannot be written.
         """
-        content = {"stamps": self.stamps, "hashes": self.hashes, "earlier": self.earlier}
+        content = {
+            "stamps": self.stamps,
+            "hashes": self.hashes,
+            "earlier": self.earlier,
+            "written": self.written,
+            "unwritten": sorted(self.unwritten),
+        }
         artifacts.write(FILE_NAME, json.dumps(content).encode())
 
     def differing(self) -> list[str]:

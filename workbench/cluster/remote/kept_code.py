@@ -535,7 +535,8 @@ def _add_named(
             files.add(path)
     folders = {path.parent for path in {*code.values(), *named.files.values(), *files.sources}}
     files.others |= set(_configuration_beside({directory, *folders}, constants.read))
-    files.others -= {directory / name for name in constants.written}
+    written = {*constants.written, experiment.metric_source.path or ""}
+    files.others -= {directory / name for name in written}
 
 
 def _add_unserved(files: RunFiles, started: set[Path], modules: set[Path]) -> None:
