@@ -156,7 +156,7 @@ def _scene(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
         1,
         [StageSettings(1, last)],
         batch=16,
-        devices=(0, 1, 2),
+        num_views=len(DEVICES),
         aggregate="mean",
         **options,
     )
