@@ -224,9 +224,7 @@ class _Attempt:
         self._reports.end()
         self._attachments.close()
         self._refuse_shared_names()
-        for name, source in self._metric_readers.sources:
-            if 0 < source.num_changes < _CERTAIN_CHANGES:
-                self._note("warning", describe_shared_name(name, source))
+        self._note_doubtful_lines()
         # The remaining reports are sent before any note about how the program ended.
         if (unmeasured := self._reports.describe_unmeasured()) is not None:
             self._note("warning", unmeasured)
@@ -332,6 +330,14 @@ class _Attempt:
         files = [path for path in self._path.rglob("*") if path.is_file()]
         written = [(path.name, path.stat().st_mtime) for path in files]
         return has_saved(written, (self._reports.before_turn_unix_s, reported_unix_s), time.time())
+
+    def _note_doubtful_lines(self) -> None:
+        """Warn about metrics that may be two numbers, and about rows that were not read."""
+        for name, source in self._metric_readers.sources:
+            if 0 < source.num_changes < _CERTAIN_CHANGES:
+                self._note("warning", describe_shared_name(name, source))
+        for name, row in self._metric_readers.unread_rows:
+            self._note("warning", describe_unread_row(name, row))
 
     def _refuse_shared_names(self) -> None:
         """Fail the trial if one metric is surely two different numbers."""
@@ -474,6 +480,20 @@ def describe_shared_name(name: str, source: Source) -> str:
     if name.isidentifier():
         step += rf", such as 'epoch .* {name} (?P<{name}>\S+)'"
     return f"{SHARED_NAME} {name!r}, in lines such as {lines}. {step}"
+
+
+def describe_unread_row(name: str, row: str) -> str:
+    """Return that a row below the name of a metric was not read, and what to do.
+
+    Args:
+        name: The metric.
+        row: The row.
+    """
+    return (
+        f"{name!r} is a column of a printed table, but this row below it could not be read:"
+        f" {row[:_MAX_SHOWN_CHARS]!r}. Print as many values as names, or give a pattern in"
+        " metrics.pattern"
+    )
 
 
 def newest_file(folder: Path, pattern: str, layout: Layout | None = None) -> Path | None:

@@ -72,7 +72,7 @@ reals = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: f"{value:.4f}")
         ("  *   Acc@1 75.124 Acc@5 92.380", {"Acc@1": 75.124, "Acc@5": 92.38}),
         (
             "Epoch: [0][  1/50]\tTime  4.5 ( 4.5)\tLoss 7.01e+00 (7.02e+00)\tAcc@1   0.39 (  0.40)",
-            {"Epoch": 0, "Loss": 7.01, "Acc@1": 0.39},
+            {"Epoch": 0, "Loss": 7.02, "Acc@1": 0.4},
         ),
         ("2024-01-02 12:00:00,123 - root - INFO - epoch 3 loss 0.1", {"epoch": 3, "loss": 0.1}),
         ("[12:00:01] INFO loss 0.25 time 12.3ms", {"loss": 0.25, "time": 0.0123}),

@@ -447,3 +447,68 @@ def test_of_a_list_in_the_place_of_a_metric_the_last_number_counts(
 )
 def test_a_printed_mapping_of_options_has_no_metrics(line: str, values: dict[str, float]) -> None:
     assert read_line(line.encode()) == values
+
+
+@pytest.mark.parametrize(
+    "duration",
+    ["3m12s", "3m 12s", "1h02m", "1h 2m 3s", "2 days, 3 hours 4 min 5 s", "1:23:45", "3min 12sec"],
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "epoch 3 {} loss 0.25 acc 0.5",
+        "epoch 3 loss 0.25 acc 0.5 {}",
+        "epoch 3 loss 0.25 acc 0.5 time {}",
+        "epoch 3 loss 0.25 acc 0.5 (took {})",
+        "epoch 3: time={} loss=0.25 acc=0.5",
+        "epoch 3 | {} | loss 0.25 | acc 0.5",
+        "epoch 3 loss 0.25 {} acc 0.5",
+    ],
+)
+def test_a_duration_hides_no_metric(form: str, duration: str) -> None:
+    values = read_line(form.format(duration).encode())
+    assert {name: values[name] for name in ("epoch", "loss", "acc")} == {
+        "epoch": 3,
+        "loss": 0.25,
+        "acc": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    "line", ["loss 0.25 time 12.5s", "loss=0.25 time=12.5s", "loss 0.25 12.5s"]
+)
+def test_a_duration_with_a_name_is_a_value(line: str) -> None:
+    values = read_line(line.encode())
+    assert values["loss"] == 0.25
+    assert values.get("time") == (12.5 if "time" in line else None)
+
+
+def test_of_meters_the_means_are_read() -> None:
+    meters = b"Test: [78/78] Time: 0.1 (0.2) Loss: 5.5 (5.75) Acc@1: 10.0 (11.25)"
+    assert dict(read_line(meters)) == {
+        "Test_Time": 0.2,
+        "Test_Loss": 5.75,
+        "Test_Acc@1": 11.25,
+    }
+    assert read_line(b"val loss: 0.5 (0.25)")["val_loss"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("row", "is_lost"),
+    [
+        ("1  0.5  0.25  0.125  8", True),
+        ("1  0.5", True),
+        ("1  0.5  0.25", False),
+        ("kept 3 of 5 checkpoints", False),
+    ],
+)
+def test_a_row_that_is_not_read_below_the_name_of_a_metric_is_kept_once(
+    row: str, is_lost: bool
+) -> None:
+    reader = PrintedMetrics({"val_loss"})
+    others = PrintedMetrics({"other"})
+    for line in ("epoch  train_loss  val_loss", row, "2  0.5  0.25  1  1"):
+        reader.read(line.encode())
+        others.read(line.encode())
+    assert (reader.unread_row == ("val_loss", row)) is is_lost
+    assert others.unread_row is None

@@ -61,6 +61,7 @@ FILES = (
     "other_forms.txt",
     "later_forms.txt",
     "newer_forms.txt",
+    "further_forms.txt",
     "words_of_lines.txt",
 )
 EXCERPTS = [excerpt for file in FILES for excerpt in excerpts_in(file)]

@@ -99,6 +99,11 @@ class MetricReaders:
         """The printed metrics of the experiment, and the lines that they were read from."""
         return [item for reader in self._of_lines for item in reader.sources.items()]
 
+    @property
+    def unread_rows(self) -> list[tuple[str, str]]:
+        """The rows that were not read below the names of metrics, each behind such a name."""
+        return [reader.unread_row for reader in self._of_lines if reader.unread_row is not None]
+
 
 class FollowedProgram:
     """A program that is started and followed once.

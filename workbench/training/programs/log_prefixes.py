@@ -1,8 +1,8 @@
 """Strips what a logger or a launcher puts in front of a line.
 
-These are the time, the level and the place in the source, as `logging`, absl, loguru and accelerate
-write them, and the rank of the process, as torchrun, MPI and Ray write it. The line behind them is
-read as if it had been printed alone.
+These are the time, the level, the thread and the place in the source, as `logging`, absl, loguru
+and accelerate write them, and the rank of the process, as torchrun, MPI and Ray write it. The line
+behind them is read as if it had been printed alone.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _PLACE = (
     r"|[^\W\d]\w*:[\w<>]+:\d+)"
 )
 """A place in the source, such as `__main__:main:45` or `torch.optim`."""
+_THREAD = (
+    r"(?:\[(?:Main(?:Thread|Process)|(?:Thread|Dummy|SpawnProcess|Process)-\d+(?: \(\w+\))?"
+    r"|ThreadPoolExecutor-\d+_\d+|pid \d+)\]|MainThread|MainProcess)"
+)
 _PART = rf"(?:{_TIME}|{_LEVEL}|{_PLACE})"
 _SIGN = r"(?:\s*[-|:]\s*|\s+)"
 _PARTS = (
@@ -42,6 +46,7 @@ _PARTS = (
     rf"{_LEVEL}:(?:root(?=:)|{_NAME}(?=:\S))",
     rf"{_LEVEL}{_SIGN}{_PLACE}(?=\s*[-|]\s|:\S)",
     _LEVEL,
+    _THREAD,
 )
 """What a logger writes, one or several times: the time, its name, the level and the place."""
 _LOGGER = re.compile(

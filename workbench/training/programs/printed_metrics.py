@@ -142,7 +142,7 @@ _SEPARATOR = re.compile(
 _BEFORE_LAST = re.compile(rf"(?<=\w)\t(?=\s*{NUMBER}\s*(?:\t|$))", re.IGNORECASE)
 """A tab between a name and its number, rather than between pairs."""
 _IN_BRACKETS = re.compile(r"\s*[\[(]([^\[\]()]*)[\])]")
-"""Brackets with a position, a time, or the mean of the values so far."""
+"""Brackets with a position, a time, or another value."""
 _NAME_PATTERN = r"[^\W\d](?:[\w./@-]*\w)?"
 _SPACED_PAIR = re.compile(
     rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN}){{0,3}})\s+({NUMBER})({UNIT}|x)?"
@@ -159,6 +159,26 @@ _NOISE = re.compile(
     r"|^\[LightGBM\] \[\w+\].*$"
 )
 """Times, addresses and places in a source file, and lines that explain others."""
+_MEAN = re.compile(rf"{NUMBER}%?\s*\(\s*(?P<mean>{NUMBER}%?)\s*\)", re.IGNORECASE)
+_OF_BATCHES = re.compile(r"\[\s*\d+\s*/\s*\d+")
+_FEWEST_MEANS = 2
+"""Programs that print meters show so many of them at once."""
+_TWO_UNITS = (
+    r"(?:\d+ ?(?:d(?:ays?)?,?|h(?:ours?|rs?)?|m(?:in(?:utes?)?)?) ?){1,3}"
+    r"\d+(?:\.\d+)? ?(?:h(?:ours?|rs?)?|m(?:in(?:utes?)?)?|s(?:ec(?:onds?)?)?|ms)"
+)
+_DURATION = re.compile(
+    rf"(?:(?<![\w.,=:+-]){_TWO_UNITS}"
+    r"|(?:^|(?<=[\d%|\],;]\s)|(?<=[\d%|\],;]\s\s))\d+(?:\.\d+)?(?:ms|s|sec|min|m|h))"
+    r"(?![\w./])(?![^()\[\]]*[)\]])"
+)
+"""A duration that is no value of a name, such as `3m12s`, and `12.3s` behind another number."""
+_TOOK = re.compile(
+    r"\(\s*(?:(?:in|took|time|elapsed|after|eta)\b[ :=]*)?(?:\d+ days?,? )?"
+    rf"(?:{_TWO_UNITS}|\d+(?::\d\d){{1,2}}(?:\.\d+)?)\s*\)",
+    re.IGNORECASE,
+)
+"""A duration in brackets of its own, such as `(took 1:23:45)`."""
 _OF_MODEL = re.compile(
     r"\s+(?:of (?:the|this|our) (?:\w+ )?(?:model|network|classifier|regressor|net|agent|policy)"
     r"|so far)\b",
@@ -309,6 +329,10 @@ class PrintedMetrics:
         self._lists = _Lists(self._metrics)
         self.sources: dict[str, Source] = {}
         """The lines that each of the given metrics was read from."""
+        self.unread_row: tuple[str, str] | None = None
+        """The first row of a table that was not read below the name of a given metric, and that
+        name.
+        """
 
     def read(self, line: bytes) -> Values:
         """Return the metrics of a line: of a JSON object, of a table, or pairs of name and value.
@@ -327,6 +351,9 @@ class PrintedMetrics:
             return Values()
         text = _without_marks(without_log_prefix(_text_of(line)))
         values = self._lists.read(text, self._read(text))
+        lost = self._metrics & (self._tables.unread or set())
+        if lost and not values and self.unread_row is None:
+            self.unread_row = min(lost), text.strip()
         for name in self._metrics & values.keys():
             self.sources.setdefault(name, Source()).follow(text.strip(), values[name])
         return values
@@ -628,14 +655,15 @@ class _Pair(NamedTuple):
 
 def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
     """Return the metrics of a line with names and values."""
-    text = with_pairs(with_plain_values(text))
+    text = _with_means(with_pairs(with_plain_values(text)))
     text, nested = _without_nested(text, metrics)
     if (noted := _NOTED.match(text)) is not None:
         at = re.sub(r"[^\w.:=/-]+", "_", f"{noted['name']} {noted['at'].replace('= ', '=')}").strip(
             "_"
         )
         return Values({re.sub(r"=_+", "=", at): float(noted["number"])})
-    text = _OF_MODEL.sub("", _BAR.sub(_after_bar, _NOISE.sub("|", text)))
+    text = _BAR.sub(_after_bar, _NOISE.sub("|", _TOOK.sub("|", text)))
+    text = _OF_MODEL.sub("", _DURATION.sub("|", text))
     text = _without_options(text)
     signed = list(_signed_pairs(text))
     rest = _blanked(text, signed)
@@ -653,6 +681,16 @@ def _read_pairs(text: str, metrics: frozenset[str]) -> Values:
         if name not in values:
             values.words[name] = word
     return values
+
+
+def _with_means(text: str) -> str:
+    """Return a line of meters with the means so far, in brackets, instead of the last batch.
+
+    In `Test: [78/78] Loss: 5.6 (5.7) Acc@1: 10.0 (11.2)` the accuracy is 11.2.
+    """
+    if _OF_BATCHES.search(text) is None or len(_MEAN.findall(text)) < _FEWEST_MEANS:
+        return text
+    return _MEAN.sub(lambda match: match["mean"], text)
 
 
 def _after_bar(match: re.Match[str]) -> str:

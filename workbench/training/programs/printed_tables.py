@@ -18,6 +18,7 @@ from workbench.training.programs.metric_names import (
     is_metric,
     is_option,
     scoped,
+    split_of,
     written_scope,
 )
 from workbench.training.programs.printed_numbers import NUMBER
@@ -41,6 +42,7 @@ _OF_ROW = re.compile(
 )
 """Words in front of a row that are no part of its names."""
 _HAS_VALUE = re.compile(r"(?<!@)(?<![\w.-])[-+]?\d+(?![\w-])|[:=]\s*[-+.\d]|(?<![@\d])\d\.\d")
+_LOSS = re.compile(r"(?:^|[_\W])loss$", re.IGNORECASE)
 _TAG = re.compile(r"^\s*\w+: (?=\S+,\S+$)")
 _FEWEST, _MAX_COLUMNS, _MAX_CELL = 2, 40, 32
 _MAX_CHARS = 1000
@@ -75,6 +77,8 @@ class Tables:
         self._labels: list[str] = []
         self._is_box = False
         self._is_adjacent = False
+        self.unread: set[str] | None = None
+        """The names of the columns above the last line, if it looks like a row but was not read."""
 
     def read(self, text: str) -> Values | None:
         """Return the metrics in a line of a table, or None if the line is not in a table.
@@ -82,6 +86,7 @@ class Tables:
         Args:
             text: A line without color sequences, with its indentation.
         """
+        self.unread = None
         if len(text) > _MAX_CHARS or not _QUICK.search(text):
             self._previous = []
             return None
@@ -99,6 +104,8 @@ class Tables:
         if not self._columns:
             return None
         values = self._row(cut, kind, cells)
+        if values is None and self._is_adjacent and _is_row(cut):
+            self.unread = {_joined(column.name) for column in self._columns}
         self._is_adjacent = values is not None
         return values
 
@@ -328,12 +335,11 @@ def _report_row(columns: list[_Column], words: list[_Column]) -> Values | None:
     numbers = [word for word in words if _number(word.name) is not None]
     is_labelled = len(numbers) == len(columns) + 1 and words[-len(numbers) :] == numbers
     if is_labelled and columns[0].begin > words[0].end:  # the name is a number, such as a class
-        label = words[0].name
+        label = "" if _have_index(columns) else f"{words[0].name}_"
         return Values(
             {
-                f"{label}_{_joined(column.name)}": float(word.name)
+                f"{label}{_joined(column.name)}": float(_number(word.name) or 0.0)
                 for column, word in zip(columns, words[1:], strict=True)
-                if _number(word.name) is not None
             }
         )
     label_words = words[: len(words) - len(numbers)]
@@ -350,6 +356,22 @@ def _report_row(columns: list[_Column], words: list[_Column]) -> Values | None:
     if is_metric(label):
         return Values({label: float(_number(numbers[0].name) or 0.0)})
     return None
+
+
+def _is_row(text: str) -> bool:
+    """Return whether most words of a line are numbers."""
+    words = _words_of(_BARS.sub(" ", text).replace(",", " "))
+    numbers = [word for word in words if _VALUE.fullmatch(word.name)]
+    return len(numbers) >= _FEWEST and len(numbers) * 2 > len(words)
+
+
+def _have_index(columns: list[_Column]) -> bool:
+    """Return whether a number in front of a row counts rows, rather than being a class.
+
+    pandas prints a data frame like this. A table of classes has neither losses nor epochs.
+    """
+    names = [_joined(column.name) for column in columns]
+    return any(is_count(name) or split_of(name) or _LOSS.search(name) for name in names)
 
 
 def _aligned(columns: list[_Column], words: list[_Column]) -> Values | None:
