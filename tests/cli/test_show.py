@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,30 @@ def test_show_and_list_say_what_a_run_waits_for_until_it_trains(shell: Shell) ->
             writer.append(started)
             assert "waits for" not in shell("show", run_id)[1] + shell("list")[1]
             assert shell.json("list")[0]["waits_for"] is None
+
+
+def test_a_run_whose_driver_was_just_killed_can_be_resumed_at_once(shell: Shell) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        writer = store.writer(run_id, owner_pid=owner.pid, owner_host=socket.gethostname())
+        writer.append(*begin())
+        writer._closing.set()  # the heart stops, as in a process that was killed
+        assert f"driven by process {owner.pid}" in shell("show", run_id)[1]
+        owner.kill()
+        owner.wait()
+        out = shell("show", run_id)[1]
+        assert f"process {owner.pid} on {socket.gethostname()}, has ended" in out
+        assert f"workbench resume {run_id}" in out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("wait", "follow"), ("cancel", "stop"), ("shwo", "show")]
+)
+def test_a_command_of_another_tool_leads_to_ours(shell: Shell, typed: str, meant: str) -> None:
+    code, _, err = shell(typed, "last")
+    assert code == 2
+    assert f"Did you mean {meant}?" in err
 
 
 def test_the_next_step_of_an_error_names_the_store_in_use(

@@ -21,6 +21,26 @@ def typed_words(context: click.Context | None = None) -> list[str]:
     return list((context or click.get_current_context()).find_root().meta.get(_WORDS, ()))
 
 
+_OTHER_NAMES = {
+    "wait": "follow",
+    "watch": "follow",
+    "attach": "follow",
+    "logs": "show",
+    "status": "show",
+    "run": "sweep",
+    "start": "sweep",
+    "tune": "sweep",
+    "cancel": "stop",
+    "kill": "stop",
+    "ls": "list",
+    "runs": "list",
+    "rm": "delete",
+    "diff": "compare",
+    "continue": "resume",
+}
+"""Commands of other tools, and what they are called here."""
+
+
 class LazyGroup(click.Group):
     """A group with a table of its commands, each as `module:object`."""
 
@@ -47,7 +67,8 @@ class LazyGroup(click.Group):
         ):
             # click would suggest from its own table, which is empty here.
             commands = self.list_commands(ctx)
-            similar = difflib.get_close_matches(name, commands, 1)
+            other = _OTHER_NAMES.get(name)
+            similar = [other] if other in commands else difflib.get_close_matches(name, commands, 1)
             if similar:
                 ctx.fail(f"there is no command {name!r}. Did you mean {similar[0]}?")
             ctx.fail(f"there is no command {name!r}; allowed: {', '.join(commands)}")

@@ -275,7 +275,13 @@ def _describe_driver(run: Run, _history: History) -> Iterator[str]:
     if (preparation := run.preparation) is not None:
         yield f"preparing: {preparation}"
     row = run.row
-    if row.owner is not None and row.state in ("running", "stopping", "waiting"):
+    if row.owner is not None and row.has_dead_driver:
+        again = command_line("resume", row.run_id)
+        yield (
+            f"its driver, process {row.owner.pid} on {row.owner.host}, has ended. If no other takes"
+            f" over: {again}"
+        )
+    elif row.owner is not None and row.state in ("running", "stopping", "waiting"):
         yield f"driven by process {row.owner.pid} on {row.owner.host}"
 
 

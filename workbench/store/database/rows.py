@@ -72,6 +72,8 @@ class RunRow:
     """
     was_left: bool = False
     """Whether its driver gave up the unfinished run, so no other driver continues it by itself."""
+    has_dead_driver: bool = field(default=False, compare=False)
+    """Whether the process of its driver has certainly ended, although its lease has not expired."""
 
 
 class StoredEvent(NamedTuple):
@@ -140,6 +142,9 @@ def to_run(
         silent_s=None if state == "lost" else silent_s,
         sign_age_s=None if row.heartbeat_unix_s is None else now_unix_s - row.heartbeat_unix_s,
         was_left=state == "lost" and row.lease_token is None,
+        has_dead_driver=state in _DRIVEN_STATES
+        and row.lease_token is not None
+        and is_alive(row.owner_pid, row.owner_host, row.owner_process) is False,
     )
 
 
