@@ -317,3 +317,76 @@ def test_the_size_of_batches_of_validation_data_is_not_searched(tmp_path: Path) 
         "'--validate_batch_size', type=int, default=64",
     )
     assert list(found) == ["batch_size"]
+
+
+def test_a_size_that_a_model_is_made_with_is_searched_whatever_its_name(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        f"{MODEL}\nnet = Net(args.atom_fea_len, args.max_diffusion_step, int(args.max_len))\n"
+        "fit(args.lr, args.batch_size)",
+        "'--lr', type=float, default=0.1",
+        "'--batch-size', type=int, default=16",
+        "'--atom-fea-len', type=int, default=64",
+        "'--max-diffusion-step', type=int, default=2",
+        "'--max-len', type=int, default=64",
+    )
+    assert found["atom-fea-len"] == {"choices": [32, 64, 128]}
+    assert found["max-diffusion-step"] == {"choices": [1, 2, 4]}
+    assert "max-len" not in found  # the data decide it
+
+
+def test_the_weight_of_a_term_of_a_loss_is_a_real_number(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("lr: 0.1\nc_mel: 45\nc_mels: 45\n")
+    found = domains_of(
+        tmp_path,
+        "import yaml\nconfig = yaml.safe_load(open('config.yaml'))\n"
+        "loss = mel * config['c_mel'] + config['c_mels'].size\nopt = Adam(lr=config['lr'])\n"
+        "print(f'val_loss {loss:.3f}')\n",
+    )
+    assert found["c_mel"] == {"low": 4.5, "high": 450.0, "log": True}
+
+
+def test_a_group_that_is_passed_to_a_model_is_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "lr: 0.1\nbatch_size: 16\nnet:\n  gated_sum: true\n  max_order: 3\n"
+    )
+    found = domains_of(
+        tmp_path,
+        f"import torch, yaml\n{MODEL}\nconfig = yaml.safe_load(open('config.yaml'))\n"
+        "net = Net(**config['net'])\nopt = Adam(lr=config['lr'])\nprint(f'val_loss {loss:.3f}')\n",
+    )
+    assert found["net.gated_sum"] == {"choices": [True, False]}
+    assert "net.max_order" in found
+
+
+def test_a_choice_that_the_help_mentions_twice_is_tried_once(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "train(args.optimizer)",
+        "'--lr', type=float, default=0.1",
+        "'--optimizer', default='adam', choices=['adam', 'sgd', 'adam']",
+    )
+    assert found["optimizer"] == {"choices": ["adam", "sgd"]}
+
+
+def test_all_files_that_a_command_names_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.yaml").write_text("dropout: 0.2\nhidden: 64\nname: a\n")
+    (tmp_path / "train.yaml").write_text("lr: 0.1\nbatch_size: 16\nname: b\n")
+    (tmp_path / "train.py").write_text(
+        "import argparse, yaml\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('-m', required=True)\nparser.add_argument('-t', required=True)\n"
+        "args = parser.parse_args()\nmodel = yaml.safe_load(open(args.m))\n"
+        "print(f'val_loss {loss:.3f}')\n"
+    )
+    text = experiment_for(Path("train.py -m model.yaml -t train.yaml")).text
+    assert set(Experiment.from_yaml(text).search.root) == {
+        "dropout",
+        "hidden",
+        "lr",
+        "batch_size",
+    }
+    assert "-m" in text
+    assert "-t" in text

@@ -1057,3 +1057,23 @@ def test_precision_comes_after_a_score_of_both_kinds_of_mistakes(tmp_path: Path)
         "print(f'val precision: {p:.3f} val recall: {r:.3f} val mAP: {m:.3f} val loss: {x:.3f}')\n"
     )
     assert Experiment.from_yaml(experiment_for(script).text).objectives[0].metric == "val_mAP"
+
+
+@pytest.mark.parametrize(
+    ("lines", "metric"),
+    [
+        (
+            "for epoch in range(9):\n    print(f'Test set: Accuracy: {b:.2f}%')\n"
+            "print(f'Final Validation/Test Loss: {c:.4f}')\n",
+            "Test_Accuracy",
+        ),
+        (
+            "print('Validation Total Loss: {:.4f}, Validation Energy Loss: {:.4f}'.format(a, b))\n",
+            "Validation_Total_Loss",
+        ),
+    ],
+)
+def test_the_sum_and_the_value_of_each_epoch_come_first(
+    lines: str, metric: str, tmp_path: Path
+) -> None:
+    assert objective(tmp_path, lines)[0] == metric

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -973,8 +974,8 @@ def _root_of(path: Path) -> Path:
 
 def file_options(program: ProgramSource, declared: list[ScriptOption]) -> Configured | None:
     """Return the values of a configuration file that the program reads and cannot override."""
-    if (given := given_file(program)) is not None:
-        return Configured(_searched_in_file(given))
+    if given := _given_files(program):
+        return Configured(_searched_in_files(given))
     named = [(o, _file_of_option(program, o)) for o in declared if _names_file(o)]
     held = {file: _searched_in_file(file) for _, file in named if file is not None}
     # A program may read several files. The one with most parameters is not that of its data.
@@ -1137,8 +1138,20 @@ def given_file(program: ProgramSource) -> Path | None:
     Args:
         program: The program that the command starts.
     """
+    return next(iter(_given_files(program)), None)
+
+
+def _given_files(program: ProgramSource) -> list[Path]:
+    """Return all configuration files in the command, such as those of a model and a training."""
     paths = [Path(word.rpartition("=")[2]) for word in program.given]
-    return next((p for p in paths if p.suffix in _SUFFIXES and p.is_file()), None)
+    return [path for path in paths if path.suffix in _SUFFIXES and path.is_file()]
+
+
+def _searched_in_files(files: list[Path]) -> list[ScriptOption]:
+    """Return the values in several files, without names that two of them have."""
+    options = [option for file in files for option in _searched_in_file(file)]
+    names = Counter(option.name for option in options)
+    return [option for option in options if names[option.name] == 1]
 
 
 def _files_near(program: ProgramSource) -> list[Path]:

@@ -158,7 +158,9 @@ def _options_of(program: ProgramSource) -> _Interface:
     if configured is None and (given_file(program) or not _is_enough(interface.options)):
         configured = file_options(program, interface.options)
     if configured is not None and searched_domains(configured.options):
-        own = [option for option in interface.options if option.name not in _named(configured)]
+        # Hydra reads the whole command, so no other parser of the program gets any of it.
+        declared = [] if "hydra.main" in program.main.text else interface.options
+        own = [option for option in declared if option.name not in _named(configured)]
         interface = _Interface(
             [*own, *configured.options], interface.words, configured, is_by_types=True
         )

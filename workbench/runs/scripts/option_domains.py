@@ -45,6 +45,7 @@ _NEVER = _table(
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
     " syncbn fft hop mels overfit quantize launcher cv fold folds splits rows imgsz ctx shot shots"
     " way ways qry query flip_y class_sep holdout heldout ignore niter beam reset multiple prep"
+    " horizon transparent greyscale grayscale"
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
@@ -160,6 +161,7 @@ _ALLOWED_DESPITE = (
     ("test", "size"),
     ("dropout",),
     ("kl",),
+    ("t", "horizon"),
 )
 """Words that make a name worth a search although another of its words usually does not."""
 _SWITCH = re.compile(
@@ -518,7 +520,7 @@ def _is_in_code(option: ScriptOption) -> bool:
     return option.file is not None and option.file.suffix == ".py" and "." in option.name
 
 
-_FILLED = 7
+_FILLED = 8
 """Up to this number, other options of a program are searched, and those of its model up to ten."""
 
 
@@ -545,7 +547,7 @@ def _of_unknown(option: ScriptOption) -> str | None:
         return None
     if default in _COLOURS and set(own) & _OF_IMAGES:
         return None
-    if option.kind in ("int", "any") or isinstance(default, int):
+    if option.kind != "float" and (option.kind in ("int", "any") or isinstance(default, int)):
         number = int(default)
         is_size = number == default and 2 <= number <= _LARGEST
         return f"{{choices: [{number // 2}, {number}, {number * 2}]}}" if is_size else None
@@ -815,7 +817,8 @@ def domain_of(option: ScriptOption) -> str | None:
     words = words_in(option.name)
     last = option.name.rpartition(".")[2]
     own = _own_words(option.name)
-    plain = [value for value in option.choices if isinstance(value, str | int | float)]
+    given = [value for value in option.choices if isinstance(value, str | int | float)]
+    plain = list(dict.fromkeys(given))  # a help may mention one twice
     if len(plain) > 1 and own[-1:] in (["name"], ["type"]) and set(own[:-1]) - _UNCHOSEN:
         own = own[:-1]  # `optimizer_name` is an optimizer
     is_place = words_of(last) & _PLACES and not _contains(list(own), ("drop", "path"))
@@ -847,7 +850,7 @@ def _of_value(option: ScriptOption, words: list[str], own: list[str]) -> str | N
 
 def _of_flag(option: ScriptOption, own: list[str]) -> str | None:
     is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
-    is_switch = (is_switch and own[0] not in ("use", "no")) or option.is_of_model
+    is_switch = (is_switch and own[0] not in ("use", "no")) or _is_of_model(option)
     return "{choices: [true, false]}" if is_switch else None
 
 
@@ -906,7 +909,10 @@ def _is_of_data(name: str, own: set[str]) -> bool:
     is_rate = {"sample", "rate"} <= own or {"sampling", "rate"} <= own
     is_rate = is_rate or {"lr", "flip"} <= own  # from left to right
     is_rate = is_rate or own == {"loss", "scale"}  # of small numbers with half precision
-    return is_rate or bool(own & _SHAPES and (own & {"in", "out"} or "data" in group))
+    # `skip_out_channels` are those of a part of the model.
+    is_of_part = bool(own - _SHAPES - _table("in out n num model net size"))
+    is_shape = own & {"in", "out"} and not (is_of_part and "in" not in own)
+    return is_rate or bool(own & _SHAPES and (is_shape or "data" in group))
 
 
 def usual_domain(name: str) -> str | None:
@@ -956,7 +962,7 @@ def kind_of_value(name: str, value: Any) -> str | None:
         return None
     own = set(name_words(name.rpartition(".")[2]))
     is_real = value in (0, 1) and own & (_RATE_WORDS | _PART_WORDS)
-    if type(value) is int and (is_real or own & _CUTS):
+    if type(value) is int and (is_real or own & _CUTS or {"grad", "norm"} <= own):
         return "float"
     return type(value).__name__
 
@@ -1003,14 +1009,39 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         return True  # that of differential privacy
     if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
         return _is_hindered(words)
-    if option.is_of_model and option.is_flag:
+    if _is_of_model(option) and option.is_flag:
         return bool(joined & _NOT_OF_MODELS)
+    return _is_vetoed(joined, words, option)
+
+
+def _is_vetoed(joined: set[str], words: list[str], option: ScriptOption) -> bool:
+    """Return whether one word of a name speaks against a search, in spite of how it is used."""
+    if option.is_of_model and type(option.default) is int:
+        return bool(joined & (_NEVER - _allowed_in_models(joined)))
     is_way = option.is_of_model and len(option.choices) > 1  # in which a model works
     return (
         bool(joined & (_NEVER - {"mode"} if is_way else _NEVER))
         or words[-1:] == []
         or words[-1] in _NEVER_LAST
     )
+
+
+def _allowed_in_models(words: set[str]) -> frozenset[str]:
+    """Return which words of a size do not speak against a search, if a model is made with it.
+
+    A name may say more than one thing: the `len` of features is their number, and that of a
+    sequence is decided by the data.
+    """
+    allowed = _OF_MODELS
+    if words & _PARTS_OF_MODELS:
+        allowed |= _table("len length")
+    if words & _SHAPES and not words & _table("dim dims"):
+        allowed |= _table("out output")
+    return allowed
+
+
+_OF_MODELS = _table("max min step steps start end k p n")
+_PARTS_OF_MODELS = _table("fea feat feature features emb embed embedding hidden vec vector filter")
 
 
 def _is_hindered(words: list[str]) -> bool:

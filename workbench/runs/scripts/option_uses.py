@@ -24,6 +24,7 @@ from workbench.runs.scripts.script_options import (
     name_words,
     plain_name,
     walk,
+    words_of,
 )
 from workbench.runs.scripts.static_values import StaticValues, literal_of
 
@@ -40,6 +41,12 @@ _COMPARED = frozenset(
 """Words of options whose values a person compares, if the source compares them."""
 _MAKES_MODEL = frozenset(("forward", "__call__", "call"))
 """Methods that make a class a model."""
+_LAYERS = frozenset(("nn", "layers", "hk", "eqx", "linen", "rnn", "slim"))
+"""What libraries call the modules in which their layers are."""
+_SUMS = frozenset(("loss", "losses", "reward", "cost", "penalty", "objective"))
+"""Words of variables that a training minimizes or maximizes."""
+_IN_FILES = ("assigned", "constant", "listed")
+"""Ways of values whose type is only known from what a file has: 1 may be 1.0."""
 _SAME_TEXT = ("lower", "upper", "strip")
 _NUM_STEPS = 3
 """Maximum number of calls and assignments between an option and its use."""
@@ -96,6 +103,9 @@ class _Uses:
             if isinstance(node, ast.FunctionDef)
         }
         self.of_models: set[str] = set()
+        self.weights: set[str] = set()
+        """What terms of a loss or of a reward are multiplied with."""
+        self._groups = _groups_of(options)
         nodes = [pair for module in program.modules for pair in _nodes_of(module.tree)]
         flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
         parameters = _parameters_of(program)
@@ -117,15 +127,13 @@ class _Uses:
             for part in walk(node)
         }
         for function, node in nodes:
-            for value, texts in _comparisons(node, dicts):
-                # A parameter with the name of an option has its value, if it is a text.
-                own = value.id if isinstance(value, ast.Name) and value.id in self._names else None
-                if (name := self.option_in(function, value) or own) is not None:
-                    self.compared.setdefault(name, []).extend(texts)
+            self._compare(function, node, dicts)
             if isinstance(node, ast.Assert):
                 self._learn(function, node.test, is_always=id(node) not in chosen)
-            if isinstance(node, ast.Call) and called_name(node) in self._models:
+            if isinstance(node, ast.Call) and self._makes_part(node):
                 self.of_models |= self._given_to(function, node)
+            if isinstance(node, ast.Assign | ast.AugAssign):
+                self.weights |= self._weighing(function, node)
         for name in self._models:
             self.of_models |= {
                 part.attr
@@ -134,6 +142,14 @@ class _Uses:
                 and part.attr in self._names
                 and last_name(part.value) not in ("self", "")
             }
+
+    def _compare(self, function: str, node: ast.AST, dicts: dict[str, ast.Dict]) -> None:
+        """Learn from comparisons in a node, which texts an option may have."""
+        for value, texts in _comparisons(node, dicts):
+            # A parameter with the name of an option has its value, if it is a text.
+            own = value.id if isinstance(value, ast.Name) and value.id in self._names else None
+            if (name := self.option_in(function, value) or own) is not None:
+                self.compared.setdefault(name, []).extend(texts)
 
     def _learn(self, function: str, test: ast.expr, *, is_always: bool) -> None:
         """Learn from what a program asserts, which values an option may have."""
@@ -164,7 +180,9 @@ class _Uses:
             option = replace(option, has_effect=False)
         if name in self.needed and option.default in (None, "") and not option.is_flag:
             option = replace(option, is_required=True)
-        return replace(option, is_of_model=name in self.of_models)
+        if name in self.weights and type(option.default) is int and option.way in _IN_FILES:
+            option = replace(option, kind="float", default=float(option.default))
+        return replace(option, is_of_model=name in self.of_models | self.weights)
 
     def option_in(self, function: str, value: ast.expr | None) -> str | None:
         """Return the option that an expression is the value of, or None."""
@@ -172,6 +190,8 @@ class _Uses:
             case ast.Call(func=ast.Attribute(value=inner, attr=method), args=[]) if (
                 method in _SAME_TEXT
             ):
+                return self.option_in(function, inner)
+            case ast.Call(func=ast.Name(id="int" | "float" | "str" | "bool"), args=[inner]):
                 return self.option_in(function, inner)
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if (
                 held := self._held.get((self._class_of.get(id(value), ""), name))
@@ -218,8 +238,52 @@ class _Uses:
 
     def _given_to(self, function: str, call: ast.Call) -> set[str]:
         given = [*call.args, *(word.value for word in call.keywords)]
-        names = {self.option_in(function, value) for value in given}
-        return {name for name in names if name is not None}
+        found: set[str] = set()
+        for value in given:
+            name = self.option_in(function, value)
+            if name is not None:
+                found.add(name)
+            elif (group := _last_key(value)) in self._groups:
+                found |= self._groups[group]  # `Net(**config["net"])`
+        return found
+
+    def _makes_part(self, call: ast.Call) -> bool:
+        """Return whether a call makes a model of the program, or a layer of a library."""
+        if called_name(call) in self._models:
+            return True
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        return last_name(owner) in _LAYERS and called_name(call)[:1].isupper()
+
+    def _weighing(self, function: str, node: ast.Assign | ast.AugAssign) -> set[str]:
+        """Return the options that terms of a loss are multiplied with in an assignment."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        words = {word for target in targets for word in words_of(last_name(target))}
+        if not words & _SUMS or node.value is None:
+            return set()
+        products = [
+            part
+            for part in walk(node.value)
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult)
+        ]
+        factors = [side for part in products for side in (part.left, part.right)]
+        return {name for side in factors if (name := self.option_in(function, side)) is not None}
+
+
+def _groups_of(options: list[ScriptOption]) -> dict[str, set[str]]:
+    """Return the options in each group of a configuration."""
+    groups: dict[str, set[str]] = {}
+    for option in options:
+        for group in option.name.split(".")[:-1]:
+            groups.setdefault(group, set()).add(plain_name(option))
+    return groups
+
+
+def _last_key(node: ast.expr) -> str:
+    """Return the name of a group where it is read: `net` of `config["net"]` or `config.net`."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value=str() as name)) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _without_doubles(texts: list[str]) -> tuple[str, ...]:

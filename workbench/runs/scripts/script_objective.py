@@ -771,12 +771,14 @@ def _rank(
     )
     if metric.split == "" and is_criterion and not of_best:
         split = 2
+    if set(words) & _VALIDATION and set(words) & _TEST:
+        split = 2  # `Validation/Test`: the same rows are called both
     if has_two_meanings:
         split = 3
     if _is_of_episodes(words):
         # Episodes that only test the agent are its evaluation.
         split = {"": 1, "test": 0}.get(metric.split, split)
-    in_parts = len([word for word in words if word not in _SPLITS and not _is_named(word)])
+    in_parts = len([w for w in words if w not in _SPLITS | _WHOLE and not _is_named(w)])
     is_known = bool(set(words) <= _SPLITS) or any(map(kind_of_metric, words))
     is_known = is_known or _is_of_episodes(words)
     return (
@@ -796,6 +798,8 @@ def _rank(
     )
 
 
+_WHOLE = frozenset(("total", "overall", "sum"))
+"""Words of the sum of several terms, which is preferred to each of them."""
 _HALVES = frozenset(("precision", "recall", "sensitivity", "specificity", "tpr", "fpr", "p", "r"))
 """Scores that a model reaches by answering always, or hardly ever: they come after all others."""
 
