@@ -227,6 +227,23 @@ def test_a_killed_driver_does_not_make_a_version_of_what_its_trials_wrote(
     assert stored.unwritten >= {str(folder / "rows.txt")}
 
 
+def test_what_a_trial_wrote_before_its_start_was_recorded_makes_no_version(
+    place: tuple[Ledger, Artifacts], folder: Path
+) -> None:
+    first = Driver(*place)
+    first.start(0)
+    (folder / "model.bin").write_text("of trial 0")
+    first.end(0)
+    first.start(1)
+    (folder / "model.bin").write_text("of trial 1")
+    first.end(1)
+    first.ledger.record(TrialProposed(trial=2, configuration=2, params={"x": 0.75}, seed=2))
+    (folder / "model.bin").write_text("of trial 2, whose driver has been killed")
+    second = Driver(*place)
+    second.start(2)
+    assert second.versions == []
+
+
 def test_the_file_with_the_metrics_is_no_data(store: Store, folder: Path) -> None:
     (folder / "rows.csv").write_text("loss\n1\n")
     run_id = store.create_run(

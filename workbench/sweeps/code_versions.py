@@ -283,7 +283,7 @@ class Program:
             self._interrupted = {
                 trial.number
                 for trial in self._history.trials.values()
-                if trial.attempts and (not trial.finished or trial.interrupted)
+                if not trial.finished or trial.interrupted  # its start may not be recorded
             }
             return
         others = others_of(self._ledger.experiment, self._here, self._manifest)
