@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -395,6 +396,31 @@ def test_shutting_down_without_a_head_is_done_already(
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
 
     assert shell.json("shutdown") == {"ended": False, "address": None, "run_ids": []}
+
+
+def test_shutting_down_asks_first_if_a_run_is_starting(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[bool] = []
+    head = SimpleNamespace(pid=os.getpid(), address="127.0.0.1:1")
+    monkeypatch.setattr("workbench.cluster.head.local_head.status", lambda: head)
+    monkeypatch.setattr(
+        "workbench.cluster.head.local_head.shutdown", lambda: not stopped.append(True)
+    )
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda text, **_: bool(asked.append(text)))
+    assert shell("shutdown")[0] == 0
+    assert (asked, stopped) == ([], [True])  # nothing uses it
+    with Store.open(None) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+    assert "Nothing was stopped" in shell("shutdown")[2]
+    assert f"{run_id}, which is starting" in asked[0]
+    assert stopped == [True]
+    assert shell("shutdown", "--yes")[0] == 0
+    assert shell.json("shutdown")["ended"]
+    assert len(asked) == 1
+    assert len(stopped) == 3
 
 
 def test_runs_whose_drivers_end_with_the_head_are_found_and_lost_at_once(shell: Shell) -> None:

@@ -30,7 +30,7 @@ from workbench.cli.options import (
     write_for_shell,
 )
 from workbench.cli.output import print_json, wrapped
-from workbench.cli.parameters import JSON, STORED, given_store
+from workbench.cli.parameters import JSON, STORED, YES, given_store
 from workbench.experiment.actions import suggest
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import WorkbenchError, install_command
@@ -145,16 +145,23 @@ def doctor(as_json: bool) -> int:
 
 
 @click.command()
-@takes(JSON)
+@takes(YES, JSON)
 @example("workbench shutdown")
-def shutdown(as_json: bool) -> None:
-    """Stop the local Ray head. Runs that are under way can be resumed later."""
+def shutdown(yes: bool, as_json: bool) -> None:
+    """Stop the local Ray head. Runs that are under way can be resumed later.
+
+    In a terminal, you are asked first if a run is under way or starting.
+    """
     from workbench.cluster.head import local_head
 
     head, address = local_head.status(), None
     runs: list[str] = []
     if head is not None:
         address, runs = head.address, find_runs_on(head.pid)
+        users = [*runs, *(f"{run_id}, which is starting" for run_id in find_starting_runs())]
+        is_asked = not (yes or as_json) and sys.stdin.isatty()
+        if users and is_asked and not _may_stop(users):
+            return
     ended = local_head.shutdown()
     mark_lost(runs)
     if not ended:
@@ -172,6 +179,28 @@ def shutdown(as_json: bool) -> None:
     for run_id in runs:
         step = suggest("resume", run_id, lead="To continue it")
         click.echo(f"the driver of {run_id} ended with it. {write_for_shell(step)}")
+
+
+def _may_stop(users: Sequence[str]) -> bool:
+    question = f"Stop the Ray head? It is used by {' and '.join(users)}."
+    is_allowed = click.confirm(question, err=True)
+    if not is_allowed:
+        click.echo("Nothing was stopped.", err=True)
+    return is_allowed
+
+
+def find_starting_runs() -> list[str]:
+    """Return the runs that were just created and have no driver yet.
+
+    Only the default store is read.
+    """
+    with contextlib.suppress(WorkbenchError):
+        return [
+            row.run_id
+            for row in open_existing_store().runs(_MAX_RUNS)
+            if row.state == "waiting" and row.owner is None
+        ]
+    return []
 
 
 def find_runs_on(keeper_pid: int) -> list[str]:

@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
         ):
             # click would suggest from its own table, which is empty here.
             commands = self.list_commands(ctx)
-            other = _OTHER_NAMES.get(name)
+            other = _OTHER_NAMES.get(name, "")
             similar = [other] if other in commands else difflib.get_close_matches(name, commands, 1)
             if similar:
                 ctx.fail(f"there is no command {name!r}. Did you mean {similar[0]}?")
