@@ -1068,6 +1068,11 @@ def test_precision_comes_after_a_score_of_both_kinds_of_mistakes(tmp_path: Path)
             "Test_Accuracy",
         ),
         (
+            "for step in range(9):\n    wandb.log({'val/loss': a})\n"
+            "wandb.log({'final/val/loss': b})\n",
+            "val/loss",
+        ),
+        (
             "print('Validation Total Loss: {:.4f}, Validation Energy Loss: {:.4f}'.format(a, b))\n",
             "Validation_Total_Loss",
         ),

@@ -2,7 +2,8 @@
 
 The script is not changed, and not run unless its source shows no options. In this order:
 
-1. `program_source` reads the file and what it imports. `static_values` knows its constants.
+1. `program_source` reads the file and what it imports, and `other_python` what this Python cannot
+   parse. `static_values` knows its constants.
 2. Readers find the options. Declarations come first (`declared_options`, `typed_options`), then a
    configuration (`configured_options`), other languages (`other_languages`,
    `compiled_programs`), and at last `--help` (`script_help`). `script_options` says what an option

@@ -39,6 +39,7 @@ from workbench.runs.scripts.option_domains import (
 )
 from workbench.runs.scripts.option_uses import MODES, with_uses
 from workbench.runs.scripts.other_languages import options_of_language
+from workbench.runs.scripts.other_python import is_python_2
 from workbench.runs.scripts.program_source import (
     COMPILER,
     ProgramSource,
@@ -133,6 +134,9 @@ def experiment_for(path: Path) -> FirstExperiment:
         options=[option for option in interface.options if option.name not in names],
         words=(*interface.words, *evaluation),
     )
+    if path.suffix == ".py" and is_python_2(program.path.read_text(errors="replace")):
+        note = f"{program.path} is written for Python 2: name that interpreter in `command`"
+        interface = replace(interface, notes=(*interface.notes, note))
     return _first_experiment(program, interface, objective)
 
 

@@ -20,6 +20,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from workbench.foundation.errors import DataError
+from workbench.runs.scripts.other_python import readable_source
 from workbench.runs.scripts.script_options import walk
 from workbench.training.programs.constants import source_of_cell
 
@@ -271,6 +272,8 @@ def read_program(path: Path) -> ProgramSource:
         return replace(read, started_by=command.started_by, given=command.given)
     try:
         text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            text = readable_source(text)
     except UnicodeDecodeError as error:
         if os.access(path, os.X_OK):  # a compiled program
             return ProgramSource(path, "", "")
@@ -550,7 +553,7 @@ def read_module(path: Path) -> Module | None:
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None
-        text = _without_own_program(path.read_text(encoding="utf-8"))
+        text = _without_own_program(readable_source(path.read_text(encoding="utf-8")))
         return Module(path, text, _without_aliases(ast.parse(text)))
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None

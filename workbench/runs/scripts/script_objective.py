@@ -77,7 +77,7 @@ _TEST = frozenset((*TESTS, "te"))
 _OF_EVALUATION_LOADERS = frozenset(("testloader", "testset", "testdata"))
 _SPLITS = _VALIDATION | _TEST | frozenset(("train", "training"))
 _OF_BEST = frozenset(
-    ("best", "min", "max", "lowest", "highest", "minimum", "maximum", "prev", "old")
+    ("best", "min", "max", "lowest", "highest", "minimum", "maximum", "prev", "old", "final")
 )
 _NO_METRIC = frozenset(
     (
