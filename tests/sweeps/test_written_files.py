@@ -172,7 +172,7 @@ def test_an_edit_while_the_first_trials_run_counts_once_one_leaves_it_alone(
     driver.end(3)
     assert driver.versions == [["rows.txt"]]
     (note,) = driver.notes_with("but trial 3 did not change it")
-    assert "trials 0 to 3 may have read either version" in note
+    assert ". Trials 0 to 3 may have read either version" in note
     fingerprints = driver.program._fingerprints
     path = str(folder / "rows.txt")
     assert fingerprints.hash_at(path, 1) != fingerprints.hash_at(path, 2)

@@ -459,11 +459,11 @@ class Program:
         self._store_fingerprints()
         self._ledger.study.change_program(version)
         self._ledger.record(version)
-        either = f". {format_trials(unsure)} may have read either version" if unsure else ""
+        either = f". {format_trials(unsure).capitalize()} may have read either version"
         self._note(
             f"{self._named(named)} changed {when}. There is no copy of the old content, so trials"
             f" from now on are version {version.version} and are not compared with earlier"
-            f" ones{either}"
+            f" ones{either if unsure else ''}"
         )
 
     def _describe_packages(self, before: str | None) -> str:
