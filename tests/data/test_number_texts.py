@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.number_texts import MISSING_MARKERS, NumberText, is_marker, number_text_of
+from workbench.data.number_texts import (
+    MISSING_MARKERS,
+    NumberText,
+    is_marker,
+    number_text_of,
+    shows_decimal_commas,
+)
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 MARKERS = st.sampled_from(sorted(MISSING_MARKERS)).flatmap(
@@ -162,6 +168,52 @@ def test_a_clock_of_other_parts_than_in_training_is_not_read():
         NumberText(notation="laps").parse("2:30 pm")
     with pytest.raises(ValueError, match=r"14:30\.5"):
         NumberText(notation="clock").parse("14:30.5")
+
+
+@pytest.mark.parametrize(
+    ("marks", "malformed"),
+    [
+        (",.", ["1,2,3", "12..5", "1.2.3", "12,5", "1234,5"]),
+        (".,", ["1,2,3", "12..5", "1.2.3", "12,34.5"]),
+        ("", ["1,2,3", "12..5", "1.2.3", "12,5", "1.234,5"]),
+    ],
+)
+def test_one_malformed_cell_of_a_hundred_is_missing_and_the_numbers_are_kept(
+    marks: str, malformed: list[str]
+) -> None:
+    numbers = [round(17.25 * number, 2) for number in range(1, 100)]
+    if marks:
+        signs = str.maketrans(",.", marks)
+        written = [f"{number:,.2f}".translate(signs) for number in numbers]
+    else:
+        written = [f"{number:.2f}" for number in numbers]
+    for text in malformed:
+        texts = column(*written, text)
+        form = number_text_of(texts)
+        assert form is not None
+        assert form.missing == (text,)
+        np.testing.assert_array_equal(form.parse_all(texts), [*numbers, math.nan])
+
+
+def test_a_plain_decimal_among_decimal_commas_is_read_as_it_is_in_new_rows() -> None:
+    written = [f"{number},25" for number in range(99)]
+    form = number_text_of(column(*written, "12.5"))
+    assert form == NumberText(has_decimal_comma=True)
+    assert form.parse_all(column("7,25", "12.5")).tolist() == [7.25, 12.5]
+
+
+def test_one_number_with_a_comma_turns_no_decimals_into_thousands() -> None:
+    decimals = [f"{number}.{number:03}" for number in range(1, 99)]
+    form = number_text_of(column(*decimals, "0.5", "3,5"))
+    assert form is not None
+    assert form.parse("7.007") == 7.007
+    assert number_text_of(column(*decimals, "1,234.5", "3,5")).parse("7.007") == 7.007
+
+
+def test_a_malformed_cell_does_not_hide_that_a_file_has_decimal_commas() -> None:
+    written = [f"{number},25" for number in range(99)]
+    assert shows_decimal_commas([[*written, "1,2,3"], ["1,234", "2,345"]]) is True
+    assert shows_decimal_commas([[*written, "unknown"], ["1,234", "2,345"]]) is True
 
 
 @pytest.mark.parametrize(

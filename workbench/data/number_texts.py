@@ -598,19 +598,21 @@ def is_marker(text: str) -> bool:
 def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> NumberText | None:
     """Return how a column of text writes numbers, or None for other columns.
 
-    Commas separate thousands only if every value of digits has them in all of these places: 950 and
+    Commas separate thousands if every value of digits has them in all of these places: 950 and
     1,200, but not also 1200 or 1,5. Otherwise they precede decimals if every value of digits has at
     most one, and points only separate thousands: 1.200,5 and 1,25. If the file of the column has
     decimal commas (`DECIMAL_COMMA` among `values.attrs`), that is tried first, since 1,234 could be
-    either. A sign is a unit only if no number is without one. A word is a unit if at least half of
-    the numbers have it and the others have none. A few numbers with another unit, such as one in
-    dollars among euros, count as missing. Whole numbers alone are text on purpose, such as codes,
-    because a text file would have read them as numbers. So are numbers with leading zeros.
+    either. A few values may be written in another way if most of the others can only mean one
+    thing: 12.5 next to 1.200,5 is a plain number, and 1,2,3 counts as missing. A sign is a unit
+    only if no number is without one. A word is a unit if at least half of the numbers have it and
+    the others have none. A few numbers with another unit, such as one in dollars among euros, count
+    as missing. Whole numbers alone are text on purpose, such as codes, because a text file would
+    have read them as numbers. So are numbers with leading zeros.
 
     Args:
         values: The column. Columns of the type category are left alone.
-        min_share: Share of the known values that must be numbers. Others count as missing. At least
-            half of them must be numbers if the others are words such as unknown.
+        min_share: Share of the known values that must be numbers. Others count as missing. Below 1,
+            half is enough if all others are words such as unknown.
     """
     from pandas import CategoricalDtype
 
@@ -623,16 +625,18 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     plain = {text: without_factor(text, notation)[0] for text in counts}
     without, unit = without_units(_counts(plain.values(), counts.values()))
     bare = {text: without[plain[text]] for text in counts}
-    of_digits = [number for number in bare.values() if _OF_DIGITS.fullmatch(number)]
-    is_of_commas = bool(values.attrs.get(DECIMAL_COMMA)) and _may_have_decimal_commas(of_digits)
-    has_thousands = not is_of_commas and _have_thousands(of_digits)
-    has_decimal_comma = is_of_commas or (not has_thousands and _have_decimal_commas(of_digits))
-    form = _PLAIN
-    if has_thousands:
-        form = _WITH_SEPARATORS
-    elif has_decimal_comma:
-        form = _WITH_DECIMAL_COMMA
-    others = {text: count for text, count in counts.items() if not form.fullmatch(bare[text])}
+    of_digits = {
+        text: count
+        for text, count in _counts(bare.values(), counts.values()).items()
+        if _OF_DIGITS.fullmatch(text)
+    }
+    form = _form_of(of_digits, has_decimal_commas=bool(values.attrs.get(DECIMAL_COMMA)))
+    has_thousands, has_decimal_comma = form is _WITH_SEPARATORS, form is _WITH_DECIMAL_COMMA
+    others = {
+        text: count
+        for text, count in counts.items()
+        if not (form.fullmatch(bare[text]) or _PLAIN.fullmatch(bare[text]))
+    }
     total = sum(counts.values())
     num_numbers = total - sum(others.values())
     has_separators = has_thousands or has_decimal_comma
@@ -678,9 +682,9 @@ def shows_decimal_commas(
         if not any("," in text or "." in text for text in texts):
             continue
         bare, _ = without_units(_counts(texts))
-        if not bare or not all(map(_OF_DIGITS.fullmatch, bare.values())):
+        numbers = [text for text in bare.values() if _is_readable(text)]
+        if not numbers or len(numbers) < NEARLY_NUMBERS * len(bare):
             continue
-        numbers = list(bare.values())
         if not _have_thousands(numbers) and _have_decimal_commas(numbers):
             has_decimal_commas = True
         else:
@@ -726,6 +730,37 @@ def may_be_thousands(texts: Iterable[str]) -> bool:
     """
     known = [text.strip() for text in texts if not is_marker(text)]
     return any("." in text for text in known) and all(map(_WITH_POINTS.fullmatch, known))
+
+
+def _form_of(numbers: Mapping[str, int], *, has_decimal_commas: bool) -> re.Pattern[str]:
+    """Return the form that numbers have in common, apart from a few that are written otherwise.
+
+    Args:
+        numbers: How often each text of digits, points and commas occurs.
+        has_decimal_commas: Whether their file has decimal commas.
+    """
+    forms = (_WITH_SEPARATORS, _WITH_DECIMAL_COMMA)
+    readable = [text for text in numbers if _is_readable(text)]
+    if has_decimal_commas and _may_have_decimal_commas(readable):
+        return _WITH_DECIMAL_COMMA
+    if _have_thousands(readable):
+        return _WITH_SEPARATORS
+    if _have_decimal_commas(readable):
+        return _WITH_DECIMAL_COMMA
+    for form, other, signs in ((*forms, ","), (*reversed(forms), ",.")):
+        fitting = [text for text in readable if form.fullmatch(text)]
+        signed = [text for text in fitting if any(sign in text for sign in signs)]
+        num_clear = sum("," in text and not other.fullmatch(text) for text in signed)
+        num_fitting = sum(numbers[text] for text in fitting)
+        # Plain decimals such as 1.234 must not become thousands because of a single 3,5.
+        if num_fitting >= NEARLY_NUMBERS * sum(numbers.values()) and 2 * num_clear > len(signed):
+            return form
+    return _PLAIN
+
+
+def _is_readable(text: str) -> bool:
+    """Return whether a text is a number in any of the forms, unlike 1,2,3 or 12..5."""
+    return any(form.fullmatch(text) for form in (_PLAIN, _WITH_SEPARATORS, _WITH_DECIMAL_COMMA))
 
 
 def _have_thousands(texts: Sequence[str]) -> bool:
