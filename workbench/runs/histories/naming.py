@@ -18,7 +18,7 @@ from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.formatting import format_count
 from workbench.runs.histories.old_runs import OldRun, OldRuns, is_seed, whole_step
 from workbench.runs.histories.tables import without_prefix
-from workbench.runs.scripts.script_objective import guessed_goal, likely_objectives
+from workbench.runs.scripts.objective_ranking import guessed_goal, likely_objectives
 
 _INVALID = re.compile(r"[^\w.-]+")
 _VALID = re.compile(r"[^\W\d]\w*(?:[.-]\w+)*")

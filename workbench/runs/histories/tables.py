@@ -46,7 +46,7 @@ from workbench.runs.histories.old_runs import (
     unix_s,
 )
 from workbench.runs.histories.run_folders import params_next_to
-from workbench.runs.scripts.script_objective import likely_objectives
+from workbench.runs.scripts.objective_ranking import likely_objectives
 
 _PARAM = re.compile(r"^(?:params?|parameters?|config|hparams?|hyperparam\w*)[./_](.+)$", re.I)
 _METRIC = re.compile(r"^(?:metrics?|values?|summary|results?)[./_](.+)$", re.I)

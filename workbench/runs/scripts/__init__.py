@@ -2,15 +2,16 @@
 
 The script is not changed, and not run unless its source shows no options. In this order:
 
-1. `program_source` reads the file and what it imports, and `other_python` what this Python cannot
-   parse. `static_values` knows its constants.
-2. Readers find the options. Declarations come first (`declared_options`, `typed_options`), then a
-   configuration (`configured_options`), other languages (`other_languages`,
-   `compiled_programs`), and at last `--help` (`script_help`). `script_options` says what an option
-   is.
-3. `option_uses` and `option_conditions` follow each option to its uses. They decide its choices,
-   and whether it has an effect.
-4. `script_metrics` and `script_objective` decide the objective, from what is printed and written.
-5. `option_domains` decides what is searched: names first, then types and uses, at most ten.
-6. `first_experiment` decides the command, and writes the file.
+- Read the file and what it imports: `program_source`, `other_python` for source that this Python
+  cannot parse, and `static_values` for what is known without running it.
+- Find the options, of which declarations come first: `script_options` says what an option is.
+  Then come `declared_options` and `typed_options`, a configuration (`configured_options`), other
+  languages (`other_languages`, `compiled_programs`), and at last the help (`script_help`).
+- Follow each option to its uses: `option_uses` and `option_conditions` decide its choices and
+  whether it has an effect.
+- Read what is reported: `script_metrics` for the names in printed lines, `script_objective` for
+  all that is printed, logged and written.
+- Decide the objective: `objective_ranking`.
+- Decide what is searched, by uses, types and names, at most ten: `option_domains`.
+- Decide the command, and write the file: `first_experiment`.
 """

@@ -11,14 +11,35 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from workbench.experiment.goals import Goal
-from workbench.experiment.metric_declarations import goal_of
 from workbench.runs.scripts.compiled_programs import lines_of_compiled
 from workbench.runs.scripts.configured_options import configurations_near
+from workbench.runs.scripts.objective_ranking import (
+    ADVERSARIES,
+    BEST_WORDS,
+    GENERATORS,
+    SPLIT_WORDS,
+    TEST_WORDS,
+    VALIDATION_WORDS,
+    Criterion,
+    Reported,
+    Way,
+    goal_of_metric,
+    guessed_goal,
+    have_rivals,
+    is_about,
+    is_kept_number,
+    is_measure_word,
+    is_metric,
+    metric_words,
+    normal_words,
+    printed_numbers_of,
+    ranking_of,
+)
 from workbench.runs.scripts.program_source import (
     COMPILER,
     PROJECT_FILES,
@@ -60,50 +81,13 @@ from workbench.runs.scripts.static_values import (
 )
 from workbench.training.programs.constants import dotted_name
 from workbench.training.programs.metric_names import (
-    HELD_OUT,
-    TESTS,
     TRAINS,
-    VALIDATES,
-    is_count,
-    is_option,
     kind_of_metric,
     split_word,
 )
 
-_Way = Literal["print", "jsonl", "json", "csv", "lightning", "wandb", "tensorboard", "mlflow"]
 _TRAIN = frozenset((*TRAINS, "tr", "running", "batch", "step", "iter"))
-_VALIDATION = frozenset(VALIDATES)
-_TEST = frozenset((*TESTS, "te"))
 _OF_EVALUATION_LOADERS = frozenset(("testloader", "testset", "testdata"))
-_SPLITS = _VALIDATION | _TEST | frozenset(("train", "training"))
-_OF_BEST = frozenset(
-    ("best", "min", "max", "lowest", "highest", "minimum", "maximum", "prev", "old", "final")
-)
-_NO_METRIC = frozenset(
-    (
-        *("time", "lr", "num", "size", "mixed", "scale", "sec", "seconds", "memory", "mem"),
-        *("dt", "mfu", "params", "norm", "grad", "rate", "count", "samples", "images", "tokens"),
-        *(
-            "name",
-            "best_epoch",
-            "duration",
-            "runtime",
-            "eta",
-            "speed",
-            "fps",
-            "throughput",
-            "length",
-            "len",
-            "std",
-            "seed",
-            "file",
-            "path",
-            "folder",
-        ),
-        *("initial", "baseline", "chance", "dummy", "random", "teacher"),
-    )
-)
-_COUNTED = ("epoch", "step", "steps", "iter", "batch")
 _TABULAR = (
     *("log", "logkv", "logkv_mean", "record", "record_mean", "log_tabular", "record_tabular"),
     *("log_scalar", "write_scalar", "report_scalar", "report", "add_metric"),
@@ -118,49 +102,19 @@ _IMPROVED = re.compile(
     r"\b(?:improved|decreased|increased|reduced|dropped)\b.*?(?:-+>|=>|\u2192|\bto\b)", re.DOTALL
 )
 _MONITORS = ("EarlyStopping", "ModelCheckpoint", "ReduceLROnPlateau")
-_SAME = {
-    "accuracy": "acc",
-    "accuracies": "acc",
-    "losses": "loss",
-    "validation": "val",
-    "valid": "val",
-    "vali": "val",
-    "eval": "val",
-    "evaluation": "val",
-    "dev": "val",
-    "average": "avg",
-    "perplexity": "ppl",
-    "training": "train",
-    "returns": "return",
-    "rewards": "reward",
-}
 _LIGHTNING = frozenset(("lightning", "pytorch_lightning"))
 _GOALS_OF_MODES: dict[str, Goal] = {"max": "maximize", "min": "minimize"}
 _MONITOR_IN_FILE = re.compile(
     r"^\s*monitor:\s*['\"]?(?P<metric>[\w./-]+)['\"]?[^\n]*(?:\n\s*(?:mode:\s*['\"]?(?P<mode>\w+)|))?",
     re.MULTILINE,
 )
-_OF_EPISODES = frozenset(("reward", "rewards", "rew", "return", "returns", "ret"))
-"""Words of what an agent collects in an episode."""
 _OF_RESULTS = frozenset(
     ("metric", "metrics", "result", "results", "score", "scores", "stat", "stats", "log", "logs")
 )
 """Words of dicts that hold what a program measures."""
-_OF_ROWS = frozenset(
-    ("data", "dataset", "set", "loader", "target", "targets", "label", "labels", "split", "df")
-)
-"""Words of data, of which a statistic is no metric."""
 _MAX_RESULTS = 12
 _MAX_CONFIGURATIONS = 5
 _MAX_MODULES = 25
-_AVERAGES = frozenset(("mean", "avg", "average"))
-_UNKNOWN_DATA = 3
-"""The rank of what no word says the data of."""
-_NUM_FIRST = 7
-"""The number of ranks that matter more than how many modules report a metric."""
-_NEARNESS = {"validation": 0, "test": 1, "": 2, "train": 2}
-_ADVERSARIES = frozenset(("d", "dis", "disc", "discriminator"))
-_GENERATORS = frozenset(("g", "gen", "generator"))
 _HOLD_OPTIONS = frozenset(
     ("args", "opt", "opts", "options", "flags", "FLAGS", "cfg", "config", "conf", "hparams", "hps")
 )
@@ -190,75 +144,6 @@ class Objective:
     source: str | None = None
     needs_folder: bool = False
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Reported:
-    """A metric that a program reports."""
-
-    name: str
-    context: str
-    way: _Way
-    place: int
-    is_of_main: bool = True
-    is_number: bool = True
-    file: str = ""
-    module: str = ""
-    is_monitored: bool = False
-    is_of_best: bool = False
-    """Whether it is only printed when it has improved, so that its last value is its best one."""
-    origin: str = ""
-    """The data that its value comes from, as the source shows."""
-    measured: frozenset[str] = frozenset()
-    """The words of what its value is."""
-    is_kept: bool = False
-    """Whether the program keeps its best model by this very value."""
-    goal: Goal | None = None
-    """In which direction it is kept, if that is known."""
-    is_off: bool = False
-    """Whether it is only printed if a switch is on that is off by default."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        name = re.sub(r"_(?:epoch|step)$", "", self.name)
-        return tuple(re.sub(r"@\d+$|(?<=acc)\d$", "", word) for word in _words(name))
-
-    @property
-    def split(self) -> Literal["validation", "test", "train", ""]:
-        """The data that it is measured on, "" if nothing says so."""
-        for ordered in (self.words, _words(self.origin), _words(self.context)):
-            words = set(ordered)
-            if _is_train(ordered) and not words & (_VALIDATION | _TEST):
-                # A function that trains often measures as well.
-                is_measure = any(_is_measure(word) for word in self.words)
-                is_said = not words.isdisjoint((*self.words, self.origin))
-                return "" if is_measure and not is_said else "train"
-            if words & _VALIDATION or _has_letter("v", ordered):
-                return "validation"
-            if words & _TEST:
-                return "test"
-        return ""
-
-
-def _is_train(words: tuple[str, ...]) -> bool:
-    return not {"train", "training", "tr"}.isdisjoint(words) or _has_letter("t", words)
-
-
-def _has_letter(letter: str, words: tuple[str, ...]) -> bool:
-    """Return whether a letter in front of a metric names the data: `vloss`, `t acc`.
-
-    After a metric, as in `LossV`, it names something else.
-    """
-    joined = [word for word in words if word[:1] == letter and kind_of_metric(word[1:])]
-    return bool(joined) or (words[:1] == (letter,) and any(map(kind_of_metric, words[1:])))
-
-
-@dataclass(frozen=True)
-class _Criterion:
-    """A metric by which a program keeps its best model."""
-
-    words: frozenset[str]
-    goal: Goal | None
 
 
 def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -> Objective:
@@ -296,7 +181,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
     ]
     reported += _in_written_lines(modules)
     reported += [
-        replace(_Reported(name, "", "print", _LAST), is_of_main=module is program.main)
+        replace(Reported(name, "", "print", _LAST), is_of_main=module is program.main)
         for module in modules
         for name in (
             *names_of_agents(module.tree, program.imported_names),
@@ -304,15 +189,15 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         )
     ]
     reported += [
-        _Reported(name, "", "print", 0) for name in _of_keras([module.tree for module in modules])
+        Reported(name, "", "print", 0) for name in _of_keras([module.tree for module in modules])
     ]
     criteria = [criterion for module in modules for criterion in _criteria(module)]
     if (measure := measure_of_catboost(program.main.tree, program.imported_names)) is not None:
-        criteria.append(_Criterion(frozenset(("test",)), guessed_goal(measure)))
+        criteria.append(Criterion(frozenset(("test",)), guessed_goal(measure)))
     monitored = [*_monitored_in(options), *_monitored_by_callbacks(program, modules, reported)]
     for metric, goal in dict(monitored).items():
         reported.append(
-            _Reported(
+            Reported(
                 metric,
                 "",
                 _way_of_monitored(metric, reported, program),
@@ -321,10 +206,10 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
                 is_monitored=True,
             )
         )
-        criteria.append(_Criterion(_normal(_words(metric)), goal))
+        criteria.append(Criterion(normal_words(metric_words(metric)), goal))
     objective = _of_names(reported, criteria, program)
     for name, goal in _directions_in(options):
-        if not name or name & set(_words(objective.metric)):
+        if not name or name & set(metric_words(objective.metric)):
             return replace(objective, goal=goal, reason="an option of the script")
     return objective
 
@@ -340,7 +225,10 @@ def _directions_in(options: Iterable[ScriptOption]) -> Iterator[tuple[frozenset[
         if match is None or not isinstance(option.default, bool):
             continue
         is_rising = (match["way"] not in ("lower", "smaller")) == option.default
-        yield frozenset(_words(last[: match.start()])), "maximize" if is_rising else "minimize"
+        yield (
+            frozenset(metric_words(last[: match.start()])),
+            "maximize" if is_rising else "minimize",
+        )
 
 
 def _switched_off(options: Iterable[ScriptOption]) -> frozenset[str]:
@@ -351,7 +239,7 @@ def _switched_off(options: Iterable[ScriptOption]) -> frozenset[str]:
         if option.is_flag
         and option.default is False
         and option.way in ("switch", "both", "python")
-        and not set(name_words(option.name)) & (_SPLITS | _OF_SERVICES)
+        and not set(name_words(option.name)) & (SPLIT_WORDS | _OF_SERVICES)
     )
 
 
@@ -446,7 +334,7 @@ def _monitored_in(options: Iterable[ScriptOption]) -> Iterator[tuple[str, Goal |
 
 
 def _monitored_by_callbacks(
-    program: ProgramSource, modules: Iterable[Module], reported: list[_Reported]
+    program: ProgramSource, modules: Iterable[Module], reported: list[Reported]
 ) -> Iterator[tuple[str, Goal | None]]:
     """Yield what callbacks monitor, in a source or in a configuration file.
 
@@ -460,8 +348,8 @@ def _monitored_by_callbacks(
             given = {word.arg: texts.get(word.value) for word in node.keywords if word.arg}
             if not isinstance(metric := given.get("monitor"), str):
                 continue
-            criterion = _Criterion(_normal(_words(metric)), None)
-            is_reported = any(_agrees(other, criterion) for other in reported)
+            criterion = Criterion(normal_words(metric_words(metric)), None)
+            is_reported = any(is_about(other, criterion) for other in reported)
             if called_name(node) not in program.classes or not is_reported:
                 yield metric, _GOALS_OF_MODES.get(str(given.get("mode")))
     if "LightningCLI" not in program.text:
@@ -481,8 +369,8 @@ def _texts_of(module: Module) -> StaticValues:
     return values
 
 
-def _way_of_monitored(metric: str, reported: list[_Reported], program: ProgramSource) -> _Way:
-    ways: list[_Way] = [other.way for other in reported if other.name == metric]
+def _way_of_monitored(metric: str, reported: list[Reported], program: ProgramSource) -> Way:
+    ways: list[Way] = [other.way for other in reported if other.name == metric]
     if not ways and _LIGHTNING & program.imported_names:
         return "lightning"
     return ways[0] if ways else "print"
@@ -523,88 +411,40 @@ def _result_names(modules: Iterable[Module]) -> list[str]:
             case _:
                 continue
         if known and all(isinstance(name, str) for name in known):
-            names += [name for name in known if any(map(kind_of_metric, _words(name)))]
+            names += [name for name in known if any(map(kind_of_metric, metric_words(name)))]
     return list(dict.fromkeys(names))[:_MAX_RESULTS]
 
 
-def guessed_goal(metric: str) -> Goal:
-    """Return in which direction a metric is probably better.
-
-    Args:
-        metric: Its name.
-
-    Example:
-        >>> from workbench.runs.scripts.script_objective import guessed_goal
-        >>> guessed_goal("val_acc"), guessed_goal("f1_loss")
-        ('maximize', 'minimize')
-    """
-    if (declared := goal_of(metric)) is not None:
-        return declared
-    words = _words(metric)
-    is_loss = any(kind_of_metric(word) == "loss" or word in ("err", "error") for word in words)
-    is_negative = bool({"neg", "negative"} & set(words))
-    if words[-2:] in (("ep", "r"), ("episode", "r"), ("ep", "reward"), ("episode", "reward")):
-        return "maximize"
-    if not is_loss and not is_negative and any(kind_of_metric(word) == "score" for word in words):
-        return "maximize"
-    return "minimize"
-
-
-def likely_objectives(names: Iterable[str]) -> list[str]:
-    """Return the names of metrics that a run may be tuned for, the most likely one first.
-
-    Args:
-        names: All names that a run reports.
-
-    Example:
-        >>> from workbench.runs.scripts.script_objective import likely_objectives
-        >>> likely_objectives(["lr", "train_loss", "val_loss", "val_acc"])
-        ['val_acc', 'val_loss', 'train_loss']
-    """
-    reported = [_Reported(name, "", "print", place) for place, name in enumerate(names)]
-    known = [metric for metric in reported if _is_metric(metric, reported)]
-    return [metric.name for metric in sorted(known, key=lambda item: (_rank(item, []), item.place))]
-
-
-def _words(name: str) -> tuple[str, ...]:
-    plain = HELD_OUT.sub("heldout", name.replace("R2", "r2").replace("mAP", "map"))
-    return name_words(re.sub(r"[^\w.-]+", "_", plain))
-
-
-def _is_measure(word: str) -> bool:
-    return kind_of_metric(word) in ("score", "error")
-
-
 def _of_names(
-    reported: list[_Reported], criteria: list[_Criterion], program: ProgramSource
+    reported: list[Reported], criteria: list[Criterion], program: ProgramSource
 ) -> Objective:
     validates = not _has_no_evaluation(program)
     known = [
         metric
         for metric in reported
-        if (metric.is_monitored or _is_kept(metric) or _is_metric(metric, reported))
+        if (metric.is_monitored or is_kept_number(metric) or is_metric(metric, reported))
         and (validates or not metric.name.startswith("eval_"))
     ]
     if all(metric.split == "train" for metric in known):
         names_known = {metric.name for metric in known}
         listed = [
-            _Reported(name, "", "print", 0)
+            Reported(name, "", "print", 0)
             for name in _names_listed(program)
             if name not in names_known
         ]
-        known += [metric for metric in listed if _is_metric(metric, listed)]
-    order = _order(known, criteria)
-    ranked = sorted(known, key=order) or _printed_numbers_of(reported)
+        known += [metric for metric in listed if is_metric(metric, listed)]
+    order = ranking_of(known, criteria)
+    ranked = sorted(known, key=order) or printed_numbers_of(reported)
     names = tuple(dict.fromkeys(metric.name for metric in ranked))
     if not ranked:
         return Objective("loss", "minimize", reason="the name loss")
     best = ranked[0]
-    goal, reason = _goal_of(best, criteria)
+    goal, reason = goal_of_metric(best, criteria)
     source, needs_folder = _source_of(best, program)
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
         notes.append("This may be measured on training data. A validation metric is better.")
-    if _are_rivals(known) and set(best.words) & (_ADVERSARIES | _GENERATORS):
+    if have_rivals(known) and set(best.words) & (ADVERSARIES | GENERATORS):
         notes.append(
             "Two networks train against each other here, so none of their losses says how good "
             "the model is. Print a measure of its samples, such as the FID, and tune that."
@@ -617,79 +457,9 @@ def _of_names(
     return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
 
 
-def _order(
-    known: list[_Reported], criteria: list[_Criterion]
-) -> Callable[[_Reported], tuple[int, ...]]:
-    """Return how good each of several metrics is as an objective: the lowest first."""
-    in_modules = {
-        metric.name: {other.module for other in known if other.name == metric.name}
-        for metric in known
-    }
-    measures = any(m.is_of_main and m.split in ("validation", "test") for m in known)
-    are_rivals = _are_rivals(known)
-    nearest = min((_NEARNESS[metric.split] for metric in known), default=0)
-
-    def order(metric: _Reported) -> tuple[int, ...]:
-        has_two_meanings = _has_two_meanings(metric, known)
-        rank = _rank(metric, criteria, has_two_meanings=has_two_meanings)
-        if measures and not metric.is_of_main and metric.split == "":
-            rank = (max(rank[0], _UNKNOWN_DATA), *rank[1:])
-        # What the best model is kept by is meant, unless other data are nearer to validation.
-        is_near = metric.split == "" or _NEARNESS[metric.split] <= nearest
-        is_meant = metric.is_kept and is_near and not has_two_meanings
-        is_adversary = are_rivals and not _ADVERSARIES.isdisjoint(metric.words)
-        num_modules = len(in_modules[metric.name])
-        split, *before = rank[:_NUM_FIRST]
-        after = (-num_modules, *rank[_NUM_FIRST:], metric.place)
-        return (
-            int(metric.is_off),
-            int(not is_meant),
-            split,
-            int(is_adversary),
-            *before,
-            *after,
-        )
-
-    return order
-
-
-def _are_rivals(known: list[_Reported]) -> bool:
-    """Return whether a program reports a generator and a discriminator, as a GAN does."""
-    words = {word for metric in known for word in metric.words}
-    return not (words.isdisjoint(_ADVERSARIES) or words.isdisjoint(_GENERATORS))
-
-
-def _goal_of(metric: _Reported, criteria: list[_Criterion]) -> tuple[Goal, str]:
-    """Return in which direction a metric is better, and what that is guessed from."""
-    known = [other for other in criteria if other.goal is not None and _agrees(metric, other)]
-    goal = known[0].goal if known and metric.goal is None else metric.goal
-    if goal is not None:
-        return goal, "how the script compares it with its best value"
-    is_named = any(map(kind_of_metric, metric.words))
-    if not is_named and any(kind_of_metric(word) == "score" for word in metric.measured):
-        return "maximize", f"the value that is printed as {metric.name}"
-    return guessed_goal(metric.name), f"the name {metric.name}"
-
-
 def _names_listed(program: ProgramSource) -> list[str]:
     """Return what a Python program prints as lists of numbers, of which a run reads the last."""
     return names_of_lists(program.main.tree) if program.is_python else []
-
-
-def _printed_numbers_of(reported: list[_Reported]) -> list[_Reported]:
-    """Return what the main program surely prints as a number, if no name is that of a metric."""
-    return [
-        metric
-        for metric in reported
-        if metric.is_of_main
-        and metric.is_number
-        and metric.way == "print"
-        and metric.words
-        and not set(metric.words) & _NO_METRIC
-        and not is_count(metric.name)
-        and not is_option(metric.name)
-        and metric.words[-1] not in (*_COUNTED, "none", "true", "false")
-    ]
 
 
 def _has_no_evaluation(program: ProgramSource) -> bool:
@@ -698,141 +468,12 @@ def _has_no_evaluation(program: ProgramSource) -> bool:
     return bool(given) and set(given) == {"None"}
 
 
-def _is_kept(metric: _Reported) -> bool:
-    """Return whether the best model is kept by a printed number, whatever its name is."""
-    return (
-        metric.is_kept
-        and metric.is_number
-        and bool(metric.words)
-        and not set(metric.words) & _NO_METRIC
-        and not is_count(metric.name)
-        and not is_option(metric.name)
-    )
-
-
-def _is_metric(metric: _Reported, reported: list[_Reported]) -> bool:
-    words = metric.words
-    if re.search(r"[a-z]Error$|^ERROR$|^Error$|^\d", metric.name):
-        return False
-    if not words or words[-1] in _COUNTED:
-        return False
-    if any(word in _NO_METRIC for word in words if word != "rate"):
-        return False
-    if any(kind_of_metric(word) for word in words) or _is_of_episodes(words):
-        return True
-    if not set(words) <= _VALIDATION | _TEST:
-        # What is measured on validation data is a result, whatever its name is: `valid rse 0.41`.
-        is_result = metric.is_number and metric.way == "print" and set(words) & _VALIDATION
-        return bool(is_result) and not is_count(metric.name) and not is_option(metric.name)
-    measures = any(map(kind_of_metric, metric.measured)) or metric.measured & _OF_EPISODES
-    if metric.measured & _OF_ROWS and not measures:
-        return False
-    if metric.is_number and measures:
-        return True
-    # `Train: 0.9, Valid: 0.8`: the names of the data stand for the metric.
-    others = {
-        word
-        for other in reported
-        if (other.module, other.context) == (metric.module, metric.context)
-        for word in other.words
-        if len(other.words) == 1
-    }
-    return bool(others & ({"train", "tr", "test", "te", "loss"} - set(words)))
-
-
-def _has_two_meanings(metric: _Reported, reported: list[_Reported]) -> bool:
-    """Return whether a name is that of training and of other data, such as a plain `Acc@1`.
-
-    `check` refuses it as an objective.
-    """
-    splits = {other.split for other in reported if other.name == metric.name}
-    is_mixed = bool(splits & {"", "train"}) and bool(splits & {"validation", "test"})
-    return is_mixed and not set(metric.words) & _SPLITS
-
-
-def _rank(
-    metric: _Reported, criteria: list[_Criterion], *, has_two_meanings: bool = False
-) -> tuple[int, ...]:
-    """Return how good a metric is as an objective: the lowest first.
-
-    Args:
-        metric: The metric.
-        criteria: By what the program keeps its best model.
-        has_two_meanings: Whether training and other data share its name.
-    """
-    words = metric.words
-    is_measure = any(_is_measure(word) for word in words)
-    is_plain_loss = not is_measure and any(kind_of_metric(word) == "loss" for word in words)
-    split = {"validation": 0, "test": 2, "": 3 if is_measure else 4, "train": 5}[metric.split]
-    agrees = any(_agrees(metric, criterion) for criterion in criteria)
-    of_best = metric.is_of_best or bool(set(words) & _OF_BEST)
-    is_criterion = any(
-        _agrees(metric, criterion) and not criterion.words & _SPLITS for criterion in criteria
-    )
-    if metric.split == "" and is_criterion and not of_best:
-        split = 2
-    if set(words) & _VALIDATION and set(words) & _TEST:
-        split = 2  # `Validation/Test`: the same rows are called both
-    if has_two_meanings:
-        split = 3
-    if _is_of_episodes(words):
-        # Episodes that only test the agent are its evaluation.
-        split = {"": 1, "test": 0}.get(metric.split, split)
-    in_parts = len([w for w in words if w not in _SPLITS | _WHOLE and not _is_named(w)])
-    is_known = bool(set(words) <= _SPLITS) or any(map(kind_of_metric, words))
-    is_known = is_known or _is_of_episodes(words)
-    return (
-        split,
-        int(not is_known),
-        int(of_best),
-        int(not agrees),
-        int(not metric.is_monitored),
-        int(not metric.is_of_main),
-        int(metric.way != "print"),
-        int(bool(metric.split) and not set(words) & _SPLITS),
-        int(is_plain_loss),
-        int(bool(set(words) & _HALVES) and not set(words) & _AVERAGES),
-        int(not metric.is_number),
-        in_parts,
-        int(not set(words) & _AVERAGES),  # the loss of an epoch, before that of a batch
-    )
-
-
-_WHOLE = frozenset(("total", "overall", "sum"))
-"""Words of the sum of several terms, which is preferred to each of them."""
-_HALVES = frozenset(("precision", "recall", "sensitivity", "specificity", "tpr", "fpr", "p", "r"))
-"""Scores that a model reaches by answering always, or hardly ever: they come after all others."""
-
-
-def _is_of_episodes(words: tuple[str, ...]) -> bool:
-    """Return whether a name is what an agent collects in an episode, such as `ep_r`."""
-    return not _OF_EPISODES.isdisjoint(words) or words[-2:] in (("ep", "r"), ("episode", "r"))
-
-
-def _is_named(word: str) -> bool:
-    return bool(kind_of_metric(word)) or word in _AVERAGES
-
-
-def _agrees(metric: _Reported, criterion: _Criterion) -> bool:
-    own = frozenset(_SAME.get(word, word) for word in metric.words) - {"mean", "avg", "total"}
-    wanted = criterion.words
-    splits = {_SAME.get(word, word) for word in _SPLITS}
-    measures = wanted - splits
-    if own <= splits:
-        return bool(own & wanted)
-    if not measures & own and not (not measures and wanted & own):
-        return False
-    own_split = own & splits or {_SAME.get(word, word) for word in (metric.split,) if word}
-    wanted_split = wanted & splits
-    return not wanted_split or not own_split or bool(wanted_split & own_split)
-
-
 # What a program reports.
 
 
 def _in_module(
     module: Module, calls: _Calls, results: list[str], own_classes: frozenset[str] | None
-) -> Iterator[_Reported]:
+) -> Iterator[Reported]:
     """Yield what a module reports.
 
     Args:
@@ -877,7 +518,7 @@ def _in_module(
                 continue
             shown_in = inner.get(metric, name)
             kept = values.kept_as(metric, {name, shown_in}, calls.kept)
-            known = _Reported(
+            known = Reported(
                 metric,
                 shown_in,
                 "print",
@@ -900,13 +541,13 @@ def _in_module(
         )
         for metric, way in logged:
             place += 1
-            yield _Reported(metric, name, way, place)
+            yield Reported(metric, name, way, place)
     for metric in _of_whole_module(tree, own_classes):
         place += 1
         yield replace(metric, place=place)
 
 
-def _each(names: Iterable[str], way: _Way) -> Iterator[tuple[str, _Way]]:
+def _each(names: Iterable[str], way: Way) -> Iterator[tuple[str, Way]]:
     """Yield names, each with the way in which it is reported."""
     for name in names:
         yield name, way
@@ -994,13 +635,13 @@ class _Values:
 def _data_of(steps: Iterable[frozenset[str]]) -> str:
     """Return the part of the data that the nearest step to a value names, "" if that is unclear."""
     for words in steps:
-        named = words - {"eval"} if words & (_TEST | {"train", "training"}) else words
+        named = words - {"eval"} if words & (TEST_WORDS | {"train", "training"}) else words
         parts = [
             part
             for part, known in (
                 ("train", {"train", "training", "trainloader", "trainset"}),
-                ("test", _TEST | _OF_EVALUATION_LOADERS),
-                ("validation", _VALIDATION | {"valloader", "validloader", "valset"}),
+                ("test", TEST_WORDS | _OF_EVALUATION_LOADERS),
+                ("validation", VALIDATION_WORDS | {"valloader", "validloader", "valset"}),
             )
             if named & known
         ]
@@ -1036,16 +677,16 @@ def _words_of_loops(
     return words
 
 
-def _of_whole_module(tree: ast.Module, own_classes: frozenset[str] | None) -> Iterator[_Reported]:
+def _of_whole_module(tree: ast.Module, own_classes: frozenset[str] | None) -> Iterator[Reported]:
     """Yield what no single statement prints: what libraries do, and columns of files."""
     for metric in names_in_headers(tree):
-        yield _Reported(metric, "", "print", 0)
+        yield Reported(metric, "", "print", 0)
     for metric in _in_evaluations(tree):
-        yield _Reported(metric, "", "print", 0, is_number=False)
+        yield Reported(metric, "", "print", 0, is_number=False)
     yield from _in_columns(tree)
     for metric in [] if own_classes is None else names_of_trainer(tree, own_classes):
         context = "evaluate" if metric.startswith("eval_") else ""
-        yield _Reported(metric, context, "print", 0)
+        yield Reported(metric, context, "print", 0)
 
 
 @dataclass(frozen=True)
@@ -1219,7 +860,7 @@ def _only_improved(body: list[ast.stmt]) -> set[str]:
     return changes[True] - changes[False]
 
 
-def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
+def _in_written_lines(modules: list[Module]) -> Iterator[Reported]:
     """Yield what the main program writes as lines of JSON: `{**{f"test_{k}": v ...}}`."""
     file = next((name for name in map(_file_of_lines, walk(modules[0].tree)) if name), None)
     if file is None:
@@ -1232,10 +873,10 @@ def _in_written_lines(modules: list[Module]) -> Iterator[_Reported]:
         and isinstance(key.values[0], ast.Constant)
     ]
     for prefix in dict.fromkeys(prefixes):
-        splits = _TRAIN if "train" in prefix else _VALIDATION | _TEST
+        splits = _TRAIN if "train" in prefix else VALIDATION_WORDS | TEST_WORDS
         names = [name for module in modules for name in _averaged(module.tree, splits)]
         for name in dict.fromkeys(names):
-            yield _Reported(f"{prefix}{name}", "", "jsonl", _LAST, file=file)
+            yield Reported(f"{prefix}{name}", "", "jsonl", _LAST, file=file)
 
 
 def _in_evaluations(tree: ast.Module) -> Iterator[str]:
@@ -1251,7 +892,7 @@ def _in_evaluations(tree: ast.Module) -> Iterator[str]:
                 yield key
 
 
-def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
+def _in_columns(tree: ast.Module) -> Iterator[Reported]:
     """Yield the columns of the CSV files that a module writes."""
     if not any(
         isinstance(node, ast.Constant) and str(node.value).endswith(".csv") for node in walk(tree)
@@ -1265,14 +906,16 @@ def _in_columns(tree: ast.Module) -> Iterator[_Reported]:
     tables = _names_of_tables(tree)
     for node in walk(tree):
         columns = [name.strip() for name in _columns_in(node, lists, tables)]
-        scores = [c for c in columns if any(_is_measure(word) for word in _words(c))]
-        losses = [c for c in columns if any(kind_of_metric(word) == "loss" for word in _words(c))]
+        scores = [c for c in columns if any(is_measure_word(word) for word in metric_words(c))]
+        losses = [
+            c for c in columns if any(kind_of_metric(word) == "loss" for word in metric_words(c))
+        ]
         # Scores in a table with losses of validation data are those of validation data as well,
         # and such losses are parts of one: val/box_loss.
-        validates = any(set(_words(loss)) & _VALIDATION for loss in losses)
+        validates = any(set(metric_words(loss)) & VALIDATION_WORDS for loss in losses)
         for column in scores if scores and validates else [*scores, *losses]:
             context = "validate" if validates and column in scores else ""
-            yield _Reported(column, context, "csv", 0)
+            yield Reported(column, context, "csv", 0)
 
 
 def _names_of_tables(tree: ast.Module) -> frozenset[str]:
@@ -1425,9 +1068,9 @@ def _meters(part: ast.Module) -> Iterator[str]:
 
 def _logged(
     part: ast.Module, words: Mapping[str, list[str]], dicts: Mapping[str, str]
-) -> Iterator[tuple[str, _Way]]:
+) -> Iterator[tuple[str, Way]]:
     """Yield what is logged to a file, a service, or a table."""
-    printed: _Way = "print"
+    printed: Way = "print"
     prefixes = {**words, **looped_words(part)}
     for node in walk(part):
         if not isinstance(node, ast.Call):
@@ -1477,9 +1120,9 @@ def _drawn(
             yield from (f"{name}/{curve}" for curve in drawn or _keys_in_text(second, dicts))
 
 
-def _in_documents(part: ast.Module, dicts: Mapping[str, str]) -> Iterator[tuple[str, _Way]]:
+def _in_documents(part: ast.Module, dicts: Mapping[str, str]) -> Iterator[tuple[str, Way]]:
     """Yield the keys of dicts that are written to files of JSON."""
-    way: _Way = "json"
+    way: Way = "json"
     for node in walk(part):
         match node:
             case ast.Call(func=ast.Attribute(attr="dump"), args=[document, *_]):
@@ -1512,9 +1155,9 @@ def _in_loggers(call: ast.Call) -> Iterator[str]:
     yield from (f"{before}{name}" for name in _names_in(call.args[0]))
 
 
-def _in_scalars(part: ast.Module) -> Iterator[tuple[str, _Way]]:
+def _in_scalars(part: ast.Module) -> Iterator[tuple[str, Way]]:
     """Yield the keys of dicts of scalars, which a function of the program writes in a loop."""
-    way: _Way = "tensorboard"
+    way: Way = "tensorboard"
     for node in walk(part):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
             continue
@@ -1567,7 +1210,7 @@ def _keys_in_text(node: ast.expr, dicts: Mapping[str, str]) -> list[str]:
     return re.findall(r"'([^']+)': \{\}", dicts.get(dotted_name(node), ""))
 
 
-def _way_of(owner: str, called: str) -> _Way | None:
+def _way_of(owner: str, called: str) -> Way | None:
     last = owner.rpartition(".")[2].lower()
     if called in ("add_scalar", "add_scalars") or (called == "scalar" and last):
         return "tensorboard"
@@ -1582,7 +1225,7 @@ def _way_of(owner: str, called: str) -> _Way | None:
     return None
 
 
-def _name_in_file(name: str, call: ast.Call, body: list[ast.stmt], way: _Way) -> str:
+def _name_in_file(name: str, call: ast.Call, body: list[ast.stmt], way: Way) -> str:
     """Return the name as the file has it: Lightning adds an ending to what has two values."""
     if way != "lightning":
         return name
@@ -1637,13 +1280,13 @@ def _keras_name(node: ast.expr) -> str:
     return ""
 
 
-def _of_other_language(program: ProgramSource) -> list[_Reported]:
+def _of_other_language(program: ProgramSource) -> list[Reported]:
     """Return the names before values that a program in another language prints."""
     text = program.text
-    reported: list[_Reported] = []
+    reported: list[Reported] = []
     if program.interpreter == COMPILER:
         return [
-            _Reported(name, "", "print", place)
+            Reported(name, "", "print", place)
             for place, line in lines_of_compiled(text)
             for name in printed_names(f"print({line!r})")
         ]
@@ -1659,12 +1302,12 @@ def _of_other_language(program: ProgramSource) -> list[_Reported]:
                 line = f"{line}{{:f}}"
             if "{:f}" in line:
                 source = f"print({line!r})"
-                reported += [_Reported(name, "", "print", place) for name in printed_names(source)]
-    reported += [_Reported(name, "", "print", _LAST) for name in _of_libraries_in_r(text)]
+                reported += [Reported(name, "", "print", place) for name in printed_names(source)]
+    reported += [Reported(name, "", "print", _LAST) for name in _of_libraries_in_r(text)]
     for match in re.finditer(r"@(?:info|show)[ \t]+(?:\"[^\"\n]*\"[ \t]+)?([^\"\n;#]+)", text):
         # Julia prints the names of variables with their values.
         names = re.findall(r"(?<![\w.(])([^\W\d]\w*)(?![\w.(])(?=\s|$|,)", match[1])
-        reported += [_Reported(name, "", "print", match.start()) for name in names]
+        reported += [Reported(name, "", "print", match.start()) for name in names]
     return reported
 
 
@@ -1685,7 +1328,7 @@ def _of_libraries_in_r(text: str) -> Iterator[str]:
 # By what a program keeps its best model.
 
 
-def _criteria(module: Module) -> Iterator[_Criterion]:
+def _criteria(module: Module) -> Iterator[Criterion]:
     texts = _texts_of(module)
     for node in walk(module.tree):
         match node:
@@ -1697,21 +1340,21 @@ def _criteria(module: Module) -> Iterator[_Criterion]:
                 goal: Goal = "maximize" if name == "max" else "minimize"
                 for best, other in ((first, second), (second, first)):
                     if "best" in _text_words(best):
-                        yield _Criterion(_criterion_words(best, other), goal)
+                        yield Criterion(_criterion_words(best, other), goal)
             case ast.Call(keywords=keywords):
                 yield from _monitored(called_name(node), keywords, texts)
             case ast.Constant(value=str() as text):
                 match_text = re.fullmatch(r"(min|max) (\w+)", text)
                 if match_text is not None:
                     goal = "maximize" if match_text[1] == "max" else "minimize"
-                    yield _Criterion(_normal(_words(match_text[2])), goal)
+                    yield Criterion(normal_words(metric_words(match_text[2])), goal)
 
 
-def _compared(less: ast.expr, more: ast.expr) -> Iterator[_Criterion]:
+def _compared(less: ast.expr, more: ast.expr) -> Iterator[Criterion]:
     if _is_best(more):
-        yield _Criterion(_criterion_words(less, more), "minimize")
+        yield Criterion(_criterion_words(less, more), "minimize")
     elif _is_best(less):
-        yield _Criterion(_criterion_words(more, less), "maximize")
+        yield Criterion(_criterion_words(more, less), "maximize")
 
 
 def _is_best(node: ast.expr) -> bool:
@@ -1719,32 +1362,22 @@ def _is_best(node: ast.expr) -> bool:
     return bool({"best", "lowest", "highest"} & words) or (
         bool(words & {"min", "max"})
         and isinstance(node, ast.Name | ast.Attribute)
-        and (bool(words & _VALIDATION) or any(map(kind_of_metric, words)))
+        and (bool(words & VALIDATION_WORDS) or any(map(kind_of_metric, words)))
     )
 
 
 def _text_words(node: ast.expr) -> set[str]:
-    return set(_words(ast.unparse(node)))
+    return set(metric_words(ast.unparse(node)))
 
 
 def _criterion_words(first: ast.expr, second: ast.expr) -> frozenset[str]:
-    return _normal((*_text_words(first), *_text_words(second))) - {
-        *_OF_BEST,
+    return normal_words((*_text_words(first), *_text_words(second))) - {
+        *BEST_WORDS,
         *("self", "current", "cur", "avg", "mean", "item", "is", "so", "far", "model", "float"),
     }
 
 
-def _normal(words: tuple[str, ...]) -> frozenset[str]:
-    bare = {word: re.sub(r"\d+$", "", word) for word in words}
-    # `bleu4` is a kind of `bleu`, but `f1` is none of `f`.
-    stems = [
-        word if kind_of_metric(word) and not kind_of_metric(stem) else stem
-        for word, stem in bare.items()
-    ]
-    return frozenset(_SAME.get(stem, stem) for stem in stems)
-
-
-def _monitored(name: str, keywords: list[ast.keyword], texts: StaticValues) -> Iterator[_Criterion]:
+def _monitored(name: str, keywords: list[ast.keyword], texts: StaticValues) -> Iterator[Criterion]:
     given = {word.arg: texts.get(word.value) for word in keywords if word.arg}
     metric = given.get("metric_for_best_model")
     if isinstance(metric, str):
@@ -1752,17 +1385,17 @@ def _monitored(name: str, keywords: list[ast.keyword], texts: StaticValues) -> I
         goal: Goal | None = None
         if isinstance(is_greater, bool):
             goal = "maximize" if is_greater else "minimize"
-        yield _Criterion(_normal(("eval", *_words(metric))), goal)
+        yield Criterion(normal_words(("eval", *metric_words(metric))), goal)
     metric = given.get("monitor")
     if isinstance(metric, str) and (name in _MONITORS or "mode" in given):
         goals: dict[str, Goal] = {"max": "maximize", "min": "minimize"}
-        yield _Criterion(_normal(_words(metric)), goals.get(str(given.get("mode"))))
+        yield Criterion(normal_words(metric_words(metric)), goals.get(str(given.get("mode"))))
 
 
 # Where a metric is read.
 
 
-def _source_of(metric: _Reported, program: ProgramSource) -> tuple[str | None, bool]:
+def _source_of(metric: Reported, program: ProgramSource) -> tuple[str | None, bool]:
     """Return the value of `metrics` in YAML, and whether each trial needs its own folder."""
     match metric.way:
         case "jsonl":
