@@ -11,7 +11,7 @@ from workbench.advisor.plan_variants import plan_with
 from workbench.advisor.stored_advice import Estimate
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
-from workbench.foundation.events import Event, TrialEnded, TrialProposed, TrialStarted
+from workbench.foundation.events import AttemptEnded, Event, TrialEnded, TrialProposed, TrialStarted
 from workbench.hardware.resources import likely_cluster
 from workbench.store.database import Store
 from workbench.sweeps.forecast import Forecast, expected, forecast_of, num_epochs_of
@@ -51,6 +51,12 @@ def test_trainings_beside_each_other_share_the_time() -> None:
     assert foretold.run_s == Estimate(400.0, 200.0, 800.0), "eight rounds"
     assert foretold.worker_hours == pytest.approx(15 * 2 * 50 / 3600)
     assert "Without early stopping, 15 trials take about 6 min 40 s" in str(foretold)
+
+
+def test_turns_are_said_to_cost_time() -> None:
+    foretold = foretell(budget={"trials": 5}, repeats=3, early_stop={"turns": 6})
+    assert foretold.turns == 6
+    assert "Without turns, 15 trials take about 6 min 40 s" in str(foretold)
 
 
 @pytest.mark.parametrize(
@@ -175,3 +181,22 @@ def test_a_program_takes_as_long_as_the_trials_of_its_last_run_on_this_machine(
     assert str(forecast).startswith("1 trial runs at once, and one takes about 20 s (11 s to 29 s)")
     elsewhere = replace(cluster, nodes=tuple(replace(node, host="?") for node in cluster.nodes))
     assert expected(store, experiment, elsewhere) is None
+
+
+def test_trials_in_turns_say_nothing_about_the_time_of_a_whole_trial(store: Store) -> None:
+    record(store, [10.0, 20.0])
+    run_id = store.create_run(Experiment(**COMMAND))
+    times: dict[str, Any] = {"trial": 0, "attempt": 0}
+    turn = AttemptEnded(**times, reason="turn", message="", turn=1, time_unix_s=150.0)
+    again = {**times, "attempt": 1}
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        writer.append(
+            TrialProposed(trial=0, params={"width": 8}, configuration=0, seed=0),
+            TrialStarted(**times, worker_pids=[1], time_unix_s=100.0),
+            turn,
+            TrialStarted(**again, worker_pids=[1], time_unix_s=200.0),
+            TrialEnded(**again, state="complete", step=1, time_unix_s=203.0),
+        )
+    forecast = expected(store, Experiment(**COMMAND), likely_cluster())
+    assert forecast is not None
+    assert forecast.trial_s.value == 15.0

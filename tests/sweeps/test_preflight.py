@@ -13,7 +13,7 @@ from tests.builders.language_models import conversations, write_lines, write_tok
 from workbench.experiment import Experiment
 from workbench.foundation.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
 from workbench.hardware.resources import inventory, processor_counters
-from workbench.sweeps.preflight import check, find_problems
+from workbench.sweeps.preflight import check, check_program, find_problems
 
 SEARCH_SPACES = Path(__file__).parents[2] / "search_spaces"
 GOOD: dict[str, Any] = {
@@ -681,3 +681,18 @@ def test_a_tokenizer_with_other_numbers_is_refused_unless_the_weights_are_new(
     with pytest.raises(DataError, match=r"2 of 3[0-9]{2} tokens have another number") as raised:
         check_with("moved")
     assert raised.value.field == "data.tokenizer"
+
+
+@pytest.mark.parametrize(
+    "command", ["LR={lr} ./train", "A_1=2 LR={lr} python train.py", "é= ls {lr}"]
+)
+def test_a_variable_in_front_of_the_program_needs_env(command: str) -> None:
+    experiment = Experiment(
+        command=command, objectives=VAL_LOSS, search={"lr": {"low": 0.1, "high": 1.0}}
+    )
+    with pytest.raises(ExperimentError, match="stands where the program should be") as raised:
+        check_program(experiment)
+    assert f"env {command}" in str(raised.value)
+    env = shutil.which("env")
+    assert env is not None
+    check_program(experiment.model_copy(update={"command": f"env {command}"}))

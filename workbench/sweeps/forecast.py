@@ -42,12 +42,14 @@ from workbench.training.planning.settings import resolve
 # How far back a run of the same function or program is looked for, and what its times are read
 # from.
 _MAX_RUNS = 30
-_TRIAL_EVENTS = frozenset({"trial_proposed", "trial_started", "trial_ended", "energy_metered"})
+_TRIAL_EVENTS = frozenset(
+    {"trial_proposed", "trial_started", "attempt_ended", "trial_ended", "energy_metered"}
+)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run should take without early stopping.
+    """What a run should take without early stopping, and without what turns cost.
 
     Attributes:
         plan: How a trial trains: global batch = micro batch x accumulation x workers. None for a
@@ -64,6 +66,7 @@ class Forecast:
         price: The price of the hardware, or None if the experiment has none.
         money: What the run should cost, in the currency of the price, or None if unknown.
         energy_wh: The energy that it should use, or None if no measurement was metered.
+        turns: Number of turns of a trial, each of which starts it again, or None without turns.
     """
 
     plan: str | None
@@ -79,6 +82,7 @@ class Forecast:
     price: str | None = None
     money: Estimate | None = None
     energy_wh: Estimate | None = None
+    turns: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as plain values and as text."""
@@ -101,8 +105,9 @@ class Forecast:
             if self.ends_by == "time":
                 return f"{text}{disk}. budget.time ends the run{self._expenses()}"
             return text + disk
+        without = "early stopping" if self.turns is None else "turns"
         return (
-            f"{text}. Without early stopping, {format_count(self.num_trainings or 0, 'trial')} take"
+            f"{text}. Without {without}, {format_count(self.num_trainings or 0, 'trial')} take"
             f" about {format_duration(self.run_s.value)} "
             f"({format_range(self.run_s.low, self.run_s.high, format_duration)}) and "
             f"{self.worker_hours:.2g} {'GPU' if self.on_gpu else 'worker'} hours{disk}. "
@@ -220,6 +225,7 @@ def _forecast(
         checkpoints_of="trial" if is_endless else "run",
         ends_by=ends_by,
         on_gpu=on_gpu,
+        turns=experiment.early_stop.turns,
         price=experiment.budget.price,
         money=_money(experiment, lasts_s, trained_s, workers * on_gpu),
         energy_wh=(
@@ -379,10 +385,12 @@ def _what_runs(experiment: Experiment) -> tuple[Any, ...]:
 def _measured(history: History) -> tuple[Estimate, float | None] | None:
     """Return how long the complete trials of a run took, and the power of a trial in watts.
 
-    The interval of the time holds nine of ten trials. The power is None if nothing was metered.
+    Trials that were interrupted, as by turns, say nothing about the time: to start them again takes
+    time, too. The interval holds nine of ten trials. The power is None if nothing was metered.
     """
     trials = history.trials.values()
-    durations_s = [trial.duration_s for trial in trials if trial.state == "complete"]
+    whole = (trial for trial in trials if trial.state == "complete" and trial.attempts == 1)
+    durations_s = [trial.duration_s for trial in whole]
     known_s = [duration_s for duration_s in durations_s if duration_s]
     if not known_s:
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import random
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -561,6 +562,12 @@ def check_program(experiment: Experiment) -> None:
                 next_step="Start from the folder that contains it, or write its path.",
             )
     program, *others = arguments_of(experiment.command)
+    if (variable := re.match(r"[^\W\d]\w*(?==)", program)) is not None:
+        raise ExperimentError(
+            f"the variable {variable[0]} stands where the program should be",
+            field="command",
+            next_step=f"Write env before it: env {experiment.command}",
+        )
     if "{" in program:
         return
     if program in INTERPRETERS:  # the one that runs the workbench
