@@ -231,6 +231,39 @@ def test_what_is_hardly_ever_searched_is_left_as_a_comment(tmp_path: Path, optio
     assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
 
 
+@pytest.mark.parametrize(
+    ("option", "use"),
+    [
+        ("--random-state", "split(x, y, random_state=args.random_state)"),
+        ("--manualSeed", "pass"),
+        ("--torch_seed", "pass"),
+        ("--randomseed", "pass"),
+        ("--rs", "RandomForest(random_state=args.rs)"),
+        ("--luck", "torch.manual_seed(args.luck)"),
+        ("--luck", "luck = args.luck\nrng = np.random.default_rng(luck)"),
+        ("--luck", "def start(number):\n    seed_everything(number)\nstart(args.luck)"),
+    ],
+)
+def test_whatever_seeds_a_generator_gets_the_seed_of_the_trial(
+    tmp_path: Path, option: str, use: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+        f"parser.add_argument({option!r}, type=int, default=7)\n"
+        f"args = parser.parse_args()\nprint(args.lr)\n{use}\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(script).text)
+    assert list(experiment.search.root) == ["lr"]
+    assert option in (experiment.command or "").split("{seed}")[0]
+
+
+def test_a_number_of_seeds_is_no_seed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("parser.add_argument('--num-seeds', type=int, default=3)\n")
+    assert "{seed}" not in experiment_for(script).text
+
+
 def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) -> None:
     script = tmp_path / "plain.py"
     script.write_text("print('loss: %f' % 1)")

@@ -48,7 +48,6 @@ def test_an_option_of_another_choice_has_a_condition(use: str, tmp_path: Path) -
     "use",
     [
         "step = Lars(args.reg_coef)",
-        "if args.optimizer == 'adam':\n    step = Lars(args.reg_coef)",
         "if kind == 'lars':\n    step = Lars(args.reg_coef)",
         "args.optimizer = 'lars'\nif args.optimizer == 'lars':\n    step = Lars(args.reg_coef)",
         "def lars():\n    return Lars(args.reg_coef)\nlars()",
@@ -57,6 +56,17 @@ def test_an_option_of_another_choice_has_a_condition(use: str, tmp_path: Path) -
 def test_an_option_that_has_an_effect_as_it_is_has_no_condition(use: str, tmp_path: Path) -> None:
     found = domains(tmp_path, USED + use, LR, WIDTH, KIND, REG)
     assert "when" not in str(found["reg-coef"])
+
+
+def test_an_option_of_the_default_choice_has_a_condition_if_the_choice_is_searched(
+    tmp_path: Path,
+) -> None:
+    use = f"{USED}if args.optimizer == 'adam':\n    step = Adam(args.reg_coef)"
+    regularized = domains(tmp_path, use, LR, WIDTH, KIND, REG)["reg-coef"]
+    assert isinstance(regularized, dict)
+    assert regularized["when"] == {"optimizer": "adam"}
+    fixed = "'--optimizer', choices=['adam'], default='adam'"
+    assert "when" not in str(domains(tmp_path, use, LR, WIDTH, fixed, REG)["reg-coef"])
 
 
 def test_what_a_number_turns_off_is_not_searched(tmp_path: Path) -> None:

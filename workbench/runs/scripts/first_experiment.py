@@ -70,7 +70,6 @@ _DOES = frozenset(("do", "run", "with", "use", "enable"))
 _SWITCHES = frozenset(("use", "log", "enable", "with", "to", "report", "track", "logger"))
 _WAITING = frozenset(("viewer", "gui"))
 """Words of windows for which a program waits at its end."""
-_SEEDS = frozenset(("seed", "random_seed", "random-seed", "manual_seed", "manual-seed"))
 _WITHOUT = frozenset(("disable", "no", "without"))
 _UNITS_OF_LENGTH = frozenset(
     ("epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "iterations", "updates")
@@ -540,12 +539,7 @@ def _value_of(option: ScriptOption) -> str | None:
 def _is_seed(option: ScriptOption) -> bool:
     """Return whether an option takes the seed of a training."""
     is_passed = option.way in ("option", "apart", "single", "assigned", "listed")
-    return is_passed and _is_number_of_seed(option)
-
-
-def _is_number_of_seed(option: ScriptOption) -> bool:
-    is_number = option.kind == "int" or (option.kind is None and type(option.default) is int)
-    return is_number and option.name.rpartition(".")[2].lower() in _SEEDS
+    return is_passed and option.takes_seed
 
 
 def _must_be_given(option: ScriptOption) -> bool:
@@ -657,7 +651,7 @@ def _seeds_in(files: Container[Path | None], options: list[ScriptOption]) -> lis
     return [
         option
         for option in options
-        if option.way == "constant" and option.file in files and _is_number_of_seed(option)
+        if option.way == "constant" and option.file in files and option.takes_seed
     ]
 
 

@@ -39,6 +39,8 @@ _SET_BY_COMMAND = frozenset(
     )
 )
 """Words of options that the machine or the command of a trial decides."""
+_BY_NAME = ("option", "apart", "single", "switch", "off", "both")
+"""How options are passed that can be left out of the command of a trial."""
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _MAX_CALLERS = 3
 _COMPARES: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -87,7 +89,7 @@ class Conditions:
             self._visit_block(module.tree.body, "", ())
 
     def applied_to(self, options: list[ScriptOption]) -> list[ScriptOption]:
-        """Return options, with what must hold for those that have no effect by default."""
+        """Return options, with what must hold for those that do not always have an effect."""
         names = [plain_name(option) for option in options]
         by_name = {
             plain_name(option): option for option in options if names.count(plain_name(option)) == 1
@@ -111,8 +113,9 @@ class Conditions:
         self, option: ScriptOption, by_name: Mapping[str, ScriptOption], defaults: dict[str, Any]
     ) -> ScriptOption:
         uses = self._uses.get(plain_name(option), [])
-        if not uses or option.is_required or any(self._may_run(use, defaults) for use in uses):
+        if not uses or option.is_required:
             return option
+        has_effect = any(self._may_run(use, defaults) for use in uses)
         for name in dict.fromkeys(self._tested_by(uses, defaults)):
             other = by_name[name]
             values = (True, False) if other.is_flag else other.choices
@@ -121,9 +124,9 @@ class Conditions:
                 for value in values
                 if any(self._may_run(use, {**defaults, name: value}) for use in uses)
             )
-            if wanted and option.way == "option":
+            if wanted and wanted != values and option.way in _BY_NAME:
                 return replace(option, needs=(other.name, wanted))
-        return replace(option, has_effect=False)
+        return option if has_effect else replace(option, has_effect=False)
 
     def _tested_by(
         self, uses: Iterable[tuple[str, _Guards]], defaults: Mapping[str, Any]

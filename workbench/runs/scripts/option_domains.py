@@ -392,7 +392,7 @@ def searched_domains(
         refusals: What the script says if it refuses values. A flag that is mentioned there with
             another option is not searched, because not all pairs of values would be accepted.
     """
-    options = list(options)
+    options = [option for option in options if not option.takes_seed]
     off = _switched_off(options)
     domains = {
         option.name: domain
@@ -436,15 +436,18 @@ def searched_domains(
         meant |= {name: re.sub(r"_init(?:ial)?\b|\binit(?:ial)?_", "", name) for name in rates}
     flags = {option.name for option in options if option.is_flag}
     needs = {option.name: option.needs for option in options if option.needs is not None}
-    domains = {n: d for n, d in domains.items() if n not in needs or needs[n][0] in domains}
+    # Without effect unless the other option is searched.
+    idle = {name for name, (other, values) in needs.items() if defaults.get(other) not in values}
+    domains = {n: d for n, d in domains.items() if n not in idle or needs[n][0] in domains}
     ranked = sorted(
         domains,
-        key=lambda name: (name in needs, _rank(meant[name], is_flag=name in flags), order[name]),
+        key=lambda name: (name in idle, _rank(meant[name], is_flag=name in flags), order[name]),
     )[:MAX_SEARCHED]
+    needs = {name: needed for name, needed in needs.items() if needed[0] in ranked}
     chosen = {
         name: _if_needed(domains[name], needs.get(name))
         for name in domains
-        if name in ranked and (name not in needs or needs[name][0] in ranked)
+        if name in ranked and (name not in idle or name in needs)
     }
     if len(chosen) < 2:
         return chosen

@@ -20,6 +20,7 @@ from workbench.runs.scripts.script_options import (
     ScriptOption,
     called_name,
     children_of,
+    is_seed_name,
     last_name,
     name_words,
     plain_name,
@@ -47,6 +48,13 @@ _SUMS = frozenset(("loss", "losses", "reward", "cost", "penalty", "objective"))
 """Words of variables that a training minimizes or maximizes."""
 _IN_FILES = ("assigned", "constant", "listed")
 """Ways of values whose type is only known from what a file has: 1 may be 1.0."""
+_SEEDING = frozenset(
+    (
+        *("seed", "seed_all", "seed_everything", "set_seed", "set_random_seed", "manual_seed"),
+        *("manual_seed_all", "default_rng", "RandomState", "PRNGKey", "Random"),
+    )
+)
+"""Functions whose first argument is a seed."""
 _SAME_TEXT = ("lower", "upper", "strip")
 _NUM_STEPS = 3
 """Maximum number of calls and assignments between an option and its use."""
@@ -105,6 +113,7 @@ class _Uses:
         self.of_models: set[str] = set()
         self.weights: set[str] = set()
         """What terms of a loss or of a reward are multiplied with."""
+        self.seeds: set[str] = set()
         self._groups = _groups_of(options)
         nodes = [pair for module in program.modules for pair in _nodes_of(module.tree)]
         flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
@@ -130,6 +139,8 @@ class _Uses:
             self._compare(function, node, dicts)
             if isinstance(node, ast.Assert):
                 self._learn(function, node.test, is_always=id(node) not in chosen)
+            if isinstance(node, ast.Call):
+                self.seeds |= self._seeding(function, node)
             if isinstance(node, ast.Call) and self._makes_part(node):
                 self.of_models |= self._given_to(function, node)
             if isinstance(node, ast.Assign | ast.AugAssign):
@@ -182,7 +193,8 @@ class _Uses:
             option = replace(option, is_required=True)
         if name in self.weights and type(option.default) is int and option.way in _IN_FILES:
             option = replace(option, kind="float", default=float(option.default))
-        return replace(option, is_of_model=name in self.of_models | self.weights)
+        is_of_model = name in self.of_models | self.weights
+        return replace(option, is_of_model=is_of_model, is_seed=name in self.seeds)
 
     def option_in(self, function: str, value: ast.expr | None) -> str | None:
         """Return the option that an expression is the value of, or None."""
@@ -246,6 +258,13 @@ class _Uses:
             elif (group := _last_key(value)) in self._groups:
                 found |= self._groups[group]  # `Net(**config["net"])`
         return found
+
+    def _seeding(self, function: str, call: ast.Call) -> set[str]:
+        """Return the options that a call takes as the seed of a generator."""
+        values = [word.value for word in call.keywords if word.arg and is_seed_name(word.arg)]
+        if called_name(call) in _SEEDING:
+            values += call.args[:1]
+        return {name for value in values if (name := self.option_in(function, value)) is not None}
 
     def _makes_part(self, call: ast.Call) -> bool:
         """Return whether a call makes a model of the program, or a layer of a library."""

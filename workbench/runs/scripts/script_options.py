@@ -50,6 +50,8 @@ _FILE = frozenset(("file", "filename", "prefix"))
 _PLACE = frozenset((*_FOLDER, *_FILE, "path", "to", "root"))
 _BESIDE = frozenset((*_WRITTEN, *_PLACE, "model", "best", "final", "trained", "weights"))
 """What else the name of a place may consist of: `output_size` is no place."""
+_COUNTS = frozenset(("num", "n", "number", "count", "use", "no", "fix", "with"))
+"""Words before "seed" that make it no seed."""
 _READ = frozenset(
     ("load", "resume", "input", "init", "restore", "from", "pretrained", "teacher", "data")
 )
@@ -198,8 +200,10 @@ class ScriptOption:
         file: The file in which a constant is replaced. None of all other options.
         is_of_model: Whether the model of the program is made with it.
         needs: The option, and its values, without which it has no effect. None if it always has.
+            The default of that option may be among the values.
         dest: The name by which the code reads it. Empty if that is its own name.
         has_effect: Whether another value changes what is trained, as far as the source shows.
+        is_seed: Whether the source uses it as the seed of a generator.
     """
 
     name: str
@@ -215,11 +219,18 @@ class ScriptOption:
     needs: tuple[str, tuple[Any, ...]] | None = None
     dest: str = ""
     has_effect: bool = True
+    is_seed: bool = False
 
     @property
     def is_flag(self) -> bool:
         """Whether it is true or false."""
         return self.way in _FLAG_WAYS or self.kind == "bool" or isinstance(self.default, bool)
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether it takes the seed of a generator of random numbers, which is never searched."""
+        is_number = self.kind == "int" or (self.kind is None and type(self.default) is int)
+        return is_number and (self.is_seed or is_seed_name(self.name.rpartition(".")[2]))
 
     @property
     def is_positional(self) -> bool:
@@ -235,6 +246,20 @@ class ScriptOption:
 def plain_name(option: ScriptOption) -> str:
     """Return the name by which a program knows an option."""
     return option.dest or option.name.rpartition(".")[2].replace("-", "_")
+
+
+def is_seed_name(name: str) -> bool:
+    """Return whether a name is usual for the seed of a generator of random numbers.
+
+    Example:
+        >>> from workbench.runs.scripts.script_options import is_seed_name
+        >>> [is_seed_name(name) for name in ("manualSeed", "random-state", "num_seeds")]
+        [True, True, False]
+    """
+    *before, last = name_words(name)
+    if last in ("state", "value", "everything"):
+        return bool(before) and before[-1] == ("random" if last == "state" else "seed")
+    return last.endswith("seed") and not _COUNTS & set(before)
 
 
 def called_name(call: ast.Call) -> str:
