@@ -30,6 +30,7 @@ from workbench.foundation.errors import StoreError, Suggestion
 from workbench.foundation.events import (
     AdviceGiven,
     AttemptEnded,
+    Clone,
     Noted,
     RunStateChanged,
     TrialEnqueued,
@@ -349,6 +350,21 @@ def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
             "next_plan": {},
         }
     ]
+
+
+def test_show_tells_where_a_clone_comes_from(shell: Shell) -> None:
+    proposed, *rest = trial_events(1, at_s=4, lr=0.02, accuracy=0.95)
+    cloned = proposed.model_copy(update={"clone": Clone(of=0, begins_from="start")})
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), *trial_events(0, at_s=1), cloned, *rest, *finish(9)])
+    for options in ([], ["--trial", "1"]):
+        (line,) = [
+            line
+            for line in shell("show", run_id, *options)[1].splitlines()
+            if "clone of trial 0" in line
+        ]
+        assert line.split(maxsplit=1)[0] == "origin"
 
 
 def test_a_run_in_which_everything_failed_is_extended_and_not_resumed(shell: Shell) -> None:

@@ -493,8 +493,8 @@ def _how_trained(history: History, trial: Trial) -> Iterator[tuple[str, str]]:
     """Yield the plan of a trial, and its parent if it is a clone."""
     if plan := trial.plan.describe():
         yield "plan", plan
-    if trial.clone is not None and (part := describe_segment(history, trial)):
-        yield "part", part
+    if trial.clone is not None and (words := describe_segment(history, trial)):
+        yield "origin", words
 
 
 def _print_front(console: Any, history: History, front: list[Trial]) -> None:
@@ -642,10 +642,11 @@ def _describe_memory(trial: Trial) -> str | None:
 
 
 def _trial_parts(history: History, trial: Trial) -> Iterator[tuple[str, Text]]:
-    """Yield which part of a training a trial is, and its turn."""
+    """Yield where a trial comes from, or which part of a training it is, and its turn."""
     from rich.text import Text
 
-    for name, describe in (("part", describe_segment), ("turn", describe_turn)):
+    part = "part" if trial.clone is None else "origin"
+    for name, describe in ((part, describe_segment), ("turn", describe_turn)):
         if words := describe(history, trial):
             yield name, Text(words)
 
