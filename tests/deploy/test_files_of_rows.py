@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import lzma
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -139,6 +141,57 @@ def test_the_script_reads_every_file_as_the_bundle_does(bundle: Path, tmp_path: 
     lines = iter(done.stdout.splitlines())
     printed = {case: [float(next(lines)) for _ in NEW.index] for case in FILES if next(lines)}
     assert printed == {case: pytest.approx(expected, rel=1e-6) for case in FILES}
+
+
+@pytest.fixture(scope="module")
+def with_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("with_points")
+    table = flats(80, 0)[["größe", "weight", "price"]]
+    table = table.assign(rent=[f"{30 * price:,.2f}" for price in table["price"]])
+    table.to_csv(folder / "flats.csv", index=False)
+    data = {"name": "table", "path": str(folder / "flats.csv"), "target": "price"}
+    exported(folder / "bundle", "boosted_trees", data, num_trees=8)
+    return folder / "bundle"
+
+
+@pytest.mark.parametrize(
+    ("separator", "rent"),
+    [(";", "1.234,50"), ("\t", "1234,5"), (",", "1.234,50"), (";", "1.234,50 CHF")],
+)
+def test_a_file_may_have_decimal_commas_if_training_had_points(
+    with_points: Path, tmp_path: Path, separator: str, rent: str
+) -> None:
+    predictor = Predictor.open(with_points, threads=1)
+    given = {"größe": [40.5, 81.0], "weight": [1.234, 7.5], "rent": [1234.5, math.nan]}
+    expected = values_of(predictor.predict(given)).tolist()
+    path = tmp_path / "rows.csv"
+    rows = [["größe", "weight", "rent"], ["40,5", "1,234", rent], ["81", "7,5", "n/a"]]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=separator).writerows(rows)
+
+    answers = answers_for(predictor, path)
+    assert values_of(answers).tolist() == expected
+    note = "numbers are read with decimal commas, such as 40,5"
+    assert note in answers.notes
+    command = [sys.executable, str(with_points / "predict.py"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"predict.py: {note}" in done.stderr
+    printed = [float(line) for line in done.stdout.splitlines()[1:]]
+    assert printed == pytest.approx(expected, rel=1e-6)
+
+
+def test_thousands_stay_thousands_and_mixed_decimals_are_refused(
+    with_points: Path, tmp_path: Path
+) -> None:
+    predictor = Predictor.open(with_points, threads=1)
+    path = tmp_path / "rows.csv"
+    path.write_text("größe;weight;rent\n40;1;1,234\n", encoding="utf-8")
+    expected = predictor.predict({"größe": [40.0], "weight": [1.0], "rent": [1234.0]})
+    assert values_of(answers_for(predictor, path)).tolist() == values_of(expected).tolist()
+    path.write_text("größe;weight;rent\n40,5;1.5;1000\n", encoding="utf-8")
+    with pytest.raises(DataError, match="contains '40,5'"):
+        answers_for(predictor, path)
 
 
 @pytest.fixture(scope="module")

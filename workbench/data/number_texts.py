@@ -875,6 +875,31 @@ def new_unit(texts):  # type: ignore[no-untyped-def]
     return unit if is_of_most and unit not in NEW_FACTORS else ""
 
 
+def new_decimal_comma(texts, is_usual):  # type: ignore[no-untyped-def]
+    """Return a number with a decimal comma if new rows write these and training had points.
+
+    Every number must be readable so, and one must be unlike 1,234, which may also be a thousand.
+    Otherwise nothing is returned.
+
+    Args:
+        texts: The texts of the columns of numbers, of all rows.
+        is_usual: Whether 1,234 is also taken to have a decimal comma.
+
+    Example:
+        >>> new_decimal_comma(["0,4", "1.200,5", "n/a"], False), new_decimal_comma(["1,234"], True)
+        ('0,4', '1,234')
+        >>> new_decimal_comma(["1,234"], False), new_decimal_comma(["0,4", "12.5"], True)
+        ('', '')
+    """
+    found = [re.search("[+-]?[0-9.,]*[0-9][0-9.,]*", plain_signs(text.strip())) for text in texts]
+    numbers = [match[0] for match in found if match]
+    if not all(re.fullmatch(NUMBER_WITH_DECIMAL_COMMA, number) for number in numbers):
+        return ""
+    with_comma = [number for number in numbers if "," in number]
+    clear = [text for text in with_comma if not re.fullmatch(NUMBER_WITH_SEPARATORS, text)]
+    return next(iter(clear or with_comma * is_usual), "")
+
+
 def known_texts(values: pd.Series) -> dict[str, int]:
     """Return how often each known text of a column occurs, as `plain_signs` writes it."""
     codes, distinct = distinct_values(values)

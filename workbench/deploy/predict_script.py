@@ -44,6 +44,7 @@ from workbench.data.number_texts import (
     category_in,
     clock_seconds,
     degrees_of,
+    new_decimal_comma,
     new_unit,
     plain_signs,
     spelling_of,
@@ -313,7 +314,17 @@ def _reading(inputs: Sequence[Input]) -> str:
     markers = json.dumps(sorted(MISSING_MARKERS | MISSING_WORDS))
     missing = f"\nMISSING = set({markers})\nTRUTH = {json.dumps(TRUTH)}\n" + no_text
     of_numbers = (degrees_of, clock_seconds, added_seconds, without_factor)
-    functions = (read_points, cell, plain_signs, unit_pattern, *of_numbers, number, seconds)
+    functions = (
+        read_points,
+        new_decimal_comma,
+        read_commas,
+        cell,
+        plain_signs,
+        unit_pattern,
+        *of_numbers,
+        number,
+        seconds,
+    )
     notes = (significant, whole, format_number, counted_noun, format_count, UnusualValue)
     notes = (*notes, far_outside, unusual_values, describe_unusual, note_of_unit)
     notes = (*notes, notes_of_bare)
@@ -345,7 +356,7 @@ def _reading(inputs: Sequence[Input]) -> str:
 
 def _source(*functions: Callable[..., Any]) -> str:
     sources = ["\n\n" + inspect.getsource(function) for function in functions]
-    return re.sub(r"def read_(?!points)\w+\(", "def read(", "".join(sources))
+    return re.sub(r"def read_(?!points|commas)\w+\(", "def read(", "".join(sources))
 
 
 def _table(taken: Input, output: Output) -> str:
@@ -642,6 +653,18 @@ def read_points(rows, separator):
             column["has_decimal_comma"] = False
 
 
+def read_commas(rows, separator):
+    """Read 0,4 as a decimal number where commas are in place of the points of training."""
+    columns = [column for column in CARD["inputs"] if column["kind"] == "number"]
+    columns = [one for one in columns if not (one["has_decimal_comma"] or one["notation"])]
+    texts = [row[column["name"]] for row in rows for column in columns]
+    is_usual = separator == ";" and not any(column["has_thousands"] for column in columns)
+    example = new_decimal_comma(texts, is_usual)
+    for column in columns if example else []:
+        column["has_decimal_comma"], column["has_thousands"] = True, False
+    return [f"numbers are read with decimal commas, such as {example}"] if example else []
+
+
 def cell(column, text):
     """Return a cell as the model takes it: a number, or seconds since 1970."""
     bare = text.strip().lower()
@@ -747,10 +770,12 @@ def samples_in(rows, parsers):
 def samples_of(path):
     """Return the rows of a table as they are written, without those that are no samples."""
     rows, separator = rows_of(path, [column["name"] for column in CARD["inputs"]])
+    commas = read_commas(rows, separator)
     read_points(rows, separator)
     numbers = [column for column in CARD["inputs"] if column["kind"] == "number"]
     parsers = {column["name"]: functools.partial(cell, column) for column in numbers}
     rows, notes = samples_in(rows, parsers)
+    notes = [*commas, *notes]
     for column in numbers:
         name = column["name"]
         has_sign = column["unit"] or column["notation"]

@@ -19,11 +19,11 @@ import numpy as np
 
 from workbench.data.chat_records import prompt_of, read_prompts
 from workbench.data.image_folders import ENDINGS
-from workbench.data.number_texts import NumberText, has_decimal_points
+from workbench.data.number_texts import NumberText, has_decimal_points, new_decimal_comma
 from workbench.data.plain_frames import name_of_column, plain_frame
 from workbench.data.table_formats import FORMATS, split_part
 from workbench.data.text_layout import is_text_table, layout_of, open_text
-from workbench.deploy.card import Card
+from workbench.deploy.card import Card, Input
 from workbench.deploy.feeds import number_in
 from workbench.deploy.predict_script import (
     names_of,
@@ -341,10 +341,15 @@ def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
             raise absent_columns(absent, needed)
         check_repeated(path, [name for name in names if name in needed])
         rows, notes = rows_in(names, table, needed)
+    changed, comma = [], ""
     if array is None:
-        rows, more_notes = samples_in(rows, _parsers(card, rows, separator))
+        changed, comma = _with_new_commas(card, rows, separator)
+        if comma:
+            notes.append(f"numbers are read with decimal commas, such as {comma}")
+        rows, more_notes = samples_in(rows, _parsers(card, rows, separator, changed))
         notes += more_notes
     columns = {name: [row[name] for row in rows] for name in needed}
+    columns |= {column.name: _with_points(column, columns[column.name]) for column in changed}
     columns |= _with_decimal_points(card, columns, separator)
     if array is not None and array.columns:
         if array.group in names:
@@ -354,17 +359,47 @@ def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def _parsers(
-    card: Card, rows: Sequence[Mapping[str, str]], separator: str
+    card: Card, rows: Sequence[Mapping[str, str]], separator: str, changed: Sequence[Input]
 ) -> dict[str, Callable[[str], float]]:
-    """Return what reads the text of each column of numbers."""
+    """Return what reads the text of each column of numbers, of which some have changed."""
     written = [column.name for column in card.inputs if column.has_decimal_comma]
     cells = [row[name] for row in rows for name in written]
     update = {"has_decimal_comma": False} if has_decimal_points(cells, separator) else {}
-    return {
-        column.name: functools.partial(number_in, column.model_copy(update=update))
+    columns = {
+        column.name: column.model_copy(update=update)
         for column in card.inputs
         if column.kind == "number"
     }
+    columns |= {column.name: column for column in changed}
+    return {name: functools.partial(number_in, column) for name, column in columns.items()}
+
+
+def _with_new_commas(
+    card: Card, rows: Sequence[Mapping[str, str]], separator: str
+) -> tuple[list[Input], str]:
+    """Return the columns with points in training but decimal commas in this file, and an example.
+
+    The columns are as they are written in the file.
+    """
+    columns = [
+        column
+        for column in card.inputs
+        if column.kind == "number" and not (column.has_decimal_comma or column.notation)
+    ]
+    texts = [row[column.name] for row in rows for column in columns]
+    is_usual = separator == ";" and not any(column.has_thousands for column in columns)
+    comma = new_decimal_comma(texts, is_usual)
+    if not comma:
+        return [], ""
+    update = {"has_decimal_comma": True, "has_thousands": False}
+    return [column.model_copy(update=update) for column in columns], comma
+
+
+def _with_points(column: Input, cells: Sequence[str]) -> list[Any]:
+    """Return the numbers of a column that this file writes with decimal commas."""
+    form = NumberText(False, column.missing_texts, column.unit, has_decimal_comma=True)
+    form = form.for_new(cells)
+    return [_number_or_text(form, cell) for cell in cells]
 
 
 def _unreadable(card: Card, path: Path, error: Exception) -> DataError:
@@ -403,9 +438,9 @@ def _with_decimal_points(
 
 
 def _number_or_text(form: NumberText, cell: Any) -> Any:
-    """Return the number of a cell with a decimal point, and any other cell as it is."""
+    """Return the number of a cell with a point or comma, and any other cell as it is."""
     try:
-        if "." not in cell:
+        if "." not in cell and not (form.has_decimal_comma and "," in cell):
             return cell
         number = form.parse(cell)
     except (TypeError, ValueError):  # the check of the values reports its row
@@ -413,7 +448,8 @@ def _number_or_text(form: NumberText, cell: Any) -> Any:
     written = repr(number)
     if form.unit and form.unit in cell and "e" not in written and math.isfinite(number):
         # Notes say which numbers are without the unit, so the others keep it.
-        return f"{written.replace('.', ',')} {form.unit}"
+        sign = "." if form.has_decimal_comma else ","  # the one of training
+        return f"{written.replace('.', sign)} {form.unit}"
     return number
 
 
