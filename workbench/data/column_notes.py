@@ -309,9 +309,12 @@ def _example_of_unit(name: str, column: pd.Series, form: NumberText) -> str:
 def _note_of_others(name: str, column: pd.Series, form: NumberText) -> str:
     rows = _rows_of_others(column, form)
     share = f"{len(rows)} of {len(column)} values ({len(rows) / len(column):.1%})"
+    first = {column.iloc[row]: row for row in reversed(rows)}
+    different = sorted(first.items(), key=lambda item: item[1])[:2]
+    shown = " and ".join(f"{text!r} in row {column.index[row]}" for text, row in different)
     return (
-        f"{name} is read as numbers: {share} are something else and count as missing, the first of"
-        f" them {column.iloc[rows[0]]!r} in row {column.index[rows[0]]} (from 0)"
+        f"{name} is read as numbers: {share} are something else and count as missing, such as"
+        f" {shown} (from 0)"
     )
 
 

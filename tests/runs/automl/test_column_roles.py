@@ -223,15 +223,20 @@ def test_a_question_mark_leaves_a_money_column_one_of_numbers() -> None:
     assert (columns, notes) == (["size", "spend €"], "")
 
 
-def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_them() -> None:
+def test_other_texts_among_numbers_are_noted_with_their_share_and_two_of_them() -> None:
     spend = [f"{10 + row}.5" for row in range(NUM_ROWS)]
     spend[7] = spend[9] = "unknown"
     columns, notes = told(table(spend=spend))
     assert columns == ["size", "spend"]
     assert (
         notes == "spend is read as numbers: 2 of 60 values (3.3%) are something else and count as"
-        " missing, the first of them 'unknown' in row 7 (from 0)"
+        " missing, such as 'unknown' in row 7 (from 0)"
     )
+    spend[9] = "closed"
+    _, notes = told(table(other=spend))
+    assert "other is read as numbers: 2 of 60 values (3.3%)" in notes
+    assert "such as 'unknown' in row 7 and 'closed' in row 9 (from 0)" in notes
+    spend[9] = "unknown"
     spend[10:18] = ["unknown"] * 8
     _, notes = told(table(spend=spend))
     assert "spend is read as numbers: 10 of 60 values (16.7%) are something else" in notes
