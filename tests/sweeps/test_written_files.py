@@ -86,9 +86,12 @@ class Driver:
             )
 
     def end(self, trial: int, state: Literal["complete", "pruned"] = "complete") -> None:
+        self.program.compare()
+        self.end_unseen(trial, state)
+
+    def end_unseen(self, trial: int, state: Literal["complete", "pruned"] = "complete") -> None:
         attempt = self.ledger.history.trials[trial].attempts - 1
         ended = TrialEnded(trial=trial, attempt=attempt, state=state, step=1, values={"loss": 1.0})
-        self.program.compare()
         self.ledger.record(ended)
         self.program.end(trial, is_complete=state == "complete")
 
@@ -154,6 +157,19 @@ def test_an_edit_after_a_trial_that_left_the_data_alone_counts_at_once(
     assert driver.notes_with("rows.txt has changed since the run started")
     driver.start(2)
     assert driver.ledger.history.trials[2].program == 2
+
+
+def test_trials_that_ended_before_an_edit_was_seen_may_have_read_either_version(
+    driver: Driver, folder: Path
+) -> None:
+    driver.start(0)
+    driver.end(0)
+    driver.start(1)
+    (folder / "rows.txt").write_text("a b c d")
+    driver.end_unseen(1)
+    driver.start(2)
+    assert driver.versions == [["rows.txt"]]
+    assert driver.notes_with(". Trial 1 may have read either version")
 
 
 def test_an_edit_while_the_first_trials_run_counts_once_one_leaves_it_alone(

@@ -99,6 +99,8 @@ class Program:
         self._times_changed: dict[str, int] = {}
         self._changed_during: dict[int, set[str]] = {}
         """For each running trial, the files that have changed since it started."""
+        self._ran: set[int] = set()
+        """The trials that have run since files were last compared."""
         self._interrupted: set[int] = set()
         """The trials that ran when an earlier driver ended, until files are first compared."""
         self._hashing: threading.Thread | None = None
@@ -333,6 +335,8 @@ class Program:
             self._hashing = None
         if differing and self._hashing is None:
             self._take_changes(differing)
+        if self._hashing is None:
+            self._ran = self._running()
         self._interrupted.clear()
 
     def start(self, trial: int) -> None:
@@ -342,6 +346,7 @@ class Program:
             trial: The number of the trial.
         """
         self._changed_during[trial] = set()
+        self._ran.add(trial)
 
     def end(self, trial: int, *, is_complete: bool) -> None:
         """Learn from a trial that has ended which files trials do not write.
@@ -419,8 +424,11 @@ class Program:
         if not changed:
             self._store_fingerprints()
             return
-        running = [trial.number for trial in self._history.in_state("running")]
-        self._record_changes(changed, "since the run started", running)
+        unsure = sorted(self._ran | self._running())
+        self._record_changes(changed, "since the run started", unsure)
+
+    def _running(self) -> set[int]:
+        return {trial.number for trial in self._history.in_state("running")}
 
     def _may_be_written(self, path: str) -> bool:
         """Return whether trials may write a file that changes while they run."""
