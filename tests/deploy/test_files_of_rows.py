@@ -189,6 +189,11 @@ def test_thousands_stay_thousands_and_mixed_decimals_are_refused(
     path.write_text("größe;weight;rent\n40;1;1,234\n", encoding="utf-8")
     expected = predictor.predict({"größe": [40.0], "weight": [1.0], "rent": [1234.0]})
     assert values_of(answers_for(predictor, path)).tolist() == values_of(expected).tolist()
+    path.write_text("größe;weight;rent\n40;1;1,234\n40;1;5,678\n40;1;12,34\n", encoding="utf-8")
+    given = {"größe": [40.0] * 3, "weight": [1.0] * 3, "rent": [1234.0, 5678.0, math.nan]}
+    answers = answers_for(predictor, path)
+    assert values_of(answers).tolist() == values_of(predictor.predict(given)).tolist()
+    assert any("12,34" in note for note in answers.notes)
     path.write_text("größe;weight;rent\n40,5;1.5;1000\n", encoding="utf-8")
     with pytest.raises(DataError, match="contains '40,5'"):
         answers_for(predictor, path)

@@ -878,7 +878,7 @@ def new_unit(texts):  # type: ignore[no-untyped-def]
 def new_decimal_comma(texts, is_usual):  # type: ignore[no-untyped-def]
     """Return a number with a decimal comma if new rows write these and training had points.
 
-    Every number must be readable so, and one must be unlike 1,234, which may also be a thousand.
+    Every number must be readable so, and most with a comma unlike 1,234, maybe a thousand.
     Otherwise nothing is returned.
 
     Args:
@@ -897,7 +897,8 @@ def new_decimal_comma(texts, is_usual):  # type: ignore[no-untyped-def]
         return ""
     with_comma = [number for number in numbers if "," in number]
     clear = [text for text in with_comma if not re.fullmatch(NUMBER_WITH_SEPARATORS, text)]
-    return next(iter(clear or with_comma * is_usual), "")
+    is_shown = is_usual or 2 * len(clear) > len(with_comma)
+    return next(iter(clear or with_comma), "") if is_shown else ""
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:
