@@ -40,9 +40,7 @@ def test_workers_go_where_a_person_says_or_else_where_the_advice_does(
 
 def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> None:
     fixed = make_experiment("curve", plan={"workers": 2}, resources={"concurrency": 3})
-    with pytest.raises(
-        ResourcesError, match=r"plan\.workers: a trial needs 2 workers .* room for 0"
-    ):
+    with pytest.raises(ResourcesError, match=r"resources\.autoscaling: .* has no machine"):
         share_of("run", fixed, cluster_of())
     growing = make_experiment(
         "curve", plan={"workers": 2}, resources={"concurrency": 3, "autoscaling": True}
@@ -51,6 +49,23 @@ def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> No
     assert (share.concurrency, share.num_fitting) == (3, 3)
     assert share.request.autoscaling
     assert share_of("run", growing, cluster_of(16)).num_fitting == 8
+
+
+@pytest.mark.parametrize(
+    ("resources", "field", "allowed"),
+    [
+        ({"cpus_per_worker": 3}, "resources.cpus_per_worker", "at most 2"),
+        ({"gpus_per_worker": 2}, "resources.gpus_per_worker", "at most 1"),
+    ],
+)
+def test_a_worker_that_no_machine_can_hold_is_refused_by_its_size(
+    resources: dict[str, int], field: str, allowed: str
+) -> None:
+    node = NodeInventory("a", "a", num_cpus=2, num_gpus=1, memory_bytes=2**30)
+    cluster = ClusterInventory((node, node))
+    with pytest.raises(ResourcesError) as caught:
+        share_of("run", make_experiment("curve", resources=resources), cluster)
+    assert (caught.value.field, caught.value.allowed) == (field, allowed)
 
 
 def test_no_more_trials_are_proposed_than_the_hardware_can_run_unless_it_grows() -> None:

@@ -739,7 +739,6 @@ def _form_of(numbers: Mapping[str, int], *, has_decimal_commas: bool) -> re.Patt
         numbers: How often each text of digits, points and commas occurs.
         has_decimal_commas: Whether their file has decimal commas.
     """
-    forms = (_WITH_SEPARATORS, _WITH_DECIMAL_COMMA)
     readable = [text for text in numbers if _is_readable(text)]
     if has_decimal_commas and _may_have_decimal_commas(readable):
         return _WITH_DECIMAL_COMMA
@@ -747,7 +746,10 @@ def _form_of(numbers: Mapping[str, int], *, has_decimal_commas: bool) -> re.Patt
         return _WITH_SEPARATORS
     if _have_decimal_commas(readable):
         return _WITH_DECIMAL_COMMA
-    for form, other, signs in ((*forms, ","), (*reversed(forms), ",.")):
+    for form, other, signs in (
+        (_WITH_SEPARATORS, _WITH_DECIMAL_COMMA, ","),
+        (_WITH_DECIMAL_COMMA, _WITH_SEPARATORS, ",."),
+    ):
         fitting = [text for text in readable if form.fullmatch(text)]
         signed = [text for text in fitting if any(sign in text for sign in signs)]
         num_clear = sum("," in text and not other.fullmatch(text) for text in signed)

@@ -179,8 +179,14 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
 
 def _too_large(shape: Shape, cluster: ClusterInventory) -> ResourcesError:
     """Return the error for a worker that no node can hold."""
-    most_cpus = int(max((node.num_cpus for node in cluster.nodes), default=0))
-    most_gpus = max((node.num_gpus for node in cluster.nodes), default=0.0)
+    if not cluster.nodes:
+        return ResourcesError(
+            f"a worker needs {_describe(shape)}, but the cluster has no machine",
+            field="resources.autoscaling",
+            next_step="Start a machine, or set it to true if the cluster starts some itself.",
+        )
+    most_cpus = int(max(node.num_cpus for node in cluster.nodes))
+    most_gpus = max(node.num_gpus for node in cluster.nodes)
     field, allowed = "resources.cpus_per_worker", f"at most {most_cpus}"
     if shape.cpus <= most_cpus and shape.gpus > most_gpus:
         field, allowed = "resources.gpus_per_worker", f"at most {most_gpus:g}"

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.services.waiting import wait_until
-from workbench.hardware.resources import EnergyCounter, Sampler, WatchedWorker, sampler
+from workbench.hardware.resources import EnergyCounter, Sampler, WatchedWorker, usage_sampler
 
 BUSY = (
     "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'while True: pass']);"
@@ -102,7 +102,7 @@ def test_energy_is_that_of_who_keeps_processors_busy(
     def count() -> dict[str, EnergyCounter]:
         return {"package": EnergyCounter(used_j)}
 
-    monkeypatch.setattr(sampler, "processor_counters", count)
+    monkeypatch.setattr(usage_sampler, "processor_counters", count)
     looks = Sampler()
     looks.sample([WatchedWorker(worker.pid, trial=3)])
     used_j = 100.0
@@ -112,6 +112,6 @@ def test_energy_is_that_of_who_keeps_processors_busy(
     assert sample.cpu_energy_j == pytest.approx(100.0)
     assert sample.workers[0].cpu_energy_j is not None
     assert 0 < sample.workers[0].cpu_energy_j <= 100.0
-    monkeypatch.setattr(sampler, "processor_counters", dict)
+    monkeypatch.setattr(usage_sampler, "processor_counters", dict)
     unmetered = looks.sample([WatchedWorker(worker.pid, trial=3)])
     assert (unmetered.cpu_energy_j, unmetered.workers[0].cpu_energy_j) == (None, None)
