@@ -144,6 +144,7 @@ def to_run(
         was_left=state == "lost" and row.lease_token is None,
         has_dead_driver=state in _DRIVEN_STATES
         and row.lease_token is not None
+        and row.owner_host is not None
         and is_alive(row.owner_pid, row.owner_host, row.owner_process) is False,
     )
 
