@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,11 +24,13 @@ NUM_CANDIDATES = 3
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
-    """A run of three candidates whose folds were trained in this process, and which has not
-    ended.
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a store with a run of three candidates that has not ended.
+
+    Their folds were trained in this process.
     """
-    store = wb.Store.open(str(tmp_path_factory.mktemp("store") / "store.sqlite"))
+    folder = tmp_path_factory.mktemp("store")
+    store = wb.Store.open(str(folder / "store.sqlite"))
     run = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
     configurations = [
         {
@@ -39,7 +45,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
     ]
     run_id = run.run.run_id
     append(store, run_id, [*begin(), *trained_here(run, *configurations)])
-    return store, run_id
+    store.close()
+    return folder, run_id
+
+
+@pytest.fixture
+def trained(kept: tuple[Path, str], tmp_path: Path) -> Iterator[tuple[wb.Store, str]]:
+    """A copy of that run. Tests append events, in any order."""
+    folder, run_id = kept
+    shutil.copytree(folder, tmp_path / "store")
+    with wb.Store.open(str(tmp_path / "store" / "store.sqlite")) as store:
+        yield store, run_id
 
 
 def test_as_many_candidates_are_compared_as_there_is_time_for(

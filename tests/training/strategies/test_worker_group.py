@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -178,3 +179,13 @@ else:
 @pytest.mark.slow
 def test_the_call_that_joins_a_group_is_torchs_own_outside_of_a_group() -> None:
     subprocess.run([sys.executable, "-c", STRANGER], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_workers_meet_on_one_address_of_this_machine_and_on_no_other() -> None:
+    port = int(groups.open_meeting_point("127.0.0.1").rpartition(":")[2])
+    addresses = [
+        connection.laddr.ip
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    ]
+    assert addresses == ["127.0.0.1"]

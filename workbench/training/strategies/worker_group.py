@@ -81,11 +81,34 @@ def open_meeting_point(host: str) -> str:
     """
     global _opened
     if _opened is None or _opened[0] != host:
+        port, descriptor = _listen_on(host)
         store = dist.TCPStore(
-            host, 0, is_master=True, wait_for_workers=False, timeout=MEETING_TIMEOUT
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=MEETING_TIMEOUT,
+            master_listen_fd=descriptor,
         )
         _opened = (host, store)
     return f"{host}:{_opened[1].port}"
+
+
+def _listen_on(host: str) -> tuple[int, int | None]:
+    """Listen on an address of this machine only: by itself, torch listens on all of them.
+
+    Returns:
+        The port, and the descriptor of the socket. They are 0 and None if the address belongs to no
+        interface of this machine, as behind a translation of addresses. Torch then opens one.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        try:
+            listening.bind((host, 0))
+        except OSError:
+            return 0, None
+        listening.listen()
+        return listening.getsockname()[1], listening.detach()
 
 
 def let_go() -> None:
