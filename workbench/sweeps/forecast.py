@@ -37,6 +37,7 @@ from workbench.hardware.resources import ClusterInventory
 from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.sweeps.trial_resources import share_of
+from workbench.sweeps.warm_start import readable_experiments
 from workbench.training.planning.settings import resolve
 
 # How far back a run of the same function or program is looked for, and what its times are read
@@ -346,27 +347,28 @@ def _as_earlier_trials(
         The forecast, or None if no trial has ended by itself.
     """
     hosts = {node.host for node in cluster.nodes}
-    for row in store.runs(limit=_MAX_RUNS):
-        if row.owner is None or row.owner.host not in hosts:
+    for row, earlier in readable_experiments(store, limit=_MAX_RUNS):
+        is_here = row.owner is not None and row.owner.host in hosts
+        if not is_here or _what_runs(earlier) != _what_runs(experiment):
             continue
+        measured = None
         with contextlib.suppress(StoreError, RunError):  # written by another version, or damaged
-            earlier = store.experiment(row.run_id)
-            if _what_runs(earlier) != _what_runs(experiment):
-                continue
             events = (stored.event for stored in store.events(row.run_id, types=_TRIAL_EVENTS))
-            if (measured := _measured(History.of(earlier, events))) is not None:
-                trial_s, power_w = measured
-                share = share_of("", experiment, cluster)
-                return _forecast(
-                    experiment,
-                    trial_s,
-                    plan=None,
-                    workers=share.request.num_workers,
-                    at_once=share.at_once,
-                    on_gpu=share.request.shape.gpus > 0,
-                    state_bytes=None,
-                    power_w=power_w,
-                )
+            measured = _measured(History.of(earlier, events))
+        if measured is None:
+            continue
+        trial_s, power_w = measured
+        share = share_of("", experiment, cluster)
+        return _forecast(
+            experiment,
+            trial_s,
+            plan=None,
+            workers=share.request.num_workers,
+            at_once=share.at_once,
+            on_gpu=share.request.shape.gpus > 0,
+            state_bytes=None,
+            power_w=power_w,
+        )
     return None
 
 

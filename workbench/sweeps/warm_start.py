@@ -24,7 +24,7 @@ from workbench.foundation.events import (
     TrialProposed,
     TrialReported,
 )
-from workbench.store.database import Store
+from workbench.store.database import RunRow, Store
 from workbench.store.history import History, Trial
 
 # Fewer complete trials teach a sampler nothing. Only the latest runs are read, to save time.
@@ -146,7 +146,8 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
     """
     similar: list[tuple[bool, str]] = []
     candidates = 0
-    for run_id, earlier in _readable_experiments(store):
+    for row, earlier in readable_experiments(store):
+        run_id = row.run_id
         if candidates >= _MAX_LOOKED_AT:
             break
         if _goals(earlier) != _goals(experiment):
@@ -191,7 +192,8 @@ def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInh
     groups: list[RepeatedTraining] = []
     seen: set[tuple[int, float]] = set()  # runs with the same settings have the same trainings
     run_ids: list[str] = []
-    for earlier_id, earlier in _readable_experiments(store, limit=_MAX_LOOKED_AT):
+    for row, earlier in readable_experiments(store, limit=_MAX_LOOKED_AT):
+        earlier_id = row.run_id
         if earlier_id == run_id or not _has_same_noise(earlier, experiment):
             continue
         if not (earlier.repeats > 1 or earlier.confirm.best or _was_confirmed(store, earlier_id)):
@@ -223,13 +225,18 @@ def inherited_repeats(store: Store, run_id: str, history: History) -> RepeatsInh
     return RepeatsInherited(from_run_ids=run_ids, groups=groups[:_MAX_GROUPS])
 
 
-def _readable_experiments(
+def readable_experiments(
     store: Store, limit: int | None = None
-) -> Iterator[tuple[str, Experiment]]:
-    """Yield the run and its experiment, the newest first."""
+) -> Iterator[tuple[RunRow, Experiment]]:
+    """Yield runs and their experiments, the newest first.
+
+    Args:
+        store: The store.
+        limit: How many runs are looked at, or None for all.
+    """
     for row in store.runs(limit=limit):
         try:
-            yield row.run_id, store.experiment(row.run_id)
+            yield row, store.experiment(row.run_id)
         except (StoreError, RunError):  # written by another version, or damaged
             continue
 
