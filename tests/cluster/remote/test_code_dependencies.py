@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
 
 from workbench.cluster.remote import code_dependencies
-from workbench.cluster.remote.code_dependencies import find_named_files
+from workbench.cluster.remote.code_dependencies import ModuleFiles, find_named_files
 
 
 @pytest.fixture
@@ -80,3 +83,27 @@ def test_nothing_outside_the_folder_is_found(project: Path, text: str) -> None:
     (project / ".git").mkdir()
     (project / ".git" / "config").write_text("")
     assert names(project, text) == ([], [])
+
+
+_FORMS = {"nothing": [], "folder": ["part.py"], "package": ["__init__.py"], "file": [".py"]}
+"""The files of a module in an entry of the search path, after its name."""
+
+
+@pytest.mark.parametrize("forms", list(itertools.product(_FORMS, repeat=3)), ids="-".join)
+def test_a_module_lies_where_python_finds_it(
+    forms: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [tmp_path / name for name in ("first", "second", "usual")]
+    for entry, form in zip(entries, forms, strict=True):
+        entry.mkdir()
+        for name in _FORMS[form]:
+            path = entry / ("my_module" + (name if name == ".py" else f"/{name}"))
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+    first, second, usual = map(str, entries)
+    monkeypatch.setattr(sys, "path", [usual])
+    spec = PathFinder.find_spec("my_module", [first, second, usual])
+    places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin])
+    modules = ModuleFiles()
+    for _ in range(2):  # the second time, all was looked at
+        assert list(map(str, modules.places_of({"my_module"}, [first, second]))) == places

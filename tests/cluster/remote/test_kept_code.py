@@ -12,6 +12,7 @@ from workbench.cluster.remote import code_dependencies
 from workbench.cluster.remote.code_archive import unpack
 from workbench.cluster.remote.code_origin import Origin, user_modules
 from workbench.cluster.remote.kept_code import (
+    MAX_DEPTH,
     PACKAGES,
     changed_files,
     changed_packages,
@@ -226,6 +227,22 @@ def test_code_and_configuration_that_are_reached_in_other_ways_are_found(tmp_pat
     made = find(experiment_of(command="make -s fit X={x}"), Origin(str(tmp_path)))
     assert "fit.py" in names(made.sources - made.beside, tmp_path)
     assert "Makefile" in names(made.others, tmp_path)
+
+
+def test_below_each_folder_of_code_modules_are_found_to_the_same_depth(tmp_path: Path) -> None:
+    (tmp_path / "my_train.py").write_text("SCRIPT = 'a/b/run.py'\n")
+    for levels in ("abcdefgh", "zyxwvuts"):
+        for num_levels in range(1, len(levels) + 1):
+            inside = tmp_path.joinpath(*levels[:num_levels])
+            inside.mkdir()
+            (inside / "module.py").touch()
+    (tmp_path / "a/b/run.py").touch()
+    kept = find(experiment_of(command="python my_train.py {x}"), Origin(str(tmp_path)))
+    depths = {"a": 2 + MAX_DEPTH, "z": MAX_DEPTH}
+    for first, depth in depths.items():
+        modules = names(kept.beside, tmp_path)
+        lengths = [name.count("/") for name in modules if name.startswith(first)]
+        assert sorted(lengths) == list(range(1, depth + 1))
 
 
 def test_a_folder_of_data_changes_with_the_files_in_it(tmp_path: Path) -> None:

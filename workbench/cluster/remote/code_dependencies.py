@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -53,6 +53,8 @@ class ParsedCode:
     """The top-level names that it imports, at any place."""
     texts: tuple[str, ...] = ()
     """Its texts, without the docstrings."""
+    words: frozenset[str] = frozenset()
+    """These texts and the words in them, which may be paths."""
     written: frozenset[str] = frozenset()
     """The texts in calls that write to a file, as far as their names and modes show."""
     executes: bool = False
@@ -96,8 +98,14 @@ def _parse(path: Path, size_bytes: int, modified_ns: int) -> ParsedCode:
             case ast.Call():
                 written |= set(_texts_in(node)) if _writes_to_file(node) else set()
                 executes |= getattr(node.func, "id", "") in ("exec", "compile")
-    without_docstrings = (text for key, text in texts.items() if key not in docstrings)
-    return ParsedCode(frozenset(imports), tuple(without_docstrings), frozenset(written), executes)
+    without_docstrings = tuple(text for key, text in texts.items() if key not in docstrings)
+    return ParsedCode(
+        imports=frozenset(imports),
+        texts=without_docstrings,
+        words=_words_in(without_docstrings),
+        written=frozenset(written),
+        executes=executes,
+    )
 
 
 def _texts_in(node: ast.AST) -> Iterator[str]:
@@ -262,11 +270,23 @@ def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Pa
     return ModuleFiles().files_of(modules, search_path)
 
 
+@dataclass(frozen=True)
+class ModulePlace:
+    """Where a module of the user lies: a package's folder, or a file."""
+
+    files: Mapping[str, Path]
+    """The path of each file, by its name relative to the entry of the search path."""
+    imports: frozenset[str]
+    """The top-level names that its files import."""
+
+
 class ModuleFiles:
-    """Finds the files of modules, and looks for a module only once."""
+    """Finds the files of modules, and looks at a module and at a folder only once."""
 
     def __init__(self) -> None:
-        self._files: dict[tuple[str, tuple[str, ...]], list[tuple[Path, str]]] = {}
+        self._search_path = tuple(entry or "." for entry in sys.path)
+        self._modules: dict[tuple[str, tuple[str, ...]], _Module | None] = {}
+        self._places: dict[Path, ModulePlace] = {}
 
     def files_of(self, modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Path]:
         """Find the files of modules, as `files_of` does.
@@ -275,31 +295,74 @@ class ModuleFiles:
             modules: Names of modules.
             search_path: The folders to search first.
         """
-        files: dict[str, Path] = {}
-        entries = tuple(search_path)
+        places = self.places_of(modules, search_path)
+        return {name: path for place in places.values() for name, path in place.files.items()}
+
+    def places_of(
+        self, modules: Iterable[str], search_path: Sequence[str]
+    ) -> dict[Path, ModulePlace]:
+        """Find where modules lie, and all user modules that they import.
+
+        Args:
+            modules: Names of modules.
+            search_path: The folders to search first.
+
+        Returns:
+            The places, by the paths of their folders or files.
+        """
+        places: dict[Path, ModulePlace] = {}
         waiting, seen = {name.partition(".")[0] for name in modules}, {"workbench"}
         while waiting := waiting - seen:
             top = waiting.pop()
             seen.add(top)
-            if (top, entries) not in self._files:
-                self._files[top, entries] = list(_files_of(top, [*entries, *sys.path]))
-            for path, name in self._files[top, entries]:
-                files[name] = path
-                if path.suffix == ".py":
-                    waiting |= parse_code(path).imports
-        return files
+            for folder in self._folders_of(top, search_path):
+                if folder not in self._places:
+                    self._places[folder] = _place_at(folder)
+                places[folder] = self._places[folder]
+                waiting |= places[folder].imports
+        return places
+
+    def _folders_of(self, top: str, search_path: Sequence[str]) -> tuple[Path, ...]:
+        first = tuple(entry or "." for entry in search_path)
+        for entries in (*((entry,) for entry in first), self._search_path):
+            module = self._look(top, entries)
+            if module is not None and module.is_namespace:
+                # It may go on in other entries, and a module there has precedence.
+                module = self._look(top, (*first, *self._search_path))
+            if module is not None:
+                return module.folders
+        return ()
+
+    def _look(self, top: str, entries: tuple[str, ...]) -> _Module | None:
+        if (top, entries) not in self._modules:
+            spec = PathFinder.find_spec(top, entries)
+            self._modules[top, entries] = None if spec is None else _module_of(spec)
+        return self._modules[top, entries]
 
 
-def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    spec = PathFinder.find_spec(top, [entry or "." for entry in search_path])
-    places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
-    for folder in [
-        Path(folder).absolute() for folder in places if folder and not is_installed(folder)
-    ]:
-        for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
-            name = path.relative_to(folder.parent)
-            if path.is_file() and NOT_CODE.isdisjoint(name.parts):
-                yield path, name.as_posix()
+class _Module(NamedTuple):
+    """Where Python finds a module, without the folders of installed packages."""
+
+    folders: tuple[Path, ...]
+    is_namespace: bool
+    """Whether it is made of folders without `__init__.py`."""
+
+
+def _module_of(spec: ModuleSpec) -> _Module:
+    places = list(spec.submodule_search_locations or [spec.origin or ""])
+    folders = (Path(place).absolute() for place in places if place and not is_installed(place))
+    return _Module(tuple(folders), is_namespace=spec.loader is None)
+
+
+def _place_at(folder: Path) -> ModulePlace:
+    files: dict[str, Path] = {}
+    imports: set[str] = set()
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
+        name = path.relative_to(folder.parent)
+        if NOT_CODE.isdisjoint(name.parts) and path.is_file():
+            files[name.as_posix()] = path
+            imports |= parse_code(path).imports if path.suffix == ".py" else set()
+    return ModulePlace(files, frozenset(imports))
 
 
 @dataclass
@@ -313,7 +376,12 @@ class NamedFiles:
 
 
 def find_named_files(
-    values: Iterable[object], code: Mapping[str, Path], directory: Path, *, max_bytes: int
+    values: Iterable[object],
+    code: Mapping[str, Path],
+    directory: Path,
+    *,
+    max_bytes: int,
+    modules: ModuleFiles | None = None,
 ) -> NamedFiles:
     """Find the files that options and code name, and what scripts among them name and import.
 
@@ -322,7 +390,9 @@ def find_named_files(
         code: The files of the code, by their name.
         directory: The folder to which names are relative.
         max_bytes: The limit on all files together.
+        modules: The modules that were looked at already.
     """
+    modules = ModuleFiles() if modules is None else modules
     named = NamedFiles()
     num_bytes = 0
     resolved: dict[Path, Path] = {}
@@ -334,13 +404,11 @@ def find_named_files(
 
     seen = {path.resolve() for path in code.values()}
     names = _Names(directory)
-    waiting = [
-        *_texts_in_value(list(values)),
-        *(text for path in code.values() for text in _texts_of(path)),
-    ]
-    while waiting:
-        for name in names.untried_in(waiting.pop()):
-            for paths in _groups(directory / name, directory):
+    # Values come first, so that their files are those for which there is room.
+    waiting = [_words_in(_texts_in_value(list(values))), *map(_words_of, code.values())]
+    for words in waiting:  # which grows
+        for name in names.untried_among(words):
+            for paths in _groups(directory / name, directory, modules):
                 new = [path for path in paths if is_new(path)]
                 size = sum(path.stat().st_size for path in new)
                 if num_bytes + size > max_bytes or len(paths) > _MAX_FILES:
@@ -350,7 +418,7 @@ def find_named_files(
                 for path in new:
                     seen.add(resolved[path])
                     named.files[path.relative_to(directory).as_posix()] = path
-                    waiting += _texts_of(path)
+                    waiting.append(_words_of(path))
     return named
 
 
@@ -364,17 +432,14 @@ class _Names:
         except OSError:
             self._top_names = set()
         self._words: set[str] = set()
-        self._tried: set[str] = set()
+        self._tried: set[str | None] = set()
 
-    def untried_in(self, text: str) -> list[str]:
-        """Return the relative paths that a text may be, or contain."""
-        untried: list[str] = []
-        for word in {text.strip(), *WORD.findall(text)} - self._words:
-            self._words.add(word)
-            name = self._path_of(word)
-            if name is not None and name not in self._tried:
-                self._tried.add(name)
-                untried.append(name)
+    def untried_among(self, words: frozenset[str]) -> list[str]:
+        """Return the relative paths that words may be, in alphabetical order."""
+        names = {self._path_of(word) for word in words - self._words}
+        self._words |= words
+        untried = sorted(name for name in names - self._tried if name is not None)
+        self._tried |= set(untried)
         return untried
 
     def _path_of(self, word: str) -> str | None:
@@ -392,14 +457,21 @@ class _Names:
         return path.as_posix() if is_there and NOT_CODE.isdisjoint(path.parts) else None
 
 
-def _groups(path: Path, directory: Path) -> list[list[Path]]:
+def _groups(path: Path, directory: Path, modules: ModuleFiles) -> list[list[Path]]:
     """Return what belongs to a name: a folder, or a file and the modules that a script imports."""
     try:
         if path.is_file() and path.suffix != ".py":
             return [[path]]
         if path.is_file():
-            modules = files_of(parse_code(path).imports, [str(path.parent)])
-            return [[path, *(file for file in modules.values() if file.is_relative_to(directory))]]
+            places = modules.places_of(parse_code(path).imports, [str(path.parent)])
+            imported = [
+                file
+                for folder, place in places.items()
+                if folder.is_relative_to(directory) or directory.is_relative_to(folder)
+                for file in place.files.values()
+                if file.is_relative_to(directory)
+            ]
+            return [[path, *imported]]
         below = sorted(itertools.islice(path.rglob("*"), _MAX_FILES + 1)) if path.is_dir() else []
     except OSError:
         return []
@@ -408,17 +480,22 @@ def _groups(path: Path, directory: Path) -> list[list[Path]]:
     return [[file for file in below if file.is_file() and NOT_CODE.isdisjoint(file.parts)]]
 
 
-def _texts_of(path: Path) -> list[str]:
-    """Return the texts in a file of code or configuration, without the docstrings."""
+def _words_of(path: Path) -> frozenset[str]:
+    """Return what may be a path in a file of code or configuration, without the docstrings."""
     try:
         is_text = path.suffix in {".py", *_READ_AS_TEXT} or path.name in BUILD_FILES
         if not is_text or path.stat().st_size > _MAX_TEXT_BYTES:
-            return []
+            return frozenset()
         if path.suffix == ".py":
-            return list(parse_code(path).texts)
-        return [path.read_text(encoding="utf-8")]
+            return parse_code(path).words
+        return _words_in([path.read_text(encoding="utf-8")])
     except (OSError, ValueError):
-        return []
+        return frozenset()
+
+
+def _words_in(texts: Iterable[str]) -> frozenset[str]:
+    """Return texts as they are, and the words in them."""
+    return frozenset(word for text in texts for word in (text.strip(), *WORD.findall(text)))
 
 
 def _texts_in_value(value: object) -> list[str]:

@@ -229,8 +229,12 @@ def _moved(entry: str, before: str, folder: Path) -> str:
 
 def is_installed(path: str) -> bool:
     """Return whether a path belongs to this Python installation rather than to user code."""
-    resolved = Path(path).resolve()
-    return f"{resolved}{os.sep}".startswith(_INSTALLED) or not _PACKAGES.isdisjoint(resolved.parts)
+    return _is_in_installation(os.path.realpath(path))
+
+
+def _is_in_installation(resolved: str) -> bool:
+    is_below = f"{resolved}{os.sep}".startswith(_INSTALLED)
+    return is_below or not _PACKAGES.isdisjoint(resolved.split(os.sep))
 
 
 def is_user_file(path: str) -> bool:
@@ -251,9 +255,9 @@ def _is_user_module(module: ModuleType) -> bool:
     locations = [getattr(module, "__file__", None) or ""]
     with contextlib.suppress(KeyError):  # the package that it is a part of could not be imported
         locations += path if isinstance(path, Iterable) else ()
-    places = [Path(location).resolve() for location in locations if location]
+    places = [os.path.realpath(location) for location in locations if location]
     return bool(places) and not any(
-        is_installed(str(path)) or path.is_relative_to(_OURS) for path in places
+        _is_in_installation(place) or Path(place).is_relative_to(_OURS) for place in places
     )
 
 

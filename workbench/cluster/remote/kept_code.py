@@ -19,7 +19,7 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,8 @@ class RunFiles:
     """Files and folders that code or command mention and that are not copied, with their sizes."""
     tops: dict[str, str] = field(default_factory=dict)
     """Paths of modules that only their own finder finds, such as editable packages."""
+    modules: ModuleFiles = field(default_factory=ModuleFiles)
+    """The modules that were looked at."""
 
     def add(self, path: Path) -> None:
         """Add a file that is kept if it is source, and compared if it is not."""
@@ -351,7 +353,6 @@ def find(experiment: Experiment, origin: Origin) -> RunFiles:
         origin: Where the run was started, on this machine.
     """
     files = RunFiles()
-    files_of = ModuleFiles().files_of
     directory, search_path = Path(origin.directory), [origin.directory, *origin.search_path]
     arguments = arguments_of(experiment.command) if experiment.command else []
     modules = set(modules_of(experiment)) | _modules_started(" ".join(arguments))
@@ -364,32 +365,44 @@ def find(experiment: Experiment, origin: Origin) -> RunFiles:
     has_payloads = bool(experiment.payload_hashes())
     if has_payloads:  # what such functions import can only be seen where they were made
         modules |= {name.partition(".")[0] for name in user_modules()} - {"__main__"}
-    code = dict(files_of(modules, search_path))
+    code = files.modules.files_of(modules, search_path)
     _add_editable(modules, code, files)
     if code or not experiment.trains_model:
         _add_named(experiment, arguments, code, files, directory)
-    # What modules in the code import is in the code already.
-    for script in files.sources - set(code.values()):
-        if script.suffix == ".py":
-            imported = files_of(parse_code(script).imports, [str(script.parent), *search_path])
-        else:
-            started = _modules_started(script.read_text(errors="replace"))
-            imported = files_of(started, search_path)
-        for name, path in imported.items():  # a bundle has them where the script has them
-            is_below = path.is_relative_to(directory)
-            code[path.relative_to(directory).as_posix() if is_below else name] = path
+    _add_imported(files, code, directory, search_path)
     files.bundled = code
     for path in code.values():
         files.add(path)
     _add_unserved(files, {directory / argument for argument in arguments}, set(code.values()))
     if files.sources or has_payloads:
         folders = {directory, *(path.parent for path in files.sources)}
-        files.beside = _beside(folders) - files.sources
+        files.beside = _beside(folders, files.sources)
         files.sources |= files.beside
     _add_workdir(experiment, arguments, files, directory)
     files.others |= set(_data_of(experiment, directory))
     files.others = {path for path in files.others - files.sources if not is_secret(path)}
     return files
+
+
+def _add_imported(
+    files: RunFiles, code: dict[str, Path], directory: Path, search_path: list[str]
+) -> None:
+    """Add the modules that scripts import to the code."""
+    seen: set[Path] = set()
+    # What modules in the code import is in the code already.
+    for script in files.sources - set(code.values()):
+        if script.suffix == ".py":
+            first = [str(script.parent), *search_path]
+            places = files.modules.places_of(parse_code(script).imports, first)
+        else:
+            started = _modules_started(script.read_text(errors="replace"))
+            places = files.modules.places_of(started, search_path)
+        for folder in places.keys() - seen:
+            for name, path in places[folder].files.items():
+                # A bundle has them where the script has them.
+                is_below = path.is_relative_to(directory)
+                code[path.relative_to(directory).as_posix() if is_below else name] = path
+        seen |= places.keys()
 
 
 def _add_workdir(
@@ -409,7 +422,9 @@ def _add_workdir(
     if arguments and Path(arguments[0]).name in _BUILDERS:
         named_texts += BUILD_FILES
     code = {os.path.relpath(path, directory): path for path in {*needed, *files.bundled.values()}}
-    named = find_named_files(named_texts, code, directory, max_bytes=_ANY_SIZE)
+    named = find_named_files(
+        named_texts, code, directory, max_bytes=_ANY_SIZE, modules=files.modules
+    )
     written = {*_Constants(code.values()).written, experiment.metric_source.path}
     program = directory / arguments[0] if arguments else directory
     mentioned = [path for name, path in named.files.items() if name not in written]
@@ -517,7 +532,7 @@ def _add_named(
     named_texts = [*_inputs_among(arguments), *options, *searched]
     if arguments and Path(arguments[0]).name in _BUILDERS:
         named_texts += BUILD_FILES
-    named = find_named_files(named_texts, {}, directory, max_bytes=_ANY_SIZE)
+    named = find_named_files(named_texts, {}, directory, max_bytes=_ANY_SIZE, modules=files.modules)
     files.others |= {
         parent
         for path in named.files.values()
@@ -525,7 +540,9 @@ def _add_named(
         if parent.is_relative_to(directory)
         and parent.relative_to(directory).as_posix() in named_texts
     }
-    in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
+    in_code = find_named_files(
+        [], {**code, **named.files}, directory, max_bytes=_ANY_SIZE, modules=files.modules
+    )
     constants = _Constants([*code.values(), *named.files.values()])
     for path in named.files.values():
         files.add(path)
@@ -623,20 +640,30 @@ def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[
 
     Code puts their paths together, such as `Path(__file__).parent / "conf" / "model.yaml"`.
     """
-    names = {Path(text).name for text in texts if Path(text).suffix in CONFIGURATION_SUFFIXES}
+    names = {
+        os.path.basename(text)
+        for text in texts
+        if os.path.splitext(text)[1] in CONFIGURATION_SUFFIXES
+    }
     if names:
         yield from (path for path in _below(folders) if path.name in names)
 
 
 def _below(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the files in folders and below, without folders that hold no code of the user's."""
+    starts = {str(folder) for folder in folders}
+    depths: dict[str, int] = {}
     num_seen = 0
-    for folder in sorted(folders):
-        for parent, inside, names in os.walk(folder):
+    for start in sorted(starts, key=Path):
+        if start in depths:  # it lies below another
+            continue
+        for parent, inside, names in os.walk(start):
+            depth = 0 if parent in starts else depths[os.path.dirname(parent)] + 1
+            depths[parent] = depth
             num_seen += len(names) + len(inside)
             if num_seen > MAX_LOOKED_AT:
                 return
-            is_deep = len(Path(parent).parts) - len(folder.parts) >= MAX_DEPTH
+            is_deep = depth >= MAX_DEPTH
             inside[:] = sorted(
                 name for name in inside if not is_deep and _may_hold_code(parent, name)
             )
@@ -651,16 +678,16 @@ def _may_hold_code(parent: str, name: str) -> bool:
     return not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
 
 
-def _beside(folders: Iterable[Path]) -> set[Path]:
-    """Return source files in folders of code, and modules below, as far as the limits allow.
+def _beside(folders: Iterable[Path], known: set[Path]) -> set[Path]:
+    """Return further sources in folders of code, and modules below, as far as the limits allow.
 
     A folder below needs no `__init__.py`: code imports `plugins.first` by a name that it puts
     together.
     """
     beside: set[Path] = set()
     num_bytes = 0
-    for path in _walk(sorted(folders)):
-        if not _is_source(path):
+    for path in dict.fromkeys(_walk(sorted(folders))):
+        if path.absolute() in known or not _is_source(path):
             continue
         num_bytes += path.stat().st_size
         if num_bytes > MAX_BESIDE_BYTES or len(beside) >= MAX_BESIDE_FILES:
@@ -669,19 +696,29 @@ def _beside(folders: Iterable[Path]) -> set[Path]:
     return beside
 
 
-def _walk(folders: Iterable[Path]) -> Iterator[Path]:
+def _walk(folders: Sequence[Path]) -> Iterator[Path]:
+    """Yield the source files in folders, then the modules of packages, then those of folders below.
+
+    Args:
+        folders: The folders, each after those that it lies in.
+    """
+    packages: dict[Path, None] = {}
     for folder in folders:
         try:
             items = sorted(item for item in folder.iterdir() if not item.name.startswith("."))
         except OSError:
             continue
         yield from (item for item in items if item.suffix.lower() in SOURCE_SUFFIXES)
-        packages = [
-            item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT
-        ]
-        for package in packages:
-            yield from sorted(package.rglob("*.py"))
-        yield from (path for path in _below([folder]) if path.suffix == ".py")
+        packages |= {
+            item: None
+            for item in items
+            if packages.keys().isdisjoint(item.parents)
+            and item.name not in LEFT_OUT
+            and (item / "__init__.py").is_file()
+        }
+    for package in packages:
+        yield from sorted(package.rglob("*.py"))
+    yield from (path for path in _below(folders) if path.suffix == ".py")
 
 
 def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
