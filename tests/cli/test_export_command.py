@@ -94,6 +94,17 @@ def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shel
     assert shell(*words, "--force", "--trial", "3")[0] == 1
 
 
+def test_export_says_which_data_the_bundle_contains(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shell.folder / "rows.csv").write_text("a,b\n1,2\n")
+    monkeypatch.chdir(shell.folder)
+    data = {"name": "table", "path": "rows.csv", "target": "b"}
+    record_run(shell.folder, data=data)
+    note = shell("export", "last", "--to", "with-data")[2]
+    assert "the bundle contains data, in code/: rows.csv (8 B). Whoever gets" in note
+
+
 @pytest.mark.parametrize("name", ["", "new/best", "mine"])
 def test_a_full_disk_is_named_and_no_part_of_the_bundle_stays(
     shell: Shell, disk: Disk, name: str

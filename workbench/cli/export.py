@@ -97,7 +97,7 @@ def export(
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
         click.echo(f"use it  {how_to_use(Path(document['bundle']))}")
-        _note_changed_data(Path(document["bundle"]))
+        _note_data(Path(document["bundle"]))
         _note_newer_files(run, trial, Path(document["bundle"]))
         _note_missing_stages(run, trial, Path(document["bundle"]))
     if url is not None:
@@ -115,9 +115,15 @@ def how_to_use(folder: Path) -> str:
     return f"wb.load_bundle({str(folder)!r})"
 
 
-def _note_changed_data(folder: Path) -> None:
-    """Print a note if data in the bundle is not what the trial has read."""
-    changed = read_configuration(folder).get("changed_since", [])
+def _note_data(folder: Path) -> None:
+    """Print which data is in a bundle, and what of it is not as the trial has read it."""
+    configuration = read_configuration(folder)
+    if contained := configuration.get("data"):
+        print_note(
+            f"the bundle contains data, in code/: {', '.join(contained)}. Whoever gets the bundle"
+            " gets that data"
+        )
+    changed = configuration.get("changed_since", [])
     if changed:
         print_note(
             f"{', '.join(changed)} changed after the trial read it, and was too large to store."

@@ -200,6 +200,9 @@ def test_a_bundle_trains_again_wherever_it_is_moved(
         "code/mine/words.txt",
         "code/rows.csv",
     ]
+    data_in_it = ["mine/ (1 file, 5 B)", "rows.csv (8 B)"]
+    assert json.loads((moved / "configuration.json").read_text())["data"] == data_in_it
+    assert f"contains data: {', '.join(data_in_it)}. Whoever" in (moved / "README.md").read_text()
     for name in ("retrain.sh", "experiment.yaml", "README.md"):
         assert str(tmp_path) not in (moved / name).read_text()
     (tmp_path / "bin").mkdir()

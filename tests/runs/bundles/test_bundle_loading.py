@@ -321,6 +321,11 @@ def test_a_bundle_has_all_files_of_its_data_and_its_model_or_their_absolute_path
     large = run.export(tmp_path / "large")
     shutil.rmtree(project / "tiny llama")
     assert written(small) == files
+    in_it = json.loads((small / "configuration.json").read_text())["data"]
+    assert [described.partition(" (")[0] for described in in_it] == [
+        "held out.jsonl",
+        "train.jsonl",
+    ]
     assert written(large) == {place: str(project / name) for place, name in files.items()}
     assert not (large / "code").exists()
     monkeypatch.chdir(tmp_path)

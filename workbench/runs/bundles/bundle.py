@@ -60,6 +60,7 @@ from workbench.runs.bundles.bundle_files import (
     KeptFilesOfTrial,
     copy_code,
     copy_files,
+    describe_data,
     new_bundle,
 )
 from workbench.runs.bundles.bundle_formats import add_format, add_language_model, check_format
@@ -336,6 +337,7 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
     if not experiment.trains_model and weights:
         copy_files(run, trial, folder / FILES_FOLDER, contents)
     has_code = (folder / CODE_FOLDER).is_dir()
+    contents.data = describe_data(experiment, folder / CODE_FOLDER)
     write_experiment(experiment, folder / "experiment.yaml")
     configuration = {
         "run_id": run.run_id,
@@ -350,6 +352,7 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
         "program": trial.program,
         "code_sha256": code_sha256,
         "changed_since": contents.changed,
+        "data": contents.data,
     }
     text = json.dumps(configuration, indent=2, allow_nan=False)
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
@@ -490,6 +493,11 @@ def _warnings(
 ) -> list[str]:
     """Return what the user must provide or know before training again."""
     parts = _about_code(experiment, contents, has_code=has_code)
+    if contents.data:
+        parts.append(
+            f"`{CODE_FOLDER}/` contains data: {', '.join(contents.data)}. Whoever gets this folder"
+            " gets that data."
+        )
     if contents.too_large:
         parts.append(
             f"It reads data that is too large for this folder: {', '.join(contents.too_large)}."
@@ -516,8 +524,9 @@ def _warnings(
         parts.append(f"It reads {resource} that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(
-            "`objects/` contains pickled Python code from a notebook. Training again runs it, so"
-            " only do so if you trust the source of this folder."
+            "`objects/` contains pickled Python code from a notebook, with the values that it uses,"
+            " such as a data frame. Training again runs it, so only do so if you trust the source"
+            " of this folder."
         )
     if trial.repeat:
         parts.append(

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from workbench.cluster.remote.code_dependencies import (
     named_paths,
     with_paths,
 )
-from workbench.cluster.remote.kept_code import PACKAGES
+from workbench.cluster.remote.kept_code import PACKAGES, PROJECT_FILES, SOURCE_SUFFIXES
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.trial_value import TrialValue
@@ -32,7 +33,7 @@ from workbench.foundation.bundle_manifest import add_manifest, complete_export, 
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import TrialReported
 from workbench.foundation.files import copy_into, is_unfinished
-from workbench.foundation.formatting import format_bytes
+from workbench.foundation.formatting import format_bytes, format_count
 from workbench.store.database.run_files import trial_folder
 from workbench.sweeps.fingerprints import Fingerprints, stored_content
 from workbench.training.mirrored_folder import written_files
@@ -50,6 +51,11 @@ FILES_FOLDER = "files"
 """The folder of a bundle that holds what a train function left in the folder of its trial."""
 MAX_DATA_BYTES = 100 * 2**20
 """Copy data up to this size. Larger data stays in place and is referred to by its absolute path."""
+_NO_DATA = (
+    SOURCE_SUFFIXES
+    | {".cfg", ".conf", ".config", ".ini", ".lock", ".md", ".toml"}
+    | {".yaml", ".yml"}
+)
 _MAX_LISTED = 20
 _FREE_OR_ANOTHER = "Free space there, or name another folder."
 _FREE_SPACE = "Free space there, or set the variable TMPDIR to another folder."
@@ -66,6 +72,8 @@ class Contents:
     """The files that a function left, with their sizes."""
     changed: list[str] = field(default_factory=list)
     """What the trial read, is another on this machine now, and was too large to be stored."""
+    data: list[str] = field(default_factory=list)
+    """Files and folders of `code/` that may be the user's data, with their sizes."""
     best_report: str | None = None
     """What is to be known where they may be newer than the value of the trial."""
 
@@ -397,6 +405,41 @@ def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
         " A file that was written again in between belongs to a later report. To keep the best"
         " files, only write them after a report that is better than all before."
     )
+
+
+def describe_data(experiment: Experiment, place: Path) -> list[str]:
+    """Describe the files of a bundle that may be data: no source, no settings and no model.
+
+    Args:
+        experiment: The experiment of the bundle.
+        place: Its folder of code. It need not exist.
+
+    Returns:
+        The name and the size of each file and folder in it that is, or contains, such files.
+    """
+    models = [
+        named.path
+        for named in named_paths(experiment)
+        if named.is_relative and named.field in ("model.path", "training.weights")
+    ]
+    num_files: Counter[str] = Counter()
+    num_bytes: Counter[str] = Counter()
+    for path in sorted(place.rglob("*")):
+        if path.suffix.lower() in _NO_DATA or path.name in PROJECT_FILES or not path.is_file():
+            continue
+        inside = path.relative_to(place)
+        if any(inside.is_relative_to(model) for model in models):
+            continue
+        parts = inside.parts
+        name = parts[0] if len(parts) == 1 else f"{parts[0]}/"
+        num_files[name] += 1
+        num_bytes[name] += path.stat().st_size
+    return [
+        f"{name} ({format_count(num, 'file')}, {format_bytes(num_bytes[name])})"
+        if name.endswith("/")
+        else f"{name} ({format_bytes(num_bytes[name])})"
+        for name, num in num_files.items()
+    ]
 
 
 def _copy_linked(
