@@ -683,6 +683,55 @@ def test_a_tokenizer_with_other_numbers_is_refused_unless_the_weights_are_new(
     assert raised.value.field == "data.tokenizer"
 
 
+def _texts_with_tokenizers(
+    folder: Path, model: dict[str, Any], *, are_searched: bool = True
+) -> Experiment:
+    """Return an experiment whose trials read texts with one of two tokenizers, or the first."""
+    for name in ("model", "other"):
+        write_tokenizer(folder / name)
+    (folder / "model" / "config.json").write_text("{}")
+    moved = json.loads((folder / "other" / "tokenizer.json").read_text())
+    vocabulary = moved["model"]["vocab"]
+    last, before = sorted(vocabulary, key=vocabulary.__getitem__)[-2:]
+    vocabulary[last], vocabulary[before] = vocabulary[before], vocabulary[last]
+    (folder / "other" / "tokenizer.json").write_text(json.dumps(moved))
+    rows = [f"text {number},{'ab'[number % 2]}" for number in range(20)]
+    (folder / "texts.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    data = {"name": "labelled_text", "path": str(folder / "texts.csv"), "target": "label"}
+    tokenizers = [str(folder / "model"), str(folder / "other")]
+    if not are_searched:
+        data["tokenizer"] = tokenizers[0]
+    search = {"data.tokenizer": {"choices": tokenizers}} if are_searched else GOOD["search"]
+    changed = {"model": model, "data": data, "search": search, "objectives": VAL_LOSS}
+    return Experiment(**{**GOOD, **changed})
+
+
+def test_a_tokenizer_is_searched_with_new_weights_and_refused_with_trained_ones(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("transformers")
+    model = {"name": "hf", "path": str(tmp_path / "model")}
+    new = _texts_with_tokenizers(tmp_path, {**model, "from_scratch": True})
+    assert list(find_problems(new)) == []
+    (problem,) = find_problems(_texts_with_tokenizers(tmp_path, model))
+    assert "2 of 3" in str(problem)
+    assert "have another number" in str(problem)
+
+
+@pytest.mark.parametrize("are_searched", [True, False])
+@pytest.mark.parametrize("model", ["text_encoder", "lstm"])
+def test_a_model_that_learns_words_refuses_a_tokenizer(
+    tmp_path: Path, model: str, *, are_searched: bool
+) -> None:
+    pytest.importorskip("transformers")
+    field = "search.data.tokenizer" if are_searched else "data.tokenizer"
+    experiment = _texts_with_tokenizers(tmp_path, {"name": model}, are_searched=are_searched)
+    problems = [problem for problem in find_problems(experiment) if problem.field == field]
+    assert [str(problem).split(";")[0] for problem in problems] == [
+        f"{field}: {model} does not read the tokens of a tokenizer"
+    ]
+
+
 @pytest.mark.parametrize(
     "command", ["LR={lr} ./train", "A_1=2 LR={lr} python train.py", "é= ls {lr}"]
 )

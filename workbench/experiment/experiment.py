@@ -334,7 +334,8 @@ class Experiment(BaseModel):
         # command is given.
         _check_what_is_trained(self)
         _check_versions(self)
-        vars(self)["data"] = _with_tokenizer(self.data, self.model)
+        if "data.tokenizer" not in self.search.root:
+            vars(self)["data"] = _with_tokenizer(self.data, self.model)
         _check_objectives(self)
         _check_unit(self)
         _check_momentum(self)

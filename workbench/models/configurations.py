@@ -52,6 +52,8 @@ class ModelConfiguration(BaseModel, ABC):
     """Why the model cannot have early exits. Empty if it can."""
     convolves_images: ClassVar[bool] = False
     """Whether the model mostly computes convolutions of images."""
+    reads_tokenizer: ClassVar[bool] = False
+    """Whether the model takes what a tokenizer gives, by name: token ids and a mask."""
 
     @property
     def fitted(self) -> FittedConfiguration | None:

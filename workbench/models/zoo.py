@@ -670,6 +670,7 @@ class FolderConfiguration(ModelConfiguration):
     """
 
     name = "hf"
+    reads_tokenizer = True
     why_no_exits = "it predicts at every position"
 
     path: str = Field("", description="The folder, with config.json and weights in safetensors.")

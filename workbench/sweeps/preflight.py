@@ -70,6 +70,7 @@ from workbench.training.planning.settings import resolve
 from workbench.training.strategies import STRATEGIES
 
 NUM_SAMPLED_CONFIGURATIONS = 64
+_TOKENIZER = "data.tokenizer"
 INTERPRETERS = ("python", "python3")
 _OWN_NAMES = ("{folder}", "{trial}")
 
@@ -257,23 +258,45 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
     _check_component(experiment.data, DATASETS, "data")
     if not experiment.data.is_reference:
         options = check_options(experiment.data.name, experiment.data.options)
+        _check_reads_tokenizer(experiment)
         if on_this_machine:
             options.check_source()
-            _check_tokenizer(experiment)
+            _check_tokenizers(experiment)
     for name, domain in experiment.search.root.items():
         if (option := data_option_of(name)) is not None:
             values = values_to_check(domain, NUM_SAMPLED_CONFIGURATIONS)
             check_searched_option(experiment.data, option, values)
 
 
-def _check_tokenizer(experiment: Experiment) -> None:
+def _check_reads_tokenizer(experiment: Experiment) -> None:
+    """Raise an error if the data has tokens of a tokenizer, and the model cannot read them."""
+    model, data = experiment.model, experiment.data
+    if model is None or data is None or model.is_reference or data.is_reference:
+        return
+    is_searched = _TOKENIZER in experiment.search.root
+    if not is_searched and data.options.get("tokenizer") is None:
+        return
+    if not configuration_type(model.name).reads_tokenizer:
+        raise ExperimentError(
+            f"{model.name} does not read the tokens of a tokenizer",
+            field=f"search.{_TOKENIZER}" if is_searched else _TOKENIZER,
+            allowed="with the model hf, or a model of your own that takes input_ids",
+            next_step="Remove it, or for new weights use hf with from_scratch: true.",
+        )
+
+
+def _check_tokenizers(experiment: Experiment) -> None:
     """Raise an error if trained weights would read the tokens of another tokenizer."""
     model, data = experiment.model, experiment.data
     if model is None or data is None or model.name != "hf" or model.options.get("from_scratch"):
         return
-    folder, tokenizer = model.options.get("path"), data.options.get("tokenizer")
-    if isinstance(folder, str) and isinstance(tokenizer, str) and folder != tokenizer:
-        check_tokenizer_of_model(Path(tokenizer).expanduser(), Path(folder).expanduser())
+    folder, domain = model.options.get("path"), experiment.search.root.get(_TOKENIZER)
+    named = [data.options.get("tokenizer")]
+    if domain is not None:
+        named = list(values_to_check(domain, NUM_SAMPLED_CONFIGURATIONS))
+    for tokenizer in named:
+        if isinstance(folder, str) and isinstance(tokenizer, str) and folder != tokenizer:
+            check_tokenizer_of_model(Path(tokenizer).expanduser(), Path(folder).expanduser())
 
 
 def _check_named_functions(experiment: Experiment) -> None:
