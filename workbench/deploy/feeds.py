@@ -18,6 +18,7 @@ from workbench.data.number_texts import (
     MISSING_TEXTS,
     NumberText,
     category_in,
+    new_decimal_comma,
     new_unit,
     spellings,
     text_of_category,
@@ -60,8 +61,13 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
     if absent:
         raise absent_columns(absent, [column.name for column in card.inputs])
     feeds: dict[str, np.ndarray] = {}
-    notes: list[str] = []
-    for column in card.inputs:
+    texts = {
+        column.name: [value for value in columns[column.name] if isinstance(value, str)]
+        for column in columns_with_points(card)
+    }
+    inputs, comma = with_new_commas(card, texts)
+    notes: list[str] = [note_of_comma(comma)] if comma else []
+    for column in inputs:
         feeds[column.name], column_notes = _feed(column, columns[column.name])
         notes += column_notes
         if card.text_model is not None:
@@ -77,6 +83,47 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
             if wrong := other_size(card.inputs, [np.shape(part) for part in parts]):
                 raise DataError(f"row {row} (from 0): {wrong[0]!r} {wrong[1]}")
     return feeds, notes
+
+
+def columns_with_points(card: Card) -> list[Input]:
+    """Return the columns of numbers in which training had decimal points, if any decimals.
+
+    Args:
+        card: The card of the model.
+    """
+    return [
+        column
+        for column in card.inputs
+        if column.kind == "number" and not (column.has_decimal_comma or column.notation)
+    ]
+
+
+def with_new_commas(
+    card: Card, texts: Mapping[str, Sequence[str]], *, are_usual: bool = False
+) -> tuple[tuple[Input, ...], str]:
+    """Return the inputs as new rows write them, and a number with a decimal comma if they do so.
+
+    All columns of numbers decide together: one table is written in one way.
+
+    Args:
+        card: The card of the model.
+        texts: The texts of the columns that `columns_with_points` returns, of all rows.
+        are_usual: Whether the source is known for decimal commas, so that 1,234 is 1.234 where
+            training had no thousands.
+    """
+    columns = columns_with_points(card)
+    is_usual = are_usual and not any(column.has_thousands for column in columns)
+    comma = new_decimal_comma([text for of_one in texts.values() for text in of_one], is_usual)
+    if not comma:
+        return card.inputs, ""
+    update = {"has_decimal_comma": True, "has_thousands": False}
+    changed = {column.name: column.model_copy(update=update) for column in columns}
+    return tuple(changed.get(column.name, column) for column in card.inputs), comma
+
+
+def note_of_comma(comma: str) -> str:
+    """Return the note on decimal commas that training had not, with an example."""
+    return f"numbers are read with decimal commas, such as {comma}"
 
 
 def notes_of_unusual(card: Card, feeds: Mapping[str, np.ndarray], outputs: np.ndarray) -> list[str]:

@@ -19,12 +19,17 @@ import numpy as np
 
 from workbench.data.chat_records import prompt_of, read_prompts
 from workbench.data.image_folders import ENDINGS
-from workbench.data.number_texts import NumberText, has_decimal_points, new_decimal_comma
+from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import name_of_column, plain_frame
 from workbench.data.table_formats import FORMATS, split_part
 from workbench.data.text_layout import is_text_table, layout_of, open_text
 from workbench.deploy.card import Card, Input
-from workbench.deploy.feeds import number_in
+from workbench.deploy.feeds import (
+    columns_with_points,
+    note_of_comma,
+    number_in,
+    with_new_commas,
+)
 from workbench.deploy.predict_script import (
     names_of,
     rows_in,
@@ -345,7 +350,7 @@ def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
     if array is None:
         changed, comma = _with_new_commas(card, rows, separator)
         if comma:
-            notes.append(f"numbers are read with decimal commas, such as {comma}")
+            notes.append(note_of_comma(comma))
         rows, more_notes = samples_in(rows, _parsers(card, rows, separator, changed))
         notes += more_notes
     columns = {name: [row[name] for row in rows] for name in needed}
@@ -381,18 +386,11 @@ def _with_new_commas(
 
     The columns are as they are written in the file.
     """
-    columns = [
-        column
-        for column in card.inputs
-        if column.kind == "number" and not (column.has_decimal_comma or column.notation)
-    ]
-    texts = [row[column.name] for row in rows for column in columns]
-    is_usual = separator == ";" and not any(column.has_thousands for column in columns)
-    comma = new_decimal_comma(texts, is_usual)
-    if not comma:
-        return [], ""
-    update = {"has_decimal_comma": True, "has_thousands": False}
-    return [column.model_copy(update=update) for column in columns], comma
+    columns = columns_with_points(card)
+    texts = {column.name: [row[column.name] for row in rows] for column in columns}
+    inputs, comma = with_new_commas(card, texts, are_usual=separator == ";")
+    names = set(texts) if comma else set()
+    return [column for column in inputs if column.name in names], comma
 
 
 def _with_points(column: Input, cells: Sequence[str]) -> list[Any]:

@@ -195,6 +195,45 @@ def test_a_few_texts_among_numbers_are_missing_or_refused_as_by_predict(
     assert any(repr(text) in note for note in offline.notes)
 
 
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        (["0,4"], [0.4]),
+        (["1.200,5", "2.500", "7", 8], [1200.5, 2500.0, 7.0, 8.0]),
+        (["0,4", "12,5", "1,234", None], [0.4, 12.5, 1.234, None]),
+        (["0,4 kg", "1,5 kg"], [0.4, 1.5]),
+        (["2.500", "7"], [2.5, 7.0]),
+    ],
+)
+def test_decimal_commas_mean_the_same_as_to_predict(
+    folder: Path, sent: list[Any], meant: list[float | None]
+) -> None:
+    predictor = Predictor.open(folder)
+    reader = RowReader(predictor.card)
+    given, plain = ([ROW | {"age": age} for age in ages] for ages in (sent, meant))
+    rows = reader.read(given)
+    assert feeds_of_rows(predictor.card, rows)["age"].ravel().tolist() == pytest.approx(
+        [math.nan if age is None else age for age in meant], nan_ok=True
+    )
+    online = answers_as_json(predictor.card, predictor.compute(feeds_of_rows(predictor.card, rows)))
+    wanted, offline = (
+        predictor.predict({name: [row[name] for row in listed] for name in ROW})
+        for listed in (plain, given)
+    )
+    assert wanted.values is not None
+    assert offline.values is not None
+    assert offline.values.tolist() == pytest.approx(wanted.values.tolist(), nan_ok=True)
+    has_comma = any(isinstance(age, str) and "," in age for age in sent)
+    assert any("decimal comma" in note for note in offline.notes) == has_comma
+    noted = [reader.notes(*three) for three in zip(rows, online, given, strict=True)]
+    assert any("0,4" in note for note in noted[0]) == (sent[0] == "0,4")
+
+
+def test_a_comma_that_may_separate_thousands_is_refused(folder: Path) -> None:
+    with pytest.raises(RowsError):
+        RowReader(read_card(folder)).read([ROW | {"age": "1,234"}])
+
+
 def test_a_column_that_no_row_has_is_named(folder: Path) -> None:
     short = {name: ROW[name] for name in ("age", "animal", "note")}
     with pytest.raises(RowsError) as refused:

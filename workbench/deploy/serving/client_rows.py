@@ -22,11 +22,14 @@ from workbench.data.unusual_rows import far_outside, note_of_unit, notes_of_bare
 from workbench.deploy.card import Card, Input
 from workbench.deploy.feeds import (
     category_reader,
+    columns_with_points,
     ids_of,
     is_missing,
     missing_text_of,
+    note_of_comma,
     number_in,
     seconds_of,
+    with_new_commas,
 )
 from workbench.deploy.image_files import sent_pixels, takes_images
 from workbench.deploy.lengths import in_one, other_size
@@ -128,7 +131,7 @@ class RowReader:
         if takes_images(card):
             self.image = card.inputs[0].name
         """The name of the input that takes images, or None if the model takes something else."""
-        self._inputs = card.inputs
+        self._card, self._inputs = card, card.inputs
         self._is_never_empty = card.text_model is not None
         self._readers = [(column.name, _reader(column)) for column in card.inputs]
         self._arrays = {
@@ -159,7 +162,8 @@ class RowReader:
         """Return rows with the values in the order of the inputs. Other columns are skipped.
 
         A column that only some of the rows lack is missing there. As in `predict`, a few texts
-        among numbers or dates are missing also.
+        among numbers or dates are missing also, and all texts of a request decide what a comma in
+        them means.
 
         Raises:
             RowsError: If all rows lack a column, or a value has the wrong kind. Also if no more
@@ -168,11 +172,15 @@ class RowReader:
         problems: list[ValueProblem] = []
         unreadable: dict[str, list[ValueProblem]] = {}
         given = {name for row in rows if isinstance(row, dict) for name in row}
+        inputs = _with_commas_of(self._card, rows)
+        readers = self._readers
+        if inputs is not self._inputs:
+            readers = [(column.name, _reader(column)) for column in inputs]
         values = [
-            self._read_row(number, row, given, problems, unreadable)
+            self._read_row(number, row, given, readers, problems=problems, unreadable=unreadable)
             for number, row in enumerate(rows)
         ]
-        problems += self._problems_of_texts(rows, values, unreadable)
+        problems += self._problems_of_texts(inputs, rows, values, unreadable)
         if problems:
             problems.sort(key=lambda problem: problem.row)
             raise RowsError(problems[:_MAX_PROBLEMS])
@@ -180,6 +188,7 @@ class RowReader:
 
     def _problems_of_texts(
         self,
+        inputs: Sequence[Input],
         rows: Sequence[Any],
         values: Sequence[list[Any]],
         unreadable: Mapping[str, Sequence[ValueProblem]],
@@ -187,12 +196,13 @@ class RowReader:
         """Read texts with the unit that most numbers of their column have, and judge the others.
 
         Args:
+            inputs: The inputs as the rows write them.
             rows: The rows as they were sent.
             values: What they are read as, which is changed.
             unreadable: The texts that could not be read, by column.
         """
         problems: list[ValueProblem] = []
-        for place, column in enumerate(self._inputs):
+        for place, column in enumerate(inputs):
             if column.name not in unreadable:
                 continue
             others = list(unreadable[column.name])
@@ -262,6 +272,8 @@ class RowReader:
         number: int,
         row: Any,
         given: Container[str],
+        readers: Sequence[tuple[str, Callable[[Any], Any]]],
+        *,
         problems: list[ValueProblem],
         unreadable: dict[str, list[ValueProblem]],
     ) -> list[Any]:
@@ -278,7 +290,7 @@ class RowReader:
         ) -> None:
             listed.append(ValueProblem(number, column[:_SHOWN_CHARS], problem, allowed))
 
-        for name, read in self._readers:
+        for name, read in readers:
             try:
                 values.append(read(value_at(row, name)))
             except KeyError:
@@ -299,6 +311,17 @@ class RowReader:
         if wrong := other_size(self._inputs, [np.shape(value) for value in values]):
             refuse(*wrong, "the same size for both")
         return values
+
+
+def _with_commas_of(card: Card, rows: Sequence[Any]) -> Sequence[Input]:
+    """Return the inputs as rows write them, perhaps with decimal commas where training had not."""
+    texts: dict[str, list[str]] = {}
+    for column in columns_with_points(card):
+        for row in rows:
+            with contextlib.suppress(KeyError):
+                if isinstance(row, dict) and isinstance(sent := value_at(row, column.name), str):
+                    texts.setdefault(column.name, []).append(sent)
+    return with_new_commas(card, texts)[0] if texts else card.inputs
 
 
 def _notes_of_far(subject: str, number: float | None, ends: tuple[float, float]) -> list[str]:
@@ -357,7 +380,8 @@ def _notes_of_reading(column: Input, given: Any, number: float) -> list[str]:
     name, numbers = column.name, np.array([number])
     if isinstance(given, str) and not _is_readable(column, given):
         if not math.isnan(number):
-            return [note_of_unit(name, _new_unit(column, [given]))]
+            unit = _new_unit(column, [given])
+            return [note_of_unit(name, unit) if unit else note_of_comma(given)]
         kind = column.kind
         return [f"column {name!r} has {_shown(given)}, which is not a {kind}: it counts as missing"]
     if column.kind == "date":
