@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -608,10 +609,11 @@ def _affordable(weights: np.ndarray, costs_s: Sequence[float], limit_s: float) -
 
 
 def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_rows: int) -> float:
-    """Return how long it takes at most to fit a candidate to some rows, in seconds.
+    """Return how long it takes to fit a candidate to some rows, in seconds.
 
     It is known from the time of its folds on one core, and from the rounds that they made after the
-    best one, which are not made again. A model that only trains in steps is not fitted again.
+    best one, which are not made again. The median of the folds counts: the first one may have
+    waited for libraries to load. A model that only trains in steps is not fitted again.
 
     Args:
         run: The run.
@@ -635,7 +637,8 @@ def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_r
         part = min(1.0, MORE_ROUNDS * fitted.round_ratio**-later)
         # Without the start of its process.
         took_s.append(part * (trial.last_event_unix_s - trial.planned_unix_s))
-    return max(took_s, default=0.0) * num_rows / len(learning.folds[0].train_targets)
+    fold_s = statistics.median(took_s) if took_s else 0.0
+    return fold_s * num_rows / len(learning.folds[0].train_targets)
 
 
 def instant_model(
