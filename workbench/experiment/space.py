@@ -38,6 +38,7 @@ __all__ = ["Choice", "Domain", "Fixed", "Float", "Int", "Params", "Space", "desc
 
 Params = dict[str, JsonValue]
 _NAME = re.compile(r"[^\W\d]\w*(?:[.-]\w+)*")
+_SORTED = json.JSONEncoder(sort_keys=True)
 
 
 class Space(RootModel[dict[str, WrittenDomain]]):
@@ -265,7 +266,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             name: _as_listed(self.root[name], value) if name in self.root else value
             for name, value in params.items()
         }
-        return json.dumps(listed, sort_keys=True)
+        return _SORTED.encode(listed)
 
     def _complete(self, params: Params, names: list[str]) -> Iterator[Params]:
         if not names:
@@ -284,10 +285,10 @@ def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
 
     For example, a user may write 0.3 where the domain has 0.1 plus two steps, or 1.0 instead of 1.
     """
+    if isinstance(domain, Choice | Fixed):
+        return next((listed for listed in domain.values() if same_value(listed, value)), value)
     if not domain.contains(value):
         return value
-    if isinstance(domain, Choice | Fixed):
-        return next(listed for listed in domain.values() if same_value(listed, value))
     if isinstance(domain, Float):
         assert isinstance(value, int | float)
         values = domain.values()

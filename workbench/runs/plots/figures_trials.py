@@ -88,26 +88,25 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     best = [line for line in with_result if line.trial == data.best_trial]
     name = f"best {data.metric}: trial {data.best_trial}"
     _add_parallel_lines(figure, best, hover, colour=BEST, width=3.2, name=name, legend=True)
+    shapes, labels = [], []
     for index, axis in enumerate(data.axes):
-        figure.add_shape(
-            type="line",
-            x0=index,
-            x1=index,
-            y0=0,
-            y1=1,
-            line={"color": MUTED, "width": 1},
-            layer="below",
+        line = {"color": MUTED, "width": 1}
+        shapes.append(
+            {"type": "line", "x0": index, "x1": index, "y0": 0, "y1": 1, "line": line}
+            | {"layer": "below"}
         )
         ticks = axis.ticks
         if axis.conditional:
             ticks = [*ticks, (ABSENT, "not set")]
         for place, text in ticks:
-            _label(figure, short(text, 14), index, place, anchor="right", shift=-5)
+            labels.append(_label(short(text, 14), index, place, anchor="right", shift=-5))
         height = 1.06
         if index % 2 == 1 and len(data.axes) >= 6:
             height = 1.13  # names of many axes would overlap in one row
         title = f"<b>{short(axis.name, 20)}</b>"
-        _label(figure, title, index, height, anchor="center", shift=0, colour=INK)
+        labels.append(_label(title, index, height, anchor="center", shift=0, colour=INK))
+    # One by one, each would be checked again with every later one.
+    figure.update_layout(shapes=shapes, annotations=labels)
     marker = {"color": [0], **_bar_of_lines(data)}
     figure.add_scatter(
         x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip"
@@ -473,24 +472,17 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
 
 
 def _label(
-    figure: go.Figure,
-    text: str,
-    x: float,
-    y: float,
-    *,
-    anchor: str,
-    shift: float,
-    colour: str = MUTED,
-) -> None:
-    figure.add_annotation(
-        text=text,
-        x=x,
-        y=y,
-        xanchor=anchor,
-        xshift=shift,
-        yanchor="middle",
-        showarrow=False,
-        font={"size": 12, "color": colour},
-        bgcolor="rgba(255,255,255,0.75)",
-        borderpad=1,
-    )
+    text: str, x: float, y: float, *, anchor: str, shift: float, colour: str = MUTED
+) -> dict[str, Any]:
+    return {
+        "text": text,
+        "x": x,
+        "y": y,
+        "xanchor": anchor,
+        "xshift": shift,
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"size": 12, "color": colour},
+        "bgcolor": "rgba(255,255,255,0.75)",
+        "borderpad": 1,
+    }

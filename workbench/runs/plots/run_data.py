@@ -63,7 +63,8 @@ class RunData:
         """Process the next event."""
         self.history.apply(event)
         self.series.add((event,))
-        self.advice.add(event)
+        if not isinstance(event, TrialReported) or event.gradient_noise is not None:
+            self.advice.add(event)
         self.last_unix_s = event.time_unix_s
 
     def add_rows(self, rows: Sequence[Sequence[Any]]) -> list[tuple[int, Event]]:

@@ -29,6 +29,8 @@ SIGN_S = 6.0
 """How long a driver counts as alive after a heartbeat. Heartbeats come about every 3 s."""
 NAME = "Run time"
 """The name of the clock in all views."""
+_WITHOUT_DRIVER = (AlertRaised, AlertCleared, AlertDelivered)
+"""Events that also come to a run that nobody drives."""
 
 
 class RunClock:
@@ -74,8 +76,7 @@ class RunClock:
             isinstance(event, AdviceRequested) and not self._is_driven
         ) or not self._starts_unix_s:
             self._begin(time_unix_s, is_first=True)
-        # Alerts are also raised for a run that nobody drives.
-        if not isinstance(event, AlertRaised | AlertCleared | AlertDelivered):
+        if not isinstance(event, _WITHOUT_DRIVER):
             self.last_unix_s = max(self.last_unix_s, time_unix_s)
 
     def note_time(self, time_unix_s: float) -> None:
