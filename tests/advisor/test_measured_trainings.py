@@ -28,11 +28,13 @@ def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: 
     cases = advisor_batch.read_cases(
         measured("step_time") / application, placements=("1", "4", "44", "444")
     )
-    by_method = {
-        name: advisor_batch.mean_regret(cases, advisor_batch.METHODS[name])
+    regrets = {
+        name: advisor_batch.regrets_of(cases, advisor_batch.METHODS[name])
         for name in ("most throughput", "ours, first fifth", "ours, middle")
     }
+    by_method = {name: fmean(values) for name, values in regrets.items()}
     assert by_method["ours, first fifth"] <= 0.08
+    assert max(regrets["ours, first fifth"]) <= 0.3
     assert by_method["ours, middle"] <= 0.08
     assert by_method["ours, middle"] <= by_method["most throughput"]
 
