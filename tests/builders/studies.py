@@ -63,6 +63,10 @@ class Drive:
         self.events.append(event)
         self.study.tell(trial, event)
 
+    def apply(self, event: Event) -> None:
+        self.events.append(event)
+        self.study.apply(event)
+
     def train(self, curve: Callable[[Mapping[str, Any], int], float], rungs: int = 1) -> Proposal:
         """Ask for a trial and train it to its end, or until it is pruned."""
         proposal = self.ask()

@@ -421,3 +421,41 @@ def test_nothing_is_tried_that_is_predicted_not_to_fit_from_the_first_configurat
     assert max(map(held, tried)) <= 1.05 * limit
     assert max(map(held, tried)) > 0.7 * limit
     assert drive.rebuilt().ask() == drive.study.ask()
+
+
+def test_it_says_what_the_results_let_expect_of_configurations() -> None:
+    search = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
+    drive = Drive(make_experiment(search=search))
+    asked = [{"x": 0.5, "y": 0.5}]
+    for number in range(25):
+        x, y = number % 5 / 4, number // 5 / 4
+        if number < 4:
+            assert drive.study.expect(asked) == [], "too few results"
+        drive.study.enqueue({"x": x, "y": y})
+        trial = drive.ask().trial
+        if x > 0.9:
+            drive.end(trial, "failed", reason="oom")
+        else:
+            drive.report(trial, 1, loss=3 + (x - 0.4) ** 2 + 0.5 * y)
+            drive.end(trial)
+    near, between, failing = drive.study.expect(
+        [{"x": 0.5, "y": 0.5}, {"x": 0.375, "y": 0.125}, {"x": 1.0, "y": 0.6}]
+    )
+    assert near.value == pytest.approx(3 + 0.01 + 0.25, abs=0.02)
+    assert between.value == pytest.approx(3 + 0.000625 + 0.0625, abs=0.05)
+    assert 0 <= near.deviation < between.deviation < 0.2
+    assert failing.chance < 0.2 < 0.9 < near.chance
+    proposal = drive.ask().params
+    assert drive.study.expect([proposal])[0].value < 3.2, "its proposals are near the best"
+    with pytest.raises(ExperimentError, match="x"):
+        drive.study.expect([{"x": 2.0, "y": 0.0}])
+
+
+def test_several_objectives_have_no_single_expected_value() -> None:
+    objectives = [{"metric": name, "goal": "minimize"} for name in ("loss", "size")]
+    drive = Drive(make_experiment(search=SQUARE, objectives=objectives))
+    for number in range(6):
+        trial = drive.ask().trial
+        drive.report(trial, 1, loss=float(number), size=-float(number))
+        drive.end(trial)
+    assert drive.study.expect([dict.fromkeys(SQUARE, 0.5)]) == []

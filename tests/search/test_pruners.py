@@ -12,7 +12,12 @@ import pytest
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import TrialEnded, TrialReported
+from workbench.foundation.events import (
+    RepeatsInherited,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+)
 from workbench.search import Study
 
 CURVES = [
@@ -295,3 +300,72 @@ def test_curves_never_stops_what_is_better_than_every_end_so_far() -> None:
 def test_a_chance_has_limits() -> None:
     with pytest.raises(ExperimentError, match=r"early_stop\.options\.chance: 0\.9"):
         make_experiment(early_stop={"pruner": "curves", "options": {"chance": 0.9}})
+
+
+def _with_noise(early_stop: dict[str, Any], deviation: float) -> Drive:
+    """Return a run that knows from twenty trainings of earlier runs how much results differ."""
+    rng = random.Random(1)
+    groups = []
+    for _ in range(4):
+        values = [rng.gauss(0, 1) for _ in range(5)]
+        spread = float(np.std(values, ddof=1))
+        groups.append(
+            {"values": [deviation * value / spread for value in values], "seeds": list(range(5))}
+        )
+    drive = Drive(make_experiment(sampler="random", early_stop=early_stop))
+    drive.apply(RepeatsInherited.model_validate({"from_run_ids": ["earlier"], "groups": groups}))
+    return drive
+
+
+@pytest.mark.parametrize(
+    "early_stop",
+    [
+        {"pruner": "asha", "grace": 2, "reduction_factor": 2},
+        {"pruner": "median", "startup_trials": 1, "grace": 2},
+        {"pruner": "percentile", "startup_trials": 1, "grace": 2, "percentile": 50.0},
+        {"pruner": "curves", "grace": 2},
+    ],
+)
+def test_a_trial_that_is_behind_by_less_than_the_noise_is_not_stopped_by_one_value(
+    early_stop: dict[str, Any],
+) -> None:
+    best = [1.0] * 8
+    # Two trainings of one configuration differ by 0.1 x the root of 2 = 0.141 (one deviation).
+    for behind, next_value, rungs in [
+        (0.1, 1.05, 3),  # the mean of both is behind too
+        (0.1, 0.85, 8),  # the mean 0.975 is not
+        (0.2, 0.85, 2),  # behind by more than the noise
+    ]:
+        drive = _with_noise(early_stop, 0.1)
+        assert _train(drive, best) == 8
+        if early_stop["pruner"] == "curves":
+            assert _train(drive, best) == 8
+        curve = [1.0 + behind, 1.0 + behind, next_value, *[0.85] * 5]
+        assert _train(drive, curve) == rungs, (behind, next_value)
+    drive = Drive(make_experiment(sampler="random", early_stop=early_stop))
+    _train(drive, best)
+    if early_stop["pruner"] == "curves":
+        _train(drive, best)
+    assert _train(drive, [1.1, 1.1, 0.85]) == 2, "nothing is known about the noise"
+
+
+def test_the_noise_is_also_learned_from_repeats_of_this_run_and_a_rebuilt_study_agrees() -> None:
+    drive = Drive(
+        make_experiment(
+            sampler="random", early_stop={"pruner": "asha", "grace": 2, "reduction_factor": 2}
+        )
+    )
+    _train(drive, [1.0] * 4)
+    first = drive.events[0]
+    assert isinstance(first, TrialProposed)
+    again = first.model_copy(update={"trial": 1, "repeat": 1, "seed": 8})
+    drive.apply(again)
+    for rung in range(1, 5):
+        drive.report(1, rung, loss=1.4)
+    drive.end(1)
+    assert _train(drive, [1.2, 1.2, 1.1, 1.1]) == 3
+    why = drive.study.why_pruned(2)
+    assert why == drive.rebuilt().why_pruned(2)
+    assert why is not None
+    assert "loss 1.2 at step 2" in why
+    assert why.endswith("as is the mean 1.15 of 2 values")

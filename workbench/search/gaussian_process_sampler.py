@@ -13,7 +13,7 @@ probable, or if its results do not even predict each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,9 +36,21 @@ from workbench.search.front_growth import ExpectedGain
 from workbench.search.gaussian_process import GaussianProcess, Kernel, correlation, factorize, fit
 from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_versions import keeps_limits
-from workbench.search.partial_results import Reading, is_cut, observe, of_objective, result_values
+from workbench.search.partial_results import (
+    Reading,
+    is_cut,
+    observe,
+    of_objective,
+    result_values,
+)
 from workbench.search.resource_models import Cost, full_seconds
-from workbench.search.study_records import MIN_PROCESS_RESULTS, CostLimit, Knowledge, violations_of
+from workbench.search.study_records import (
+    MIN_PROCESS_RESULTS,
+    CostLimit,
+    Expected,
+    Knowledge,
+    violations_of,
+)
 
 # The correlations that are compared, and the prior probability that there is none.
 _CORRELATIONS = (0.5, 0.8, 0.95, 0.995)
@@ -294,6 +306,11 @@ class Quantity:
         """Return the logarithm of the expected improvement on the best value."""
         return log_expected_improvement(*self.process.predict(features), float(self.values.max()))
 
+    def expect(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean and the standard deviation of the quantity, in its own unit."""
+        mean, deviation = self.process.predict(features)
+        return self.scale.restore(mean), self.scale.deviation * deviation
+
     def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
         """Return the logarithm of the probability that the quantity is at most `bound`."""
         mean, deviation = self.process.predict(features)
@@ -377,6 +394,29 @@ class ProcessSampler(DesignSampler):
         ]
         with ON_ONE_THREAD():
             return self.encoding.params(*self._choose(running, trial.number))
+
+    def expect(self, configurations: Sequence[Mapping[str, Any]]) -> list[Expected]:
+        """Return what the results so far let expect of configurations.
+
+        Args:
+            configurations: Configurations in Optuna's terms. There is one objective.
+        """
+        ended = [result.trial for result in self._results]
+        features = self._features(ended)
+        asked = self.encoding.features(*self.encoding.locate(configurations))
+        with ON_ONE_THREAD():
+            goal = self._goal(0, ended, [], features, _num_fitted(len(ended)))
+            log_chance = np.zeros(len(asked))
+            for limit in self._limits(features):
+                log_chance += limit.log_chance_at_most(0.0, asked)
+            if self.memory is not None:
+                log_chance += self.memory.log_chance(asked)
+            mean, deviation = goal.expect(asked)
+        sign = self._readings[0].sign
+        return [
+            Expected(sign * float(centre), float(spread), math.exp(chance))
+            for centre, spread, chance in zip(mean, deviation, log_chance, strict=True)
+        ]
 
     def _choose(self, running: Sequence[FrozenTrial], number: int) -> tuple[np.ndarray, np.ndarray]:
         ended = [result.trial for result in self._results]

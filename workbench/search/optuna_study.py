@@ -26,8 +26,15 @@ from workbench.search import samplers
 from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_versions import keeps_limits, limits_of_new_trial, quiet, record_limits
 from workbench.search.partial_results import CURVES, is_cut
-from workbench.search.pruners import CurvePruner, DescribeRung, can_resume, explain, make_pruner
-from workbench.search.study_records import Knowledge, Outcome, Result, describe_limit
+from workbench.search.pruners import (
+    CurvePruner,
+    DescribeRung,
+    can_resume,
+    explain,
+    make_pruner,
+    shortfall,
+)
+from workbench.search.study_records import Expected, Knowledge, Outcome, Result, describe_limit
 
 Untried = Callable[[Params], Params]
 """Returns the configuration to try instead of one that a sampler chose, or the same one."""
@@ -190,6 +197,13 @@ class Projection:
     def _id(self, trial: optuna.Trial) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
 
+    def expect(self, configurations: Sequence[Params]) -> list[Expected]:
+        """Return what the results so far let expect of configurations, as `samplers.expect`."""
+        with quiet():
+            return samplers.expect(
+                self._experiment, self.parameters, self._knowledge, configurations
+            )
+
     def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
         """Record values of a running configuration, and ask the pruner.
 
@@ -212,6 +226,16 @@ class Projection:
             return False
         with quiet():
             return self._pruner.prune(self._study, self._storage.get_trial(trial_id))
+
+    def shortfall(self, configuration: int) -> float | None:
+        """Return by how much a running configuration is behind, as `pruners.shortfall`.
+
+        Args:
+            configuration: Number of the configuration, which the pruner has just decided to stop.
+        """
+        with quiet():
+            trial = self._storage.get_trial(self._id(self._running[configuration]))
+            return shortfall(self._pruner, self._study, trial)
 
     def explain(self, configuration: int, at: DescribeRung) -> str:
         """Return why the pruner has just stopped a configuration.

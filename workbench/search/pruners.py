@@ -7,6 +7,7 @@ A decision must be explained directly afterwards, from the same study.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import optuna
@@ -128,6 +129,14 @@ class CurvePruner(BasePruner):
         others = _others(study, trial)
         return _place(study, trial, others, _ends(others))
 
+    def bound(self, study: optuna.Study, trial: FrozenTrial) -> float | None:
+        """Return the value with which a trial is no longer behind, while it is judged by rank."""
+        rung, sign = max(trial.intermediate_values), _sign_of(study)
+        there = _values_at(rung, sign, _others(study, trial))
+        # As many others as `Place.is_behind` allows may be better.
+        num_better = 2 * len(there) // 3
+        return sign * there[num_better] if num_better < len(there) else None
+
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
         """Return the probability that a trial ends as the best, or 1 if too little is known."""
         others = _others(study, trial)
@@ -187,15 +196,21 @@ def _place(
         return None
     rung, value = max(trial.intermediate_values.items())
     sign = _sign_of(study)
-    there = [
-        sign * other.intermediate_values[rung]
-        for other in others
-        if rung in other.intermediate_values and keeps_limits(other)
-    ]
+    there = _values_at(rung, sign, others)
     if len(there) < 2 and not ends:
         # With only two trials, the one that is behind may still become the better one.
         return Place(0, len(there))
     return Place(sum(other > sign * value for other in there), len(there))
+
+
+def _values_at(rung: int, sign: float, others: Iterable[FrozenTrial]) -> list[float]:
+    """Return the values of other trials at a rung, the best first. Larger is better."""
+    there = (
+        sign * other.intermediate_values[rung]
+        for other in others
+        if rung in other.intermediate_values and keeps_limits(other)
+    )
+    return sorted(there, reverse=True)
 
 
 def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
@@ -298,6 +313,33 @@ def _longest_epochs(experiment: Experiment) -> int | str:
     return max(epochs, experiment.early_stop.grace)
 
 
+def shortfall(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> float | None:
+    """Return by how much a trial is worse than the value with which it would have gone on.
+
+    Args:
+        pruner: The pruner, which has just decided to stop the trial.
+        study: The study, as it was when the pruner decided.
+        trial: The trial, read after the decision.
+
+    Returns:
+        The difference in the unit of the metric, or None if the pruner compares no two values.
+        Forecasts of curves do not: they are uncertain by the noise already.
+    """
+    values = trial.intermediate_values
+    match pruner:
+        case CurvePruner() if pruner.place(study, trial):
+            bound = pruner.bound(study, trial)
+        case SuccessiveHalvingPruner() | HyperbandPruner():
+            bound = _RungRank.of(pruner, study, trial).bound
+        case PercentilePruner():
+            bound, _ = _percentile_bound(pruner, study, max(values))
+            best = (min if _sign_of(study) < 0 else max)(values.values())
+            return _sign_of(study) * (bound - best)
+        case _:
+            return None
+    return None if bound is None else _sign_of(study) * (bound - values[max(values)])
+
+
 def explain(
     pruner: BasePruner,
     study: optuna.Study,
@@ -352,6 +394,41 @@ def _compare_chances(chance: float, least: float) -> str:
     return f"{format_percent(chance)} (at least {format_percent(least)} is needed)"
 
 
+@dataclass(frozen=True)
+class _RungRank:
+    """The trials that a trial is compared with at its last rung."""
+
+    num: int
+    """How many there are, with the trial itself."""
+    num_best: int
+    """So many of them go on."""
+    bound: float
+    """The worst value with which a trial goes on."""
+    in_bracket: str
+
+    @classmethod
+    def of(
+        cls,
+        pruner: SuccessiveHalvingPruner | HyperbandPruner,
+        study: optuna.Study,
+        trial: FrozenTrial,
+    ) -> _RungRank:
+        """Compare by the values at the trial's last rung, within its bracket if there are some."""
+        # Optuna has no public way to read these values. It stores them in attributes of the trials.
+        rungs = [name for name in trial.system_attrs if name.startswith("completed_rung_")]
+        key = max(rungs, key=_number_in)
+        others = [other for other in study.get_trials(deepcopy=False) if key in other.system_attrs]
+        in_bracket = ""
+        if isinstance(pruner, HyperbandPruner):
+            bracket = pruner._get_bracket_id(study, trial)
+            others = [other for other in others if pruner._get_bracket_id(study, other) == bracket]
+            in_bracket = " of its bracket"
+        is_maximized = study.direction == StudyDirection.MAXIMIZE
+        values = sorted((other.system_attrs[key] for other in others), reverse=is_maximized)
+        num_best = max(1, len(values) // pruner._reduction_factor)
+        return cls(len(values), num_best, values[num_best - 1], in_bracket)
+
+
 def _explain_rank(
     pruner: SuccessiveHalvingPruner | HyperbandPruner,
     study: optuna.Study,
@@ -359,31 +436,32 @@ def _explain_rank(
     metric: str,
     at: DescribeRung,
 ) -> str:
-    """Explain by the values at the trial's last rung, within its bracket if there are brackets."""
-    # Optuna has no public way to read these values. It stores them in attributes of the trials.
-    rungs = [name for name in trial.system_attrs if name.startswith("completed_rung_")]
-    key = max(rungs, key=_number_in)
-    others = [other for other in study.get_trials(deepcopy=False) if key in other.system_attrs]
-    in_bracket = ""
-    if isinstance(pruner, HyperbandPruner):
-        bracket = pruner._get_bracket_id(study, trial)
-        others = [other for other in others if pruner._get_bracket_id(study, other) == bracket]
-        in_bracket = " of its bracket"
-    is_maximized = study.direction == StudyDirection.MAXIMIZE
-    values = sorted((other.system_attrs[key] for other in others), reverse=is_maximized)
-    num_best = max(1, len(values) // pruner._reduction_factor)
-    best, bound = "the best", format_number(values[num_best - 1])
-    if num_best > 1:
-        best = f"among the best {num_best}"
-        bound += " or more" if is_maximized else " or less"
+    rank = _RungRank.of(pruner, study, trial)
+    best, bound = "the best", format_number(rank.bound)
+    if rank.num_best > 1:
+        best = f"among the best {rank.num_best}"
+        bound += " or more" if study.direction == StudyDirection.MAXIMIZE else " or less"
     return (
         f"{_last(trial, metric, at)} is not {best} of "
-        f"{format_count(len(values), 'trial')}{in_bracket} there ({bound})"
+        f"{format_count(rank.num, 'trial')}{rank.in_bracket} there ({bound})"
     )
 
 
 def _number_in(key: str) -> int:
     return int(key.rpartition("_")[2])
+
+
+def _percentile_bound(
+    pruner: PercentilePruner, study: optuna.Study, rung: int
+) -> tuple[float, int]:
+    """Return the value at a rung that the best must reach, and of how many complete trials."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    values = [
+        other.intermediate_values[rung] for other in complete if rung in other.intermediate_values
+    ]
+    is_maximized = study.direction == StudyDirection.MAXIMIZE
+    share = pruner._percentile
+    return float(np.nanpercentile(values, 100 - share if is_maximized else share)), len(values)
 
 
 def _explain_percentile(
@@ -394,18 +472,14 @@ def _explain_percentile(
     Optuna compares them with the best value of the trial so far, not with its last value.
     """
     rung = max(trial.intermediate_values)
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    values = [
-        other.intermediate_values[rung] for other in complete if rung in other.intermediate_values
-    ]
+    bound, num = _percentile_bound(pruner, study, rung)
     is_maximized = study.direction == StudyDirection.MAXIMIZE
     share = pruner._percentile
-    bound = float(np.nanpercentile(values, 100 - share if is_maximized else share))
     best = (max if is_maximized else min)(trial.intermediate_values.values())
     compared = f"the best {metric} until {at(rung)}, {format_number(best)},"
     if best == trial.intermediate_values[rung]:
         compared = _last(trial, metric, at)
-    trials = f"{format_count(len(values), 'complete trial')} there"
+    trials = f"{format_count(num, 'complete trial')} there"
     if isinstance(pruner, MedianPruner):
         side = "below" if is_maximized else "above"
         return f"{compared} is {side} the median {format_number(bound)} of {trials}"

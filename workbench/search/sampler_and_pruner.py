@@ -22,7 +22,12 @@ from workbench.search.importance import AddReports, Importance, importance, negl
 from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_study import Projection, Reader, Untried
 from workbench.search.pruners import DescribeRung
-from workbench.search.study_records import ConfigurationRecord, Outcome, outcome_of_prior
+from workbench.search.study_records import (
+    ConfigurationRecord,
+    Expected,
+    Outcome,
+    outcome_of_prior,
+)
 
 Finished = Iterable[tuple[ConfigurationRecord, Outcome]]
 
@@ -94,9 +99,17 @@ class Learner:
         """Return the stopped configurations that may still be continued."""
         return self._projection.stopped
 
+    def expect(self, configurations: Sequence[Params]) -> list[Expected]:
+        """Return what is expected of configurations, as `samplers.expect`."""
+        return self._projection.expect(configurations)
+
     def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
         """Judge a configuration, as `Projection.judge`."""
         return self._started_in[configuration].judge(configuration, step, values)
+
+    def shortfall(self, configuration: int) -> float | None:
+        """Return by how much a configuration is behind, as `pruners.shortfall`."""
+        return self._started_in[configuration].shortfall(configuration)
 
     def explain(self, configuration: int, at: DescribeRung) -> str:
         """Return why the pruner has just stopped a configuration, as `Projection.explain`."""

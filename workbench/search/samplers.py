@@ -53,7 +53,7 @@ from workbench.search.first_configurations import DesignSampler
 from workbench.search.optuna_space import Parameters
 from workbench.search.optuna_versions import limit_options, quiet
 from workbench.search.partial_results import Reading, is_cut
-from workbench.search.study_records import MIN_PROCESS_RESULTS, CostLimit, Knowledge
+from workbench.search.study_records import MIN_PROCESS_RESULTS, CostLimit, Expected, Knowledge
 
 if TYPE_CHECKING:
     from workbench.search.gaussian_process_sampler import ProcessSampler
@@ -277,6 +277,46 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
             return make_design(options, request)
         case "process":
             return _make_process(request)
+
+
+def expect(
+    experiment: Experiment,
+    parameters: Parameters,
+    knowledge: Knowledge,
+    configurations: Sequence[Params],
+) -> list[Expected]:
+    """Return what the results so far let expect of configurations, whatever the sampler is.
+
+    Args:
+        experiment: The experiment.
+        parameters: The searched parameters of its space.
+        knowledge: The results so far.
+        configurations: Configurations of the space.
+
+    Returns:
+        One for each configuration. Empty with several objectives, without anything to search, and
+        with fewer results or more than a Gaussian process takes.
+    """
+    num_complete = sum(result.trial.state == TrialState.COMPLETE for result in knowledge.results)
+    is_searched = any(not domain.single() for domain in parameters.searched.values())
+    if (
+        len(experiment.objectives) > 1
+        or not is_searched
+        or num_complete < MIN_PROCESS_RESULTS
+        or len(knowledge.results) > Auto.max_process_results
+    ):
+        return []
+    request = SamplerRequest(
+        seed=0,
+        configuration=len(knowledge.results),
+        experiment_seed=experiment.seed,
+        parameters=parameters,
+        knowledge=knowledge,
+        readings=Reading.of(experiment),
+    )
+    return _make_process(request).expect(
+        [parameters.to_optuna(configuration) for configuration in configurations]
+    )
 
 
 def _make_process(request: SamplerRequest) -> ProcessSampler:

@@ -40,12 +40,15 @@ from workbench.search.sampler_and_pruner import Learner
 from workbench.search.samplers import Grid, is_small_space
 from workbench.search.study_records import (
     ConfigurationRecord,
+    Doubt,
+    Expected,
     Outcome,
     Proposal,
     TrialRecord,
     first_turn,
     num_epochs,
 )
+from workbench.store.history.certainty import noise_with_inherited
 
 ENDS = (
     "trial_proposed",
@@ -396,6 +399,20 @@ class Study:
         self._trials[proposal.trial] = record
         return proposal
 
+    def expect(self, configurations: Sequence[Mapping[str, JsonValue]]) -> list[Expected]:
+        """Return what the results so far let expect of configurations.
+
+        Args:
+            configurations: Configurations of the space. Fixed values may be omitted.
+
+        Returns:
+            One for each configuration, or an empty list: see `samplers.expect`.
+
+        Raises:
+            ExperimentError: If one is not a configuration of the space.
+        """
+        return self._learner.expect([self._checked(params) for params in configurations])
+
     def enqueue(self, params: Mapping[str, JsonValue], clone: Clone | None = None) -> None:
         """Enqueue a configuration to try next, after those that were enqueued before.
 
@@ -510,9 +527,51 @@ class Study:
         stop = self._learner.judge(configuration, rung, record.seen(self._metrics, value))
         grace = max(self.experiment.early_stop.grace, record.first_turn)
         may_stop = rung >= grace and not record.is_over_with(event)
-        if stop and may_stop and not record.prune:
+        if not may_stop or record.prune:
+            return
+        if stop and record.doubt is None:
             at = partial(self.experiment.early_stop.describe_rung, event)
-            record.why_pruned = self._learner.explain(configuration, at)
+            why = self._learner.explain(configuration, at)
+            record.doubt = self._doubt(configuration, value, why)
+            if record.doubt is None:
+                record.why_pruned = why
+        elif record.doubt is not None:
+            record.doubt.values.append(value)
+            sign = 1 if self.experiment.objectives[0].goal == "maximize" else -1
+            if record.doubt.is_over:
+                record.why_pruned = record.doubt.verdict(sign)
+                record.doubt = None
+
+    def _doubt(self, configuration: int, value: float, why: str) -> Doubt | None:
+        """Return the doubt about a trial that is behind by less than the noise, or None.
+
+        Nothing is known about the noise before some configuration was trained twice, in this run or
+        in an earlier one.
+        """
+        noise = noise_with_inherited(self._repeated_values(), self._inherited_repeats)
+        if noise is None:
+            return None
+        behind = self._learner.shortfall(configuration)
+        if behind is None or behind >= math.sqrt(2 * noise.variance):
+            return None
+        sign = 1 if self.experiment.objectives[0].goal == "maximize" else -1
+        return Doubt(value + sign * behind, why, [value])
+
+    def _repeated_values(self) -> list[list[float]]:
+        """Return the results of the configurations that were trained more than once."""
+        metric = self._metrics[0]
+        groups = [
+            [
+                value
+                for trial in record.trials
+                if trial.ended is not None
+                and trial.ended.state == "complete"
+                and math.isfinite(value := trial.ended.values.get(metric, math.nan))
+            ]
+            for record in self._comparable()
+            if len(record.trials) > 1
+        ]
+        return [values for values in groups if len(values) > 1]
 
     def tell(self, trial: int, outcome: TrialEnded) -> None:
         """Record how a trial ended.

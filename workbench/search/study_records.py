@@ -29,6 +29,7 @@ from workbench.foundation.events import (
     TrialProposed,
     TrialReported,
 )
+from workbench.foundation.formatting import format_number
 
 if TYPE_CHECKING:
     from workbench.search.gaussian_process import Kernel
@@ -47,6 +48,7 @@ _LIMIT_OF: dict[Reason, str] = {
 """The limit that a failure breaks. Other failures are not caused by the configuration."""
 MIN_PROCESS_RESULTS = 4
 """A Gaussian process is fitted from this many complete or pruned results on."""
+_NUM_DECIDING = 2
 _KEPT = -1.0  # the violation of a limit that a result does not contain
 
 
@@ -97,6 +99,37 @@ class Ending:
     memory_share: float | None
 
 
+@dataclass
+class Doubt:
+    """A training that a pruner would stop, although it may be behind by luck alone.
+
+    It goes on for a few values, and their mean decides.
+    """
+
+    bound: float
+    """The value with which it would have gone on."""
+    why: str
+    """Why the pruner would stop it."""
+    values: list[float]
+    """Its values since the pruner decided, with the one that was behind."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are enough values to decide."""
+        return len(self.values) >= _NUM_DECIDING
+
+    def verdict(self, sign: int) -> str | None:
+        """Return why the training should stop, or None if it should go on.
+
+        Args:
+            sign: 1 if larger values are better, -1 if smaller ones are.
+        """
+        mean = math.fsum(self.values) / len(self.values)
+        if sign * (mean - self.bound) >= 0:
+            return None
+        return f"{self.why}, as is the mean {format_number(mean)} of {len(self.values)} values"
+
+
 @dataclass(slots=True)
 class TrialRecord:
     """One training: its proposal, its reports and its end."""
@@ -116,6 +149,8 @@ class TrialRecord:
     """Seconds until the last report of each attempt."""
     memory_share: float | None = None
     """The largest part of its GPU's memory that it has used so far."""
+    doubt: Doubt | None = None
+    """Whether it is behind by so little that further values decide if it should stop."""
     why_pruned: str | None = None
     """Why it should stop, if a pruner has decided that."""
     ended: Ending | None = None
@@ -375,6 +410,18 @@ class Result:
     """By how much each limit is broken. At most 0 if the limit is kept."""
     seconds: float = 0.0
     """Seconds of training until the last report, or 0 if unknown."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the results so far let expect of a configuration."""
+
+    value: float
+    """The expected value of the objective."""
+    deviation: float
+    """The standard deviation of that value."""
+    chance: float
+    """The probability that it fails neither for memory nor as diverged, and keeps the limits."""
 
 
 @dataclass

@@ -122,7 +122,15 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "page beyond": ("list_trials", {"run": "digits-1", "page": 2}),
     "run": ("show_run", {"run": "digits"}),
     "curve": ("read_curve", {"run": "digits-1", "trial": 3}),
-    "sampler": ("read_sampler", {"run": "digits-1", "num_proposals": 2}),
+    "sampler": (
+        "read_sampler",
+        {
+            "run": "digits-1",
+            "num_proposals": 2,
+            "candidates": [{"lr": 0.012, "width": 16}, {"lr": 0.5, "width": 8}],
+        },
+    ),
+    "candidate outside": ("read_sampler", {"run": "last", "candidates": [{"lr": 9, "width": 8}]}),
     "weird runs": ("list_runs", {"state": "weird"}),
     "weird trials": ("list_trials", {"run": "last", "state": "weird"}),
     "failures": ("list_failures", {"run": "digits-1"}),
@@ -152,7 +160,15 @@ def test_answers_are_short_typed_paged_and_name_the_next_step(reading: Reading) 
     assert answers["curve"].structured_content["values"][-1] == 0.5
     state = answers["sampler"].structured_content
     assert len(state["proposals"]) == 2
-    assert all(1e-4 <= params["lr"] <= 0.5 for params in state["proposals"])
+    assert all(1e-4 <= item["params"]["lr"] <= 0.5 for item in state["proposals"])
+    tried, untried = state["candidates"]  # all 24 trials of width 16 ended with 0.5
+    assert tried["params"] == {"lr": 0.012, "width": 16}
+    assert tried["expected"] == pytest.approx(0.5, abs=0.01)
+    assert tried["low"] <= tried["expected"] <= tried["high"]
+    assert untried["high"] - untried["low"] >= tried["high"] - tried["low"]
+    assert 0 <= tried["chance"] <= 1
+    assert answers["candidate outside"].is_error
+    assert "lr" in answers["candidate outside"].content[0].text
 
 
 def test_the_best_of_a_run_with_repeats_is_their_mean_as_everywhere_else(tmp_path: Path) -> None:

@@ -145,13 +145,28 @@ class ImportanceOfParameters(Answer):
     parameters: list[ImportanceLine]
 
 
+class Candidate(BaseModel):
+    """A configuration, and what the results so far let expect of it."""
+
+    params: dict[str, JsonValue]
+    expected: float | None = Field(
+        description="The first objective. None with several objectives, or too few trials."
+    )
+    low: float | None = Field(description="The 90 % interval of that value: its lower end.")
+    high: float | None
+    chance: float | None = Field(
+        description="The probability that it fits into memory, does not diverge, and keeps limits."
+    )
+
+
 class SamplerState(Answer):
     """What the sampler knows, and what it would try next."""
 
     sampler: str
     num_trials_seen: int
     best: list[TrialLine] = Field(description="The best trials, the first is the best.")
-    proposals: list[dict[str, JsonValue]] = Field(description="What it would try next.")
+    proposals: list[Candidate] = Field(description="What it would try next.")
+    candidates: list[Candidate] = Field(description="What it expects of your own candidates.")
 
 
 class Prediction(Answer):

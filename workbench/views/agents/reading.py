@@ -6,7 +6,9 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import JsonValue
 
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.events import RunState, TrialState
@@ -21,6 +23,7 @@ from workbench.store.history import Trial, failure_groups
 from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.programs import describe_versions
 from workbench.views.agents.answers import (
+    Candidate,
     CurvePoints,
     Data,
     Decided,
@@ -43,11 +46,17 @@ from workbench.views.agents.answers import (
 )
 from workbench.views.live_feed.trial_log import find_log
 
+if TYPE_CHECKING:
+    from workbench.search.study_records import Expected
+
 PAGE_SIZE = 20
 _MAX_POINTS = 50
 _MAX_PROPOSALS = 10
+_MAX_CANDIDATES = 100
 _NUM_BEST = 5
 _LOG_LINES = 40
+_STEPS_OF_90 = 1.645
+"""Standard deviations on each side of the mean within which 90 % of a normal distribution lie."""
 _MAX_LOG_BYTES = 64 * 1024
 _Item = TypeVar("_Item")
 
@@ -228,8 +237,16 @@ class ReadingTools:
             step = "There are too few trials, or all values are equal. Wait for more."
         return ImportanceOfParameters(parameters=lines, next_step=step)
 
-    def read_sampler(self, run: RunName, num_proposals: int = 3) -> SamplerState:
-        """Read what the sampler knows and what it would try next. Nothing is started."""
+    def read_sampler(
+        self,
+        run: RunName,
+        num_proposals: int = 3,
+        candidates: list[dict[str, JsonValue]] | None = None,
+    ) -> SamplerState:
+        """Read what the sampler knows and what it would try next. Nothing is started.
+
+        `candidates` are configurations of your own. You are told what to expect of them too.
+        """
         from workbench.search import Study
 
         if not 1 <= num_proposals <= _MAX_PROPOSALS:
@@ -238,9 +255,17 @@ class ReadingTools:
                 field="num_proposals",
                 allowed=f"from 1 to {_MAX_PROPOSALS}",
             )
+        asked = candidates or []
+        if len(asked) > _MAX_CANDIDATES:
+            raise ArgumentError(
+                f"{len(asked)} are too many",
+                field="candidates",
+                allowed=f"up to {_MAX_CANDIDATES}",
+            )
         opened = self.find(run)
         history = opened.history
         study = Study.rebuild(opened.experiment, opened.events())
+        own = _candidates(asked, study.expect(asked))
         proposals: list[dict[str, Any]] = []
         while len(proposals) < num_proposals and (proposal := study.ask()) is not None:
             if proposal.params in proposals:  # a configuration that is trained again
@@ -251,8 +276,9 @@ class ReadingTools:
             sampler=opened.experiment.sampler.describe(len(history.objectives)),
             num_trials_seen=len(list(ended)),
             best=[_line(trial) for trial in history.ranked()[:_NUM_BEST]],
-            proposals=proposals,
-            next_step="Enqueue one of the proposals, or a configuration of your own near them.",
+            proposals=_candidates(proposals, study.expect(proposals)),
+            candidates=own,
+            next_step="Enqueue a proposal or a candidate of your own that promises more.",
         )
 
     def predict(self, run: RunName) -> Prediction:
@@ -347,6 +373,27 @@ def page_of(items: Sequence[_Item], page: int) -> tuple[Sequence[_Item], int]:
             f"there is no page {page}", field="page", allowed=f"from 0 to {num_pages - 1}"
         )
     return items[page * PAGE_SIZE : (page + 1) * PAGE_SIZE], num_pages
+
+
+def _candidates(
+    configurations: Sequence[dict[str, Any]], expected: Sequence[Expected]
+) -> list[Candidate]:
+    """Return configurations with what is expected of them, if it is known."""
+    if not expected:
+        return [
+            Candidate(params=params, expected=None, low=None, high=None, chance=None)
+            for params in configurations
+        ]
+    return [
+        Candidate(
+            params=params,
+            expected=item.value,
+            low=item.value - _STEPS_OF_90 * item.deviation,
+            high=item.value + _STEPS_OF_90 * item.deviation,
+            chance=item.chance,
+        )
+        for params, item in zip(configurations, expected, strict=True)
+    ]
 
 
 def _line(trial: Trial) -> TrialLine:
