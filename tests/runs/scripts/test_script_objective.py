@@ -1082,3 +1082,24 @@ def test_the_sum_and_the_value_of_each_epoch_come_first(
     lines: str, metric: str, tmp_path: Path
 ) -> None:
     assert objective(tmp_path, lines)[0] == metric
+
+
+def test_a_dict_in_a_dict_that_is_logged_counts(tmp_path: Path) -> None:
+    source = (
+        "import wandb\nlogs = {'actor_loss': loss}\nif step % 100 == 0:\n"
+        "    logs['eval_avg_return'] = evaluate()\nwandb.log({'speed': speed, **logs})\n"
+    )
+    assert objective(tmp_path, source) == ("eval_avg_return", "maximize", "wandb")
+
+
+def test_a_step_of_lightning_may_name_the_data_it_is_called_with(tmp_path: Path) -> None:
+    source = (
+        "import pytorch_lightning as pl\nclass Net(pl.LightningModule):\n"
+        "    def training_step(self, batch, index):\n"
+        "        result = self._step(batch, index, 'train')\n        self.log_dict(result)\n"
+        "    def validation_step(self, batch, index):\n"
+        "        result = self._step(batch, index, 'val')\n        self.log_dict(result)\n"
+        "    def _step(self, batch, index, prefix):\n"
+        "        return {f'{prefix}_loss': self(batch)}\npl.Trainer().fit(Net())\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("val_loss", "minimize")

@@ -538,6 +538,9 @@ def _in_module(
             _each(names_of_bars(part, prefixes), "print"),
             _each(_drawn(part, prefixes, own, calls.curves), "tensorboard"),
             _logged(part, words, own),
+            _each(
+                _returned_by_step(part, words) if ".log_dict(" in module.text else (), "lightning"
+            ),
         )
         for metric, way in logged:
             place += 1
@@ -1098,7 +1101,28 @@ def _tags(call: ast.Call, words: Mapping[str, list[str]], dicts: Mapping[str, st
     first = call.args[0]
     if called_name(call) == "add_scalars":
         return []
+    if isinstance(first, ast.Dict):  # with other dicts in it: `{"lr": lr, **logs}`
+        inner = [value for key, value in zip(first.keys, first.values, strict=True) if key is None]
+        return [
+            *_names_in(first),
+            *(name for value in inner for name in _keys_in_text(value, dicts)),
+        ]
     return _names_in(first) or _keys_in_text(first, dicts) or static_texts(first, words)
+
+
+def _returned_by_step(part: ast.Module, words: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield the keys of a dict that a step returns, which begin with a part of the data.
+
+    Lightning's `log_dict` gets it from `self._step(batch, "val")`.
+    """
+    function = part.body[0] if part.body else None
+    if not isinstance(function, ast.FunctionDef) or "step" not in name_words(function.name):
+        return
+    for node in walk(part):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+            for key in node.value.keys:
+                if isinstance(key, ast.JoinedStr):
+                    yield from static_texts(key, words)
 
 
 def _drawn(
