@@ -93,13 +93,15 @@ def score_of(folder: Path) -> Score:
         is_right,
         tuple(name for name, kind in wanted.items() if not _has_kind(declared.get(name), kind)),
         len(wanted),
-        tuple(
-            name
-            for name in declared
-            if name in never or (words_of(name) & NEVER and not {"batch", "drop"} & words_of(name))
-        ),
+        tuple(name for name in declared if name in never or is_never_searched(name)),
         tuple(problems),
     )
+
+
+def is_never_searched(name: str) -> bool:
+    """Return whether a name is that of a seed, a device, a number of classes or a path."""
+    words = words_of(name)
+    return bool(words & NEVER) and not {"batch", "drop"} & words
 
 
 def _has_kind(domain: Any, kind: str) -> bool:

@@ -390,3 +390,33 @@ def test_all_files_that_a_command_names_are_read(
     }
     assert "-m" in text
     assert "-t" in text
+
+
+def test_functions_with_one_name_and_other_parameters_are_not_mixed_up(tmp_path: Path) -> None:
+    (tmp_path / "first.py").write_text(
+        "import random\ndef make_env(name, rank, seed):\n    random.seed(seed)\n"
+    )
+    (tmp_path / "second.py").write_text("def make_env(name, num_envs, num_eval_envs):\n    pass\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse, first\nfrom second import make_env\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+        "parser.add_argument('--envs', type=int, default=8)\n"
+        "parser.add_argument('--eval-envs', type=int, default=8)\nargs = parser.parse_args()\n"
+        "make_env('a', args.envs, args.eval_envs)\nprint(f'val_loss {args.lr:.3f}')\n"
+    )
+    assert "{seed}" not in experiment_for(script).text
+
+
+def test_among_more_than_ten_parameters_uses_decide(tmp_path: Path) -> None:
+    declared = [f"'--knob{letter}', type=float, default=0.3" for letter in "abcdefghij"]
+    found = domains(
+        tmp_path,
+        "def build(strength):\n    return torch.optim.SGD(net, strength)\nbuild(args.zeta)",
+        "'--lr', type=float, default=0.1",
+        "'--batch-size', type=int, default=32",
+        *declared,
+        "'--zeta', type=float, default=0.3",
+    )
+    assert "zeta" in found
+    assert len(found) == 10

@@ -8,10 +8,11 @@ The script is not changed, and not run unless its source shows no options. In th
   Then come `declared_options` and `typed_options`, a configuration (`configured_options`), other
   languages (`other_languages`, `compiled_programs`), and at last the help (`script_help`).
 - Follow each option to its uses: `option_uses` and `option_conditions` decide its choices and
-  whether it has an effect.
+  whether it has an effect, `use_kinds` for what it is used.
 - Read what is reported: `script_metrics` for the names in printed lines, `script_objective` for
   all that is printed, logged and written.
 - Decide the objective: `objective_ranking`.
-- Decide what is searched, by uses, types and names, at most ten: `option_domains`.
+- Decide what is searched: `option_domains` gives domains by types and names, and the ten options
+  with the highest scores are taken: `option_scores`.
 - Decide the command, and write the file: `first_experiment`.
 """

@@ -1,8 +1,8 @@
 """Which options of a script are worth a search, and in which ranges.
 
 Names are compared by whole words: `--criterion` has nothing to do with "iter". The type of an
-option decides whether its range is of integers. At most ten options are searched, the usual ones
-first.
+option decides whether its range is of integers. At most ten options are searched, those with the
+highest scores, in which the uses of an option count as well as its name: `option_scores`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from workbench.runs.scripts.option_scores import score_of
 from workbench.runs.scripts.script_options import ScriptOption, name_words, words_of
 
 MAX_SEARCHED = 10
@@ -434,24 +435,53 @@ def searched_domains(
     if all(set(words_in(name)) & _DETAILS for name in rates):
         # Without another rate, the first one is meant: `learning_rate_init`.
         meant |= {name: re.sub(r"_init(?:ial)?\b|\binit(?:ial)?_", "", name) for name in rates}
+    by_name = {option.name: option for option in options}
     flags = {option.name for option in options if option.is_flag}
     needs = {option.name: option.needs for option in options if option.needs is not None}
     # Without effect unless the other option is searched.
     idle = {name for name, (other, values) in needs.items() if defaults.get(other) not in values}
     domains = {n: d for n, d in domains.items() if n not in idle or needs[n][0] in domains}
-    ranked = sorted(
-        domains,
-        key=lambda name: (name in idle, _rank(meant[name], is_flag=name in flags), order[name]),
-    )[:MAX_SEARCHED]
+    scores = {
+        name: score_of(by_name[name], _words_of_known(meant[name]))
+        + _usualness(meant[name], is_flag=name in flags)
+        for name in domains
+    }
+    if len(domains) > 1:
+        unknown = _of_unknown_names(others)
+        scores |= {name: score_of(by_name[name], own_words(name)) for name in unknown}
+        domains |= unknown
+    ranked = sorted(domains, key=lambda name: (name in idle, -scores[name], order[name]))[
+        :MAX_SEARCHED
+    ]
     needs = {name: needed for name, needed in needs.items() if needed[0] in ranked}
-    chosen = {
+    return {
         name: _if_needed(domains[name], needs.get(name))
         for name in domains
         if name in ranked and (name not in idle or name in needs)
     }
-    if len(chosen) < 2:
-        return chosen
-    return chosen | _filled_up(others, chosen)
+
+
+def _of_unknown_names(options: list[ScriptOption]) -> dict[str, str]:
+    """Return domains of numbers with names of their own, which no table has: `--n-critic 5`."""
+    known = {option.name: _of_unknown(option) for option in options}
+    return {name: domain for name, domain in known.items() if domain is not None}
+
+
+def _words_of_known(name: str) -> list[str]:
+    """Return the words of an option with a domain: what counts epochs is no length then."""
+    return [word for word in own_words(name) if word not in ("epoch", "epochs")]
+
+
+def _usualness(name: str, *, is_flag: bool) -> float:
+    """Return how much the name of an option with a usual domain adds to its score."""
+    place = _rank(name, is_flag=is_flag)[0]
+    return _KNOWN + _USUAL_FIRST * max(-1, 1 - place / len(_USUAL))
+
+
+_KNOWN = 1.5
+"""What a usual domain adds to the score of an option."""
+_USUAL_FIRST = 3.0
+"""What the most usual name adds as well. The last one adds nothing, a detail may take it away."""
 
 
 def _if_needed(domain: str, needs: tuple[str, tuple[Any, ...]] | None) -> str:
@@ -518,6 +548,19 @@ def _is_of_model(option: ScriptOption) -> bool:
     return option.is_of_model or option.name.startswith(("model.", "net.", "network."))
 
 
+def may_be_searched(option: ScriptOption) -> bool:
+    """Return whether values of an option could be tried at all, whether that is useful or not."""
+    if option.way == "fixed" or option.takes_seed or not option.has_effect:
+        return False
+    if option.is_flag:
+        return True
+    if option.choices:
+        return 2 <= len(option.choices) <= _MAX_CHOICES
+    if option.default is None:
+        return option.kind in ("int", "float") and not option.is_required
+    return isinstance(option.default, int | float) and math.isfinite(option.default)
+
+
 def _is_in_code(option: ScriptOption) -> bool:
     """Return whether an option is a value in a call or a signature: `Adam.lr`."""
     return option.file is not None and option.file.suffix == ".py" and "." in option.name
@@ -529,7 +572,7 @@ _FILLED = 8
 
 def _of_unknown(option: ScriptOption) -> str | None:
     """Return a domain around a number whose name says nothing, or None if it is none."""
-    default, own = option.default, _own_words(option.name)
+    default, own = option.default, own_words(option.name)
     is_number = isinstance(default, int | float) and not option.is_flag
     if not is_number or option.way in ("fixed", "variable") or option.is_required:
         return None
@@ -692,7 +735,7 @@ def _leave_unused(options: list[ScriptOption], domains: dict[str, str]) -> None:
 def _is_in_lists_next_to_it(name: str, defaults: Mapping[str, Any]) -> bool:
     """Return whether a number of layers also decides lists next to it: `out_indices: [0, 3]`."""
     parent, number = name.rpartition(".")[0], defaults[name]
-    if not parent or type(number) is not int or not set(_own_words(name)) & _LISTED:
+    if not parent or type(number) is not int or not set(own_words(name)) & _LISTED:
         return False
     lists = [
         value
@@ -738,8 +781,8 @@ def _of_read_weights(options: list[ScriptOption], domains: Mapping[str, str]) ->
         name
         for name in domains
         if any(name.startswith(f"{part}.") for part in parts)
-        and not set(_own_words(name)) & _OF_TRAINING_DATA - {"dropout"}
-        and not set(_own_words(name)) & {"decay", "momentum"}
+        and not set(own_words(name)) & _OF_TRAINING_DATA - {"dropout"}
+        and not set(own_words(name)) & {"decay", "momentum"}
     ]
 
 
@@ -819,7 +862,7 @@ def domain_of(option: ScriptOption) -> str | None:
         return None
     words = words_in(option.name)
     last = option.name.rpartition(".")[2]
-    own = _own_words(option.name)
+    own = own_words(option.name)
     given = [value for value in option.choices if isinstance(value, str | int | float)]
     plain = list(dict.fromkeys(given))  # a help may mention one twice
     if len(plain) > 1 and own[-1:] in (["name"], ["type"]) and set(own[:-1]) - _UNCHOSEN:
@@ -970,7 +1013,7 @@ def kind_of_value(name: str, value: Any) -> str | None:
     return type(value).__name__
 
 
-def _own_words(name: str) -> list[str]:
+def own_words(name: str) -> list[str]:
     """Return the words of an option itself, without those of its group.
 
     A group gives a general word its meaning: `warmup.epochs`, `randaug.n`.
@@ -1185,7 +1228,7 @@ def _rank(name: str, *, is_flag: bool) -> tuple[int, int]:
     words = words_in(name)
     if is_flag:
         return len(_USUAL) + 1, len(words)
-    own = _own_words(name)
+    own = own_words(name)
     for place, usual in enumerate(_USUAL):
         if _contains(own, usual):
             others = [word for word in own if word not in usual]

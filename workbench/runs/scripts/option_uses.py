@@ -8,6 +8,7 @@ with is worth a search. What data are made with, and what no code reads, is not.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from workbench.runs.scripts.script_options import (
     words_of,
 )
 from workbench.runs.scripts.static_values import StaticValues, literal_of
+from workbench.runs.scripts.use_kinds import values_used
 
 MODES = frozenset(("mode", "task", "phase", "stage", "action", "status"))
 """Words of options that say what a program does."""
@@ -114,6 +116,10 @@ class _Uses:
         self.weights: set[str] = set()
         """What terms of a loss or of a reward are multiplied with."""
         self.seeds: set[str] = set()
+        self.uses: dict[str, set[str]] = {}
+        """For what options are used."""
+        self.called: dict[str, set[str]] = {}
+        """The words of the keywords that options are passed as."""
         self._groups = _groups_of(options)
         nodes = [pair for module in program.modules for pair in _nodes_of(module.tree)]
         flowing = [(f, n) for f, n in nodes if isinstance(n, ast.Assign | ast.Call)]
@@ -137,6 +143,7 @@ class _Uses:
         }
         for function, node in nodes:
             self._compare(function, node, dicts)
+            self._classify(function, node)
             if isinstance(node, ast.Assert):
                 self._learn(function, node.test, is_always=id(node) not in chosen)
             if isinstance(node, ast.Call):
@@ -153,6 +160,17 @@ class _Uses:
                 and part.attr in self._names
                 and last_name(part.value) not in ("self", "")
             }
+
+    def _classify(self, function: str, node: ast.AST) -> None:
+        """Learn for what a node uses options."""
+        for kind, value, keyword in values_used(node):
+            name = self.option_in(function, value)
+            names = {name} if name is not None else self._groups.get(_last_key(value), set())
+            for used in names:
+                if kind:
+                    self.uses.setdefault(used, set()).add(kind)
+                if keyword and name is not None:
+                    self.called.setdefault(used, set()).update(name_words(keyword))
 
     def _compare(self, function: str, node: ast.AST, dicts: dict[str, ast.Dict]) -> None:
         """Learn from comparisons in a node, which texts an option may have."""
@@ -194,7 +212,13 @@ class _Uses:
         if name in self.weights and type(option.default) is int and option.way in _IN_FILES:
             option = replace(option, kind="float", default=float(option.default))
         is_of_model = name in self.of_models | self.weights
-        return replace(option, is_of_model=is_of_model, is_seed=name in self.seeds)
+        return replace(
+            option,
+            is_of_model=is_of_model,
+            is_seed=name in self.seeds,
+            uses=frozenset(self.uses.get(name, ())),
+            called=frozenset(self.called.get(name, ())),
+        )
 
     def option_in(self, function: str, value: ast.expr | None) -> str | None:
         """Return the option that an expression is the value of, or None."""
@@ -371,18 +395,34 @@ def _nodes_of(root: ast.AST) -> list[tuple[str, ast.AST]]:
 
 
 def _parameters_of(program: ProgramSource) -> dict[str, list[str]]:
-    parameters = {
-        name: [argument.arg for argument in function.args.args]
-        for name, (_, function) in program.functions.items()
-        if name != "__init__"
-    }
-    for name, (_, node) in program.classes.items():
+    """Return the parameters of all functions and classes by their names.
+
+    Of several with one name, only those are known that all have at the same place.
+    """
+    parameters: dict[str, list[str]] = {}
+    for module in program.modules:
+        for node in walk(module.tree):
+            for name, function in _called_as(node):
+                own = [argument.arg for argument in function.args.args]
+                own = own[1:] if own[:1] == ["self"] else own
+                parameters[name] = _common(parameters.get(name, own), own)
+    return parameters
+
+
+def _called_as(node: ast.AST) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield the function that a definition makes callable, and by which name."""
+    if isinstance(node, ast.FunctionDef) and node.name != "__init__":
+        yield node.name, node
+    elif isinstance(node, ast.ClassDef):
         for method in node.body:
             if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-                parameters[name] = [argument.arg for argument in method.args.args]
-    return {
-        name: names[1:] if names[:1] == ["self"] else names for name, names in parameters.items()
-    }
+                yield node.name, method
+
+
+def _common(first: list[str], second: list[str]) -> list[str]:
+    """Return the names at the beginning of two lists that are the same."""
+    pairs = zip(first, second, strict=False)
+    return [name for name, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def _comparisons(node: ast.AST, dicts: dict[str, ast.Dict]) -> Iterator[tuple[ast.expr, list[str]]]:

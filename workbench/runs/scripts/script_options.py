@@ -204,6 +204,8 @@ class ScriptOption:
         dest: The name by which the code reads it. Empty if that is its own name.
         has_effect: Whether another value changes what is trained, as far as the source shows.
         is_seed: Whether the source uses it as the seed of a generator.
+        uses: For what the source uses it: kinds of `use_kinds`.
+        called: The words of the keywords and parameters that it is passed as.
     """
 
     name: str
@@ -220,6 +222,8 @@ class ScriptOption:
     dest: str = ""
     has_effect: bool = True
     is_seed: bool = False
+    uses: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
 
     @property
     def is_flag(self) -> bool:
