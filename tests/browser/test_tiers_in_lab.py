@@ -1,6 +1,6 @@
-"""Tiers in a notebook of a real JupyterLab.
+"""Tiers in a browser: in the stand-alone page, and in a notebook of a real JupyterLab.
 
-A slider over thresholds, and processes with their queues.
+A file without its bundle, a slider over thresholds, and processes with their queues.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders.notebooks import write_notebook
 from tests.deploy.trained import experiment, exported
-from tests.services.jupyter_lab import run_all, violations
+from tests.services.jupyter_lab import TOKEN, run_all, violations
 from tests.services.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -22,6 +22,27 @@ tiers:
 links: {end-cloud: {bandwidth: 8Mbit, rtt: 20ms}}
 place: {from: bundle, scheduler: end-cloud, threshold: 0.9}
 """
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("my-model", "'my-model' is not the folder of a bundle: it does not exist"),
+        ("last/best", "'last/best' is neither the folder of a bundle nor the trial of a run"),
+    ],
+)
+def test_a_missing_bundle_is_not_told_as_a_missing_run(page, jupyter, source, words) -> None:
+    name = f"without-{source.replace('/', '-')}"
+    (jupyter.root / f"{name}.yaml").write_text(FILE.replace("from: bundle", f"from: {source}"))
+    page.goto(f"{jupyter.url}workbench?token={TOKEN}")
+    page.get_by_role("button", name=name).click()
+    problem = page.locator(".workbench-tiers").get_by_text(words)
+    problem.wait_for()
+    shown = page.locator(".workbench-tiers").inner_text()
+    assert "place.from" in shown
+    assert "Train it with workbench sweep" in shown.replace("`", ""), "what to do"
+    assert "no run" not in shown.lower()
+    assert violations(page, ".workbench-tiers") == []
 
 
 def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
