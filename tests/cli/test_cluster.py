@@ -197,7 +197,9 @@ def template(shell: Shell, target: str, file: str, *words: str) -> tuple[int, st
     return shell("cluster", "template", target, file, *kept, *words)
 
 
-def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
+def test_a_template_is_written_for_each_target(
+    shell: Shell, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wheel, path = shell.folder / "workbench.whl", shell.folder / "out.yaml"
     wheel.touch()
     code, out, err = template(
@@ -214,6 +216,11 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
     code, out, _ = template(shell, "slurm", file, "--environment", "venv", "--gpus-per-node", "2")
     assert code == 0
     assert f"source {Path('venv').absolute()}/bin/activate" in out
+    monkeypatch.chdir(shell.folder)
+    rented = ("--machine", "g2-standard-4", "--package", str(wheel), "--money", "5USD")
+    code, out, _ = template(shell, "skypilot", file, *rented)
+    assert code == 0
+    assert "instance_type: g2-standard-4" in out
 
 
 @pytest.mark.parametrize(
@@ -233,6 +240,12 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
         ),
         (("kubernetes", "--machine", "g5.xlarge"), "--image: this option is required here"),
         (("slurm",), "--environment: this option is required here"),
+        (("skypilot", "--machine", "g5.xlarge"), "--money: this option is required here"),
+        (
+            ("skypilot", "--machine", "g2-standard-4", "--money", "1USD", "--max-nodes", "2"),
+            "--max-nodes: this option has no effect for skypilot",
+        ),
+        (("aws", "--money", "1USD"), "--money: this option has no effect for aws"),
         (
             ("aws", "--machine", "g5.xlarge", "--idle", "long"),
             "--idle: 'long' is not valid; allowed: a duration",

@@ -43,6 +43,7 @@ OTHER_PROGRAMS = {
     "python",
     "python3",
     "ray",
+    "sky",
     "torchrun",
 }
 RUN_MODES = ("run", "shell", "background")

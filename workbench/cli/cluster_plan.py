@@ -94,7 +94,7 @@ def plan(
     known = read_catalogue(catalogue)
     if providers:
         known = _select(known, providers)
-    budget_usd = _read_dollars(money)
+    budget_usd = read_dollars(money)
     deadline_s = None
     if time is not None:
         deadline_s = duration_argument_s(time, field="--time")
@@ -235,7 +235,7 @@ def _select(catalogue: Catalogue, providers: tuple[str, ...]) -> Catalogue:
     return catalogue.model_copy(update={"machines": machines})
 
 
-def _read_dollars(money: str | None) -> float | None:
+def read_dollars(money: str | None) -> float | None:
     """Return an amount of money in US dollars, in which the catalogue has its prices."""
     from workbench.experiment.budget_units import parse_money
     from workbench.foundation.errors import ExperimentError

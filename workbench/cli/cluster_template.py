@@ -31,6 +31,7 @@ from workbench.cli.parameters import (
     MAX_NODES,
     MEMORY_PER_NODE,
     MIN_NODES,
+    MONEY,
     ON_DEMAND,
     PACKAGE,
     PROJECT,
@@ -50,15 +51,20 @@ if TYPE_CHECKING:
     from workbench.runs.provisioning.cluster_request import ClusterRequest
 
 TARGETS = LAUNCHER_TARGETS
+_WHEEL = "Build a wheel (pip wheel --no-deps .) and pass its path."
 _COMPARE_MACHINES = Suggestion(
     "To compare machines", "cluster plan", "FILE", words=("cluster", "plan", "FILE")
 )
-_CLOUDS, _ALL_BUT_SLURM = TARGETS[:3], TARGETS[:4]
+_CLOUDS, _SKYPILOT = TARGETS[:3], "skypilot"
+_ON_RAY = TARGETS[:4]
 _FOR = {
     name: targets
     for targets, names in (
-        (_ALL_BUT_SLURM, ("type_name", "catalogue", "min_nodes", "on_demand", "idle")),
-        (_CLOUDS, ("package",)),
+        ((*_ON_RAY, _SKYPILOT), ("type_name", "catalogue", "on_demand", "idle")),
+        (_ON_RAY, ("min_nodes",)),
+        ((*_ON_RAY, "slurm"), ("max_nodes",)),
+        ((*_CLOUDS, _SKYPILOT), ("package",)),
+        ((_SKYPILOT,), ("money",)),
         (("gcp",), ("project", "machine_image")),
         (("kubernetes",), ("image", "kind")),
         (
@@ -88,6 +94,7 @@ _FOR = {
     MIN_NODES(default=0),
     ON_DEMAND,
     IDLE(default="10m"),
+    MONEY,
     PACKAGE,
     PROJECT,
     MACHINE_IMAGE,
@@ -125,6 +132,7 @@ def template(
     min_nodes: int,
     on_demand: bool,
     idle: float,
+    money: str | None,
     package: str | None,
     project: str | None,
     machine_image: str | None,
@@ -145,10 +153,11 @@ def template(
     """Write the file that TARGET needs to run an experiment FILE on rented machines.
 
     For aws, gcp and azure you get a file for Ray's cluster launcher, for kubernetes manifests for
-    KubeRay, and for slurm a batch script. The first lines of the file explain how to use it.
+    KubeRay, for slurm a batch script, and for skypilot a task that ends its machine before it costs
+    more than --money. The first lines of the file explain how to use it.
 
     Your code is submitted with Ray's launcher. For kubernetes it must be part of the image, and for
-    slurm it must be in the current folder.
+    slurm and skypilot it must be in the current folder.
 
     Machines may be reclaimed at any time, so checkpoints are stored where all machines reach them.
     Ray requires a token. It is read from a file or a secret, and never written to the file. Ray's
@@ -192,13 +201,19 @@ def template(
             str(_needed("--image", image, requirement)),
             cast("Literal['job', 'cluster']", kind),
         )
+    elif target == _SKYPILOT:
+        from workbench.cli.cluster_plan import read_dollars
+        from workbench.runs.provisioning.skypilot import task_file
+
+        budget_usd = read_dollars(str(_needed("--money", money, "Say what it may cost: 20USD.")))
+        assert budget_usd is not None
+        text = task_file(rental, str(_needed("--package", package, _WHEEL)), budget_usd, path=to)
     else:
         from workbench.runs.provisioning.ray_launcher import launcher_file
 
-        wheel = "Build a wheel (pip wheel --no-deps .) and pass its path."
         text = launcher_file(
             rental,
-            str(_needed("--package", package, wheel)),
+            str(_needed("--package", package, _WHEEL)),
             project=project,
             machine_image=machine_image,
             path=to,
@@ -226,7 +241,7 @@ def _machine(target: str, type_name: str | None, catalogue: Path | None) -> Mach
 
     known = read_catalogue(catalogue)
     name = str(_needed("--machine", type_name, _COMPARE_MACHINES))
-    if target == "kubernetes":  # runs on the machines of any provider
+    if target in ("kubernetes", _SKYPILOT):  # runs on the machines of any provider
         return known.machine(name, None)
     return known.machine(name, target)
 

@@ -152,7 +152,7 @@ BUNDLES = _operand("bundles", "BUNDLE...")
 SERVED = _operand("served", "BUNDLE|URL")
 ROWS = _operand("rows", "ROWS...", _PATH)
 FOLDER = _operand("folder", "FOLDER", _PATH)
-LAUNCHER_TARGETS = ("aws", "gcp", "azure", "kubernetes", "slurm")
+LAUNCHER_TARGETS = ("aws", "gcp", "azure", "kubernetes", "slurm", "skypilot")
 LAUNCHER_TARGET = _operand("target", "|".join(LAUNCHER_TARGETS), OneOf(LAUNCHER_TARGETS))
 NEW_NAME = of_argument(arguments.NEW_NAME)
 ADDED_TAGS = of_argument(arguments.ADDED_TAGS)
@@ -668,7 +668,7 @@ IDLE = _option(
 )
 PACKAGE = _option(
     "--package",
-    "aws, gcp, azure: install this wheel file or pip requirement.",
+    "aws, gcp, azure, skypilot: install this wheel file or pip requirement.",
     _TEXT,
     "WHEEL",
 )

@@ -52,7 +52,7 @@ def launcher_file(
             machine.
     """
     _check(rental, project, machine_image)
-    wheel = _wheel_of(package)
+    wheel = wheel_of(package)
     token_file = f"~/.workbench/{rental.name}.token"
     installed = package
     mounts = {"~/.workbench-token": token_file, "~/.pgpass": "~/.pgpass"}
@@ -157,7 +157,7 @@ def _node_types(rental: ClusterRequest, machine_image: str | None) -> dict[str, 
 
 def _setup_commands(rental: ClusterRequest, installed: str) -> list[str]:
     """Return what each machine runs once, before Ray starts on it."""
-    packages = f"torch=={versions()['torch']} {_quote_home(_with_training(installed))}"
+    packages = f"torch=={versions()['torch']} {quote_home(with_training(installed))}"
     exports = shlex.quote(_exports(rental, "auto"))
     return [
         "chmod 600 ~/.workbench-token ~/.pgpass",
@@ -166,7 +166,7 @@ def _setup_commands(rental: ClusterRequest, installed: str) -> list[str]:
     ]
 
 
-def _wheel_of(package: str) -> Path | None:
+def wheel_of(package: str) -> Path | None:
     """Return the wheel to copy to the machines, or None if pip finds the package itself."""
     if package.endswith(".whl") and "://" not in package:
         path = Path(package).expanduser().absolute()
@@ -187,7 +187,7 @@ def _wheel_of(package: str) -> Path | None:
     return None
 
 
-def _with_training(package: str) -> str:
+def with_training(package: str) -> str:
     """Return what pip installs so that a machine can train.
 
     Extras that were written are left as they are.
@@ -206,7 +206,7 @@ def _with_training(package: str) -> str:
 def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:
     """Return the instructions: code, data and settings are sent along when the run is submitted."""
     file = shlex.quote(str(path))
-    local_token = _quote_home(token_file)
+    local_token = quote_home(token_file)
     there = ["--address", _DASHBOARD]
     run = ["submit", str(rental.file), *rental.set_arguments]
     if rental.resume:
@@ -257,7 +257,7 @@ launcher's own firewall rules do.
 """)
 
 
-def _quote_home(word: str) -> str:
+def quote_home(word: str) -> str:
     """Quote a path for a shell, which expands the tilde only if it is not quoted."""
     if word.startswith("~/"):
         return f"~/{shlex.quote(word[2:])}"
