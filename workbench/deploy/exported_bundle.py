@@ -6,7 +6,7 @@ chooses the trial and adds the rest of the bundle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -250,6 +250,7 @@ def write(
     format: str = ONNX,
     program: Program | None = None,
     terms: Sequence[str] = (),
+    names: Collection[str] = (),
 ) -> Card:
     """Write a graph with its card and script, if its answers equal the model's.
 
@@ -265,6 +266,8 @@ def write(
         format: A further format, or ONNX for none.
         program: The model for formats that lower a torch program.
         terms: The terms of texts whose counts the graph takes in their place, or empty.
+        names: Inputs that name what a row is of, such as a person. New names are no drift, so their
+            distribution is not kept.
 
     Raises:
         RunError: If the graph answers otherwise than the model.
@@ -300,7 +303,11 @@ def write(
                 ),
             ),
             "statistics_from": split,
-            "statistics": describe_samples(card, samples),
+            "statistics": {
+                name: found
+                for name, found in describe_samples(card, samples).items()
+                if name not in names
+            },
             "answers": answers.distribution(),
         }
     )

@@ -149,6 +149,7 @@ def build(
     error_size: Quantiles | None = None,
     are_shares: bool = False,
     second: tuple[SecondLayer, Sequence[int]] | None = None,
+    offsets: Column | None = None,
 ) -> onnx.ModelProto:
     """Return the weighted mean of models, or a second layer on them, as one graph.
 
@@ -168,6 +169,7 @@ def build(
         are_shares: Whether predicted numbers are kept between 0 and 1.
         second: What answers from the probabilities of models in place of the weighted mean, and the
             number of the input of each model. Models with the same number are averaged.
+        offsets: A column whose encoding is added to a predicted number, or None.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -194,6 +196,7 @@ def build(
             for part, (_, weight) in zip(parts, members, strict=True)
         ]
         total = graph.add("Sum", *weighted)
+    total = _with_offsets(graph, total, offsets, given)
     if temperature is not None:
         total = calibrated(graph, total, temperature, curves)
     if are_shares:
@@ -205,6 +208,14 @@ def build(
         column = graph.add("Reshape", total, graph.constant(np.array([-1, 1], dtype=np.int64)))
         more.append((_error_size(graph, column, error_size, given, terms), ERROR_SIZE, (1,)))
     return graph.model(total, output.name, _FLOAT, output.graph_shape, more=more)
+
+
+def _with_offsets(graph: Graph, total: str, offsets: Column | None, given: dict[str, str]) -> str:
+    """Add the encoding of a column to predicted numbers, if there is one."""
+    if offsets is None:
+        return total
+    added = table_graph.encode(graph, [offsets], given)
+    return graph.add("Add", total, graph.add("Reshape", added, graph.add("Shape", total)))
 
 
 def along_second_layer(

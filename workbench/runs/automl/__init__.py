@@ -9,7 +9,7 @@ left to the run.
   `targets`, `several_targets`, `preparation`.
 - What is tried: `presets`, `candidates`, `trials_here`.
 - From trials to a model: `candidate_results`, `model_selection`, `class_decisions`, `refitting`,
-  `conclusion`, `stored_model`.
+  `group_offsets`, `conclusion`, `stored_model`.
 - How good it is: `scores`, `score_intervals`, `error_bands`, `error_slices`, `held_out_analysis`,
   `latency`.
 - The result: `result`, `result_summary`, `exported_ensemble`.

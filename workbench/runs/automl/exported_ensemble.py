@@ -61,6 +61,7 @@ def write_ensemble(
         from workbench.deploy.card import Exported
         from workbench.deploy.exported_bundle import write
         from workbench.deploy.exported_model import build
+        from workbench.deploy.table_graph import input_of
     chosen, interpreter = model.chosen, model.chosen.interpreter
     members, examples = _members(model)
     read_by = [member for member, _ in members]
@@ -72,6 +73,12 @@ def write_ensemble(
         inputs, columns = _text_inputs(interpreter.text_columns, samples)
     else:
         inputs, columns = _inputs(read_by, samples)
+    if (offsets := chosen.offsets) is not None:
+        known = [text for text in offsets.ranks if text is not None]
+        groups = np.resize(np.array(known, dtype=object), len(samples))
+        samples = samples.assign(**{offsets.name: groups})
+        inputs += (input_of(offsets, known[0]),)
+        columns[offsets.name] = groups
     inputs = tuple(
         taken.model_copy(update={"learned": held_out.ranges.get(taken.name)})
         if taken.kind == "number"
@@ -95,6 +102,7 @@ def write_ensemble(
         error_size=error_size,
         are_shares=interpreter.are_labels,
         second=_second_of(chosen),
+        offsets=chosen.offsets,
     )
 
     def expected(places: np.ndarray) -> np.ndarray:
@@ -145,6 +153,7 @@ def write_ensemble(
             expected=expected,
             split="test",
             terms=terms,
+            names=() if offsets is None else (offsets.name,),
         ),
     )
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from workbench.data.encoders import encode_all
+from workbench.data.plain_frames import column_of
 from workbench.data.unusual_rows import as_learned
 from workbench.experiment.actions import suggest
 from workbench.experiment.goals import sign_of
@@ -139,6 +140,8 @@ class ChosenModel:
         second: What answers from the probabilities of all used candidates, or None for the weighted
             mean.
         stacked: Its probabilities for the validation samples, which it has not learned from.
+        offsets: The column of groups, whose encoding is added to a predicted number. None without
+            any. A new group, or a table without the column, gets nothing.
     """
 
     candidates: tuple[Candidate, ...]
@@ -149,6 +152,7 @@ class ChosenModel:
     decisions: Decisions = field(default_factory=Decisions)
     second: SecondLayer | None = None
     stacked: np.ndarray | None = field(default=None, repr=False)
+    offsets: Column | None = None
 
     @property
     def used(self) -> list[tuple[Candidate, float]]:
@@ -232,7 +236,14 @@ class ChosenModel:
         if self.second is not None:
             return self._answers(self.second.answers(predictions))
         mean = weighted_mean(predictions, [weight for _, weight in self.used])
-        return self._answers(mean)
+        return self._answers(mean) + self._offsets_of(samples)
+
+    def _offsets_of(self, samples: Any) -> np.ndarray | float:
+        """Return what is added for the groups of samples, as (samples, 1)."""
+        names = {str(name): name for name in getattr(samples, "columns", ())}
+        if self.offsets is None or self.offsets.name not in names:
+            return 0.0
+        return self.offsets.encode(column_of(samples, names[self.offsets.name]))
 
     def _guessed(self, num_samples: int) -> np.ndarray:
         return np.tile(self.guess.astype(np.float64), (num_samples, 1))

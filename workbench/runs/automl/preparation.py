@@ -186,6 +186,7 @@ class Interpreter:
         are_files: Whether the samples are image files.
         target_names: The names of several targets, or empty if there is one.
         are_labels: Whether several targets are labels, whose predictions are probabilities.
+        group: The column with the groups of rows, or None.
     """
 
     kind: SampleKind
@@ -198,6 +199,7 @@ class Interpreter:
     are_files: bool = False
     target_names: tuple[str, ...] = ()
     are_labels: bool = False
+    group: str | None = None
 
     @property
     def decimal_commas(self) -> set[str]:
@@ -248,11 +250,14 @@ class AllRows:
         inputs: Encoded samples.
         targets: Class numbers, or standardised numbers as float32.
         reader: Reads samples for a model that learnt from them.
+        groups: The group of each row as text, None where it is missing. None without groups, or if
+            rows are repeated.
     """
 
     inputs: np.ndarray = field(repr=False)
     targets: np.ndarray = field(repr=False)
     reader: Reader
+    groups: np.ndarray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -461,6 +466,7 @@ def prepare(
         problem.are_files,
         problem.target_names,
         problem.are_labels,
+        problem.roles.group,
     )
     folds = tuple(encoded for encoded, _ in made)
     weights = None if problem.weights is None else problem.weights[learning]
@@ -685,7 +691,9 @@ def _all_rows(
     rows = everything
     if problem.weights is not None:
         rows = repeated(problem.weights[known])
-    return AllRows(encoded.train_inputs[rows], encoded.train_targets[rows], reader)
+    has_groups = problem.groups is not None and problem.weights is None
+    groups = problem.groups[known] if has_groups and problem.groups is not None else None
+    return AllRows(encoded.train_inputs[rows], encoded.train_targets[rows], reader, groups)
 
 
 def _size_rows(

@@ -16,7 +16,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from workbench.foundation.errors import RunError
+from workbench.models.ensemble_selection import weighted_mean
+from workbench.runs.automl.group_offsets import learn_offsets
 from workbench.runs.automl.model_selection import (
     Candidate,
     ChosenModel,
@@ -28,9 +32,9 @@ from workbench.runs.automl.preparation import AllRows, LearningData
 from workbench.store.database.run_files import read_objects, write_objects
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import nn
 
+    from workbench.data.column_encoding import Column
     from workbench.models.configurations import FittedConfiguration
     from workbench.runs import Run
 
@@ -161,11 +165,30 @@ def with_all_rows(
             candidate = replace(candidate, models={place: model})
         candidates.append(candidate)
     readers = (*chosen.interpreter.readers, rows.reader)
-    return replace(
+    final = replace(
         chosen,
         candidates=tuple(candidates),
         interpreter=replace(chosen.interpreter, readers=readers),
     )
+    return replace(final, offsets=_offsets(final, place, rows))
+
+
+def _offsets(final: ChosenModel, place: int, rows: AllRows) -> Column | None:
+    """Return what is added for known groups, if all models have learned from all rows."""
+    group, single = final.interpreter.group, rows.targets.ndim == 1
+    if rows.groups is None or group is None or final.interpreter.task != "regression":
+        return None
+    if not single or rows.reader.is_log or any(place not in one.models for one, _ in final.used):
+        return None
+    predicted = weighted_mean(
+        [
+            rows.reader.in_units(candidate.outputs(place, rows.inputs, classes=False), rows.inputs)
+            for candidate, _ in final.used
+        ],
+        [weight for _, weight in final.used],
+    )
+    wanted = rows.reader.in_units(rows.targets.astype(np.float64)[:, None], rows.inputs)
+    return learn_offsets(group, rows.groups, (wanted - predicted)[:, 0])
 
 
 def _fit(

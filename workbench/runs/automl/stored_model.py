@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import numpy as np
 
+from workbench.data.column_encoding import Column
 from workbench.data.unusual_rows import as_learned
 from workbench.foundation.errors import RunError
 from workbench.models.second_layer import SecondLayer
@@ -138,6 +139,7 @@ class _Content:
     quantiles: tuple[float, ...]
     guess_with_quantiles: np.ndarray
     second: SecondLayer | None
+    offsets: Column | None
 
 
 def without_unused(
@@ -180,6 +182,7 @@ def without_unused(
         chosen.guess,
         chosen.decisions,
         chosen.second,
+        offsets=chosen.offsets,
     )
     examples = tuple(_example(place, learning, held_out) for place in places)
     guess = chosen.guess if guess is None else guess
@@ -233,6 +236,7 @@ def write(run: Run, model: StoredModel) -> str:
         model.quantiles,
         model.guess,
         chosen.second,
+        chosen.offsets,
     )
     sha256 = kept(cloudpickle.dumps(content))
     write_objects(run.store.artifacts_of(run.run_id), payloads)
@@ -298,6 +302,7 @@ def read(run: Run, sha256: str) -> StoredModel:
         content.guess,
         content.decisions,
         content.second,
+        offsets=content.offsets,
     )
     return StoredModel(
         chosen,

@@ -52,6 +52,7 @@ from workbench.runs.automl.given_data import (
     with_own_parts,
     without_overlap,
 )
+from workbench.runs.automl.group_offsets import group_texts
 from workbench.runs.automl.row_roles import (
     NONE,
     RowRoles,
@@ -109,6 +110,8 @@ class Problem:
         target_names: The names of several targets, whose numbers are the columns of `targets`, or
             empty if there is one.
         are_labels: Whether several targets are labels, which are 0 or 1.
+        groups: The group of each sample as text, None where it is missing. None without a column of
+            groups.
     """
 
     kind: SampleKind
@@ -130,6 +133,7 @@ class Problem:
     is_ordered: bool = False
     target_names: tuple[str, ...] = ()
     are_labels: bool = False
+    groups: np.ndarray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -226,6 +230,7 @@ def read_problem(
         own_parts=[part for part, given in own.values() if given is not None],
     )
     notes += roles.notes
+    groups = None if roles.group is None else group_texts(column_of(samples, roles.group))
     unused = [column for column in (roles.group, weight_column) if column is not None]
     samples = _without(kind, samples, drop, name, unused=unused)
     kind, samples, usable = _usable(kind, samples, text_column, targets)
@@ -253,6 +258,7 @@ def read_problem(
         parts=parts,
         weights=weights,
         weight_column=weight_column,
+        groups=groups,
     )
     if not kept.all():
         assert parts is not None
@@ -443,6 +449,7 @@ def _take_rows(problem: Problem, rows: np.ndarray) -> Problem:
         roles=replace(problem.roles, blocks=problem.roles.blocks.take(rows)),
         parts=None if problem.parts is None else problem.parts[rows],
         weights=None if problem.weights is None else problem.weights[rows],
+        groups=None if problem.groups is None else problem.groups[rows],
     )
 
 
