@@ -154,6 +154,26 @@ def test_a_folder_is_enough_to_know_what_fits(shell: Shell, tmp_path: Path) -> N
     assert "does not fit" not in out
 
 
+def test_sequences_are_as_long_as_the_model_reads(shell: Shell, tmp_path: Path) -> None:
+    config = (
+        '{"model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12,'
+        ' "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 50257'
+    )
+    (tmp_path / "config.json").write_text(config + ', "max_position_embeddings": 1024}')
+    arguments = ("what-if", "fine-tuning", str(tmp_path), "--micro-batch", "32")
+    by_default = shell.json(*arguments)
+    assert by_default == shell.json(*arguments, "--sequence", "1024")
+    code, out, errors = shell(*arguments, "--sequence", "1024")
+    assert (code, errors) == (0, "")
+    assert "step" not in out, "times are unknown"
+    code, _, errors = shell(*arguments, "--sequence", "4096")
+    assert code == 0
+    assert "reads at most 1,024 tokens" in errors
+    assert "sequences of 4,096" in errors
+    (tmp_path / "config.json").write_text(config + "}")
+    assert shell.json(*arguments) == shell.json(*arguments, "--sequence", "2048")
+
+
 @pytest.mark.parametrize("method", ["full", "lora", "qlora"])
 @pytest.mark.parametrize("others", [(), ("--targets", "q_proj+v_proj", "--micro-batch", "4")])
 def test_the_options_of_the_nearest_plan_reproduce_its_memory(

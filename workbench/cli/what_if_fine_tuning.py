@@ -31,6 +31,7 @@ from workbench.cli.parameters import (
     TARGETS,
 )
 from workbench.foundation.formatting import compact_count, format_duration, format_number
+from workbench.foundation.model_config import max_positions, read_model_config
 
 if TYPE_CHECKING:
     from workbench.advisor.fine_tuning_costs import FineTuningPlan, FineTuningPrediction
@@ -65,8 +66,8 @@ def what_if_fine_tuning(
     """Predict the memory and the time of fine-tuning a language model.
 
     FOLDER is a model of transformers. Only its config.json is read. You see full training, LoRA and
-    QLoRA, by default with sequences of 2,048 tokens, one at a time. If a plan does not fit
-    --gpu-memory, you also see the nearest plan that does.
+    QLoRA, by default one sequence at a time, of 2,048 tokens or as many as the model reads. If a
+    plan does not fit --gpu-memory, you also see the nearest plan that does.
 
     Instead of FOLDER, --points has one plan per row. Its column method is full, lora, qlora or
     another method of PEFT. Without it, the other columns tell which one is likely. All columns are
@@ -114,6 +115,17 @@ def what_if_fine_tuning(
             (prediction,) = law.predict([near])
             changes = _changes_between(plan, near)
             click.echo(f"{plan.method} fits with {changes}: {prediction.memory_gb:.1f} GB")
+    if folder is not None:
+        _note_long_sequences(folder, given["sequence"])
+
+
+def _note_long_sequences(folder: Path, sequence: int | None) -> None:
+    positions = max_positions(read_model_config(folder))
+    if sequence is not None and positions is not None and sequence > positions:
+        print_note(
+            f"the model reads at most {positions:,} tokens at once, so it was not made"
+            f" for sequences of {sequence:,}"
+        )
 
 
 def _plans_of(
@@ -130,6 +142,7 @@ def _plans_of(
     from workbench.advisor.language_models import read_language_model
 
     model = read_language_model(folder)
+    longest = max_positions(read_model_config(folder)) or _SEQUENCE
     strange = dataclasses.replace(model, adapted=targets).unknown_targets
     if strange:
         raise click.UsageError(
@@ -142,7 +155,7 @@ def _plans_of(
             method=name,
             rank=rank or _RANK,
             adapted=targets or _TARGETS,  # of the nearest plan, if this one is full training
-            sequence=sequence or _SEQUENCE,
+            sequence=sequence or min(_SEQUENCE, longest),
             micro_batch=micro_batch or 1,
             recompute=bool(recompute),
             gpu_memory_gb=None if gpu_memory is None else gpu_memory / 1e9,
@@ -174,15 +187,19 @@ def _changes_between(plan: FineTuningPlan, near: FineTuningPlan) -> str:
 def _show(plans: Sequence[FineTuningPlan], predictions: Sequence[FineTuningPrediction]) -> None:
     from workbench.cli.output import make_table
 
-    table = make_table("method", "adapted", "micro batch", "memory", "low", "high", "step", "")
+    # Times are only known from a measured file.
+    has_times = any(prediction.seconds_per_step is not None for prediction in predictions)
+    step = ["step"] if has_times else []
+    table = make_table("method", "adapted", "micro batch", "memory", "low", "high", *step, "")
     for plan, prediction in zip(plans, predictions, strict=True):
         seconds = prediction.seconds_per_step
+        written = "" if seconds is None else format_duration(seconds)
         table.add_row(
             plan.method,
             "" if plan.kind == "full" else plan.adapted or "",
             "" if plan.micro_batch is None else format_number(plan.micro_batch),
             *(f"{value:.1f} GB" for value in prediction[:3]),
-            "" if seconds is None else format_duration(seconds),
+            *([written] if has_times else []),
             {True: "fits", False: "does not fit", None: ""}[prediction.fits],
         )
     make_console().print(table)
