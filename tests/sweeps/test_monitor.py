@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ from workbench.store.database.samples import (
     read_samples,
 )
 from workbench.store.history import History
+from workbench.sweeps import monitor
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.monitor import UNMETERED_S, EnergyLimit, Waiting, thin
 from workbench.views.live_feed.machines import cluster_status
@@ -236,6 +238,36 @@ def ledger_of(store: Store, **budget: Any) -> Iterator[Ledger]:
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         ledger.replay(writer)
         yield ledger
+
+
+class _NoNodes:
+    """A cluster whose nodes say nothing. It notes how often they are asked."""
+
+    num_asked = 0
+
+    def collect(self, employed: Any, timeout_s: float) -> dict[str, NodeSample]:
+        type(self).num_asked += 1
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_end_takes_a_last_sample_and_does_not_wait_for_the_next_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "NodeMonitors", _NoNodes)
+    monkeypatch.setattr(monitor, "PERIOD_S", 3600.0)
+    run_id = store.create_run(
+        Experiment(train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}])
+    )
+    watching = monitor.Monitor(store, Ledger(store, run_id))
+    with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+        watching.begin(writer)
+        wait_until(lambda: _NoNodes.num_asked > 0)
+        watching.end()
+        assert not any(thread.name == "monitor" for thread in threading.enumerate())
+    assert _NoNodes.num_asked >= 2
 
 
 def test_it_is_recorded_in_steps_of_the_limit_and_as_soon_as_the_limit_is_met(store: Store) -> None:

@@ -214,8 +214,9 @@ class Monitor:
                 with self._rounds:
                     self._num_done = self._num_begun
                     self._rounds.notify_all()
-                self._is_wanted.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
-                self._is_wanted.clear()
+                if not is_last:
+                    self._is_wanted.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
+                    self._is_wanted.clear()
         except LeaseError:
             pass  # another driver has taken over the run, and samples
         except Exception:
