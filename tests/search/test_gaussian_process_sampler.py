@@ -459,3 +459,25 @@ def test_several_objectives_have_no_single_expected_value() -> None:
         drive.report(trial, 1, loss=float(number), size=-float(number))
         drive.end(trial)
     assert drive.study.expect([dict.fromkeys(SQUARE, 0.5)]) == []
+
+
+def test_one_loss_of_thousands_does_not_hide_the_differences_between_the_others() -> None:
+    """A training that nearly diverged does not decide what is expected of good ones."""
+    expected = []
+    for worst in (2.0, 5000.0):
+        drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}}))
+        for number in range(10):
+            drive.study.enqueue({"x": number / 10})
+            trial = drive.ask().trial
+            drive.report(trial, 1, loss=1 + (number / 10 - 0.3) ** 2)
+            drive.end(trial)
+        drive.study.enqueue({"x": 1.0})
+        trial = drive.ask().trial
+        drive.report(trial, 1, loss=worst)
+        drive.end(trial)
+        expected.append(drive.study.expect([{"x": 0.35}, {"x": 0.75}]))
+    usual, extreme = expected
+    for before, after, truth in zip(usual, extreme, (1.0025, 1.2025), strict=True):
+        assert before.value == pytest.approx(truth, abs=0.05)
+        assert after.value == pytest.approx(truth, abs=0.1)
+        assert after.deviation < 0.3

@@ -42,6 +42,7 @@ from workbench.search.partial_results import (
     observe,
     of_objective,
     result_values,
+    without_outliers,
 )
 from workbench.search.resource_models import Cost, full_seconds
 from workbench.search.study_records import (
@@ -534,12 +535,12 @@ class ProcessSampler(DesignSampler):
             return self._model(
                 f"goal {index}",
                 features,
-                values,
+                values if related else without_outliers(values),
                 num_fitted,
                 related=related,
                 # Values of failed trials depend on all results. A replay must fit to the same
                 # values, so only the first results count.
-                first=lambda: result_values(ended[:num_fitted], sign),
+                first=lambda: without_outliers(result_values(ended[:num_fitted], sign)),
             )
         kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
         values = result_values(ended, self._readings[index].sign, forecasts)

@@ -183,6 +183,8 @@ def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndar
         values: The values. Larger is better.
         middle: A usual value, or None for the median of the values.
     """
+    if not len(values):
+        return values
     best = float(values.max())
     if middle is None:
         middle = float(np.median(values))
