@@ -87,6 +87,7 @@ def test_rounds_after_the_best_one_are_not_expected_again(best_step: int, part: 
             configuration=0,
             planned_unix_s=100.0,
             last_event_unix_s=100.0 + took_s,
+            first_report=None,
             last_step=10,
             saved_step=best_step,
         )
@@ -97,3 +98,39 @@ def test_rounds_after_the_best_one_are_not_expected_again(best_step: int, part: 
     fold = SimpleNamespace(train_targets=np.zeros(100))
     learning: Any = SimpleNamespace(folds=[fold])
     assert expected_fit_s(run, candidate, learning, 250) == pytest.approx(4.0 * part * 2.5)
+
+
+@pytest.mark.parametrize(
+    ("first_report", "fit_s"),
+    [
+        (None, 30.0),
+        ((130.0 - 3.0, 1, 1.0), 3.0 / (1.0 - 1.4**-9)),  # 27 s passed before the first round ended
+        ((101.0, 1, 1.0), 30.0),
+        ((130.0, 10, 10.0), 30.0),
+        ((129.0, 9, 9.0), 30.0),
+    ],
+)
+def test_loading_libraries_before_the_first_round_is_not_expected_again(
+    first_report: tuple[float, int, float] | None, fit_s: float
+) -> None:
+    experiment = Experiment.model_validate(
+        {
+            "data": "digits",
+            "model": "lightgbm",
+            "search": {"shrinkage": {"low": 0.01, "high": 0.3}},
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "training": {"epochs": 10},
+        }
+    )
+    trial = SimpleNamespace(
+        configuration=0,
+        planned_unix_s=100.0,
+        last_event_unix_s=130.0,
+        first_report=first_report,
+        last_step=10,
+        saved_step=10,
+    )
+    run: Any = SimpleNamespace(experiment=experiment, history=SimpleNamespace(trials={0: trial}))
+    candidate = Candidate(0, "lightgbm", {"shrinkage": 0.1}, {}, TARGETS, 0.0)
+    learning: Any = SimpleNamespace(folds=[SimpleNamespace(train_targets=np.zeros(100))])
+    assert expected_fit_s(run, candidate, learning, 200) == pytest.approx(2.0 * fit_s)

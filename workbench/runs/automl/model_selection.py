@@ -623,8 +623,9 @@ def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_r
     """Return how long it takes to fit a candidate to some rows, in seconds.
 
     It is known from the time of its folds on one core, and from the rounds that they made after the
-    best one, which are not made again. The median of the folds counts: the first one may have
-    waited for libraries to load. A model that only trains in steps is not fitted again.
+    best one, which are not made again. The median of the folds counts, from their first report on:
+    before it, the first one waited for libraries to load. A model that only trains in steps is not
+    fitted again.
 
     Args:
         run: The run.
@@ -644,12 +645,29 @@ def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_r
     for trial in trials.values():
         if trial.configuration != configuration or trial.planned_unix_s is None:
             continue
-        later = (trial.last_step - trial.saved_step) * num_rounds / run.experiment.training.epochs
-        part = min(1.0, MORE_ROUNDS * fitted.round_ratio**-later)
-        # Without the start of its process.
-        took_s.append(part * (trial.last_event_unix_s - trial.planned_unix_s))
+        per_step = fitted.round_ratio ** (-num_rounds / run.experiment.training.epochs)
+        part = min(1.0, MORE_ROUNDS * per_step ** (trial.last_step - trial.saved_step))
+        took_s.append(part * _fit_s(trial, per_step))
     fold_s = statistics.median(took_s) if took_s else 0.0
     return fold_s * num_rows / len(learning.folds[0].train_targets)
+
+
+def _fit_s(trial: Trial, per_step: float) -> float:
+    """Return how long the rounds of a trial took, in seconds.
+
+    Args:
+        trial: A trial that was planned.
+        per_step: How many times the rounds until a step are the rounds until the next one.
+    """
+    assert trial.planned_unix_s is not None
+    whole_s = trial.last_event_unix_s - trial.planned_unix_s  # without the start of its process
+    if trial.first_report is None:
+        return whole_s
+    first_unix_s, first_step, _ = trial.first_report
+    share = 1.0 - per_step ** (trial.last_step - first_step)  # of the rounds, after that report
+    if share <= 0.5:  # what came before it is mostly rounds, or unknown
+        return whole_s
+    return min(whole_s, (trial.last_event_unix_s - first_unix_s) / share)
 
 
 def instant_model(
