@@ -356,8 +356,9 @@ def _groups(
     why = (
         f"`{name}` has {num_groups} values in {len(table)} rows, and rows with the same value"
         f" resemble each other: they are kept on one side of every split, so that {purpose}"
-        f" for new ones. `{name}` is not an input. Will you predict for the same ones? Then it may"
-        f" be the best input: {_way('group_column', NONE)}"
+        f" for new ones. `{name}` is not an input. Predicted numbers add what is known of the same"
+        f" ones. Will you predict for no others? Then it may be the best input:"
+        f" {_way('group_column', NONE)}"
     )
     return name, groups, why
 
