@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.client_rows import RowReader, feeds_of_rows
 from workbench.runs.automl import launch, refitting
 from workbench.runs.automl.group_offsets import group_texts, learn_offsets
+from workbench.runs.automl.preparation import AllRows, Reader
 
 TREES = {
     "family": "boosted_trees",
@@ -68,6 +71,36 @@ def test_groups_that_do_not_differ_have_no_offsets() -> None:
 def test_a_group_has_one_text_however_its_number_is_written() -> None:
     assert group_texts(pd.Series([3, 4])).tolist() == ["3", "4"]
     assert group_texts(pd.Series(["a", None, "b"])).tolist() == ["a", None, "b"]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.4])
+def test_offsets_are_learned_from_the_models_that_were_fitted_to_all_rows(share: float) -> None:
+    random = np.random.default_rng(2)
+    person = np.repeat(np.arange(50), 8)
+    targets = (3.0 * random.normal(size=50)[person] + random.normal(size=400)).astype(np.float32)
+
+    def candidate(place: int) -> SimpleNamespace:
+        def outputs(number: int, inputs: np.ndarray, *, classes: bool) -> np.ndarray:
+            assert (number, classes) == (3, False)
+            return np.full((len(inputs), 1), 0.5)
+
+        return SimpleNamespace(models={place: None}, outputs=outputs)
+
+    interpreter = SimpleNamespace(group="person", task="regression")
+    used = [(candidate(3), share), (candidate(0), 1.0 - share)]
+    final: Any = SimpleNamespace(interpreter=interpreter, used=used)
+    groups = person.astype(str).astype(object)
+    encoder: Any = None
+    reader = Reader(encoder, 1.0, 2.0)
+    rows = AllRows(np.zeros((400, 1)), targets, reader, groups)
+    found = refitting._offsets(final, 3, rows)
+    if share < 0.5:
+        assert found is None
+        return
+    assert found is not None
+    means = np.array([2.0 * targets[person == number].mean() - 1.0 for number in range(50)])
+    offsets = found.encode(pd.Series(np.arange(50)))[:, 0]
+    assert offsets == pytest.approx(means, rel=0.05)
 
 
 def test_known_groups_have_their_offset_at_every_door_and_new_ones_have_none(

@@ -48,6 +48,8 @@ and 0.95 s on two.
 _TAUGHT, _AT_ONCE = "taught", "at_once"
 # To how many times its rows a model that was fitted at once is fitted again.
 _MOST_AGAIN = 4
+_LEAST_SHARE = 0.5
+"""Of the weights: with less, models that were fitted to all rows say little about the others."""
 
 
 def refit(
@@ -174,18 +176,20 @@ def with_all_rows(
 
 
 def _offsets(final: ChosenModel, place: int, rows: AllRows) -> Column | None:
-    """Return what is added for known groups, if all models have learned from all rows."""
+    """Return what is added for known groups, by the models that have learned from all rows."""
     group, single = final.interpreter.group, rows.targets.ndim == 1
     if rows.groups is None or group is None or final.interpreter.task != "regression":
         return None
-    if not single or rows.reader.is_log or any(place not in one.models for one, _ in final.used):
+    fitted = [(one, weight) for one, weight in final.used if place in one.models]
+    share = sum(weight for _, weight in fitted)
+    if not single or rows.reader.is_log or share < _LEAST_SHARE:
         return None
     predicted = weighted_mean(
         [
             rows.reader.in_units(candidate.outputs(place, rows.inputs, classes=False), rows.inputs)
-            for candidate, _ in final.used
+            for candidate, _ in fitted
         ],
-        [weight for _, weight in final.used],
+        [weight / share for _, weight in fitted],
     )
     wanted = rows.reader.in_units(rows.targets.astype(np.float64)[:, None], rows.inputs)
     return learn_offsets(group, rows.groups, (wanted - predicted)[:, 0])
