@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import _thread
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -15,7 +17,8 @@ from click.testing import CliRunner
 from tests.deploy.trained import exported, write_table
 from tests.services.ssh_server import SshServer, reached_by_ssh
 from workbench.cli.entry import group
-from workbench.deploy.card import read_card
+from workbench.deploy import device
+from workbench.deploy.card import TextModel, read_card
 from workbench.deploy.device import HERE, PROGRESS, RUNNER, measure, run_parcel
 from workbench.deploy.device_runner import read_energy, used_energy
 from workbench.foundation.errors import ArgumentError, RunError
@@ -95,6 +98,47 @@ def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(
 
     measure(bundle, threads=1)
     assert len(read_card(bundle).timings) == 2, "a machine that is measured again is replaced"
+
+
+def test_a_graph_of_transformers_is_timed_with_its_longest_texts(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    of_texts = shutil.copytree(bundle, tmp_path / "of_texts")
+    shape = ["batch", "length"]
+    tokens = helper.make_tensor_value_info("input_ids", kinds.INT64, shape)
+    mask = helper.make_tensor_value_info("attention_mask", kinds.BOOL, shape)
+    answer = helper.make_tensor_value_info("answer", kinds.BOOL, shape)
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["is_token"], to=kinds.BOOL),
+        helper.make_node("And", ["is_token", "attention_mask"], ["answer"]),
+    ]
+    graph = helper.make_graph(nodes, "tokens", [tokens, mask], [answer])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), of_texts / "model.onnx")
+    described = TextModel(task="classification", context=24, columns=())
+    read_card(of_texts).model_copy(update={"text_model": described}).write(of_texts)
+
+    given: list[dict[str, np.ndarray]] = []
+    timed = device.time_model
+
+    def time_model(model: Path, feeds: dict[str, np.ndarray], *rest: Any, **named: Any) -> Any:
+        given.append(feeds)
+        return timed(model, feeds, *rest, **named)
+
+    monkeypatch.setattr(device, "time_model", time_model)
+    timing = measure(of_texts, num_calls=5, batch=3)
+    assert {name: (str(values.dtype), values.shape) for name, values in given[0].items()} == {
+        "input_ids": ("int64", (3, 24)),
+        "attention_mask": ("bool", (3, 24)),
+    }
+    assert read_card(of_texts).timings == (timing,)
+
+    (of_texts / "model.onnx").unlink()
+    with pytest.raises(RunError, match="a model of transformers") as raised:
+        measure(of_texts)
+    assert "--format onnx" in str(raised.value)
 
 
 @pytest.mark.slow

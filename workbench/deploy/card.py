@@ -476,7 +476,10 @@ def read_graph_card(folder: Path) -> Card:
         raise RunError(
             f"{folder} contains a model of transformers, but only a model as ONNX can be measured,"
             " placed on tiers or compressed",
-            next_step="Predict with it: workbench predict BUNDLE ROWS.",
+            next_step=(
+                "Predict with it: workbench predict BUNDLE ROWS. To measure it, export it with"
+                " --format onnx."
+            ),
         )
     return card
 

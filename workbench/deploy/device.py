@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from workbench.deploy.card import MODEL, Card, Timing, read_graph_card
+from workbench.deploy.card import MODEL, Card, Timing, read_card, read_graph_card
 from workbench.deploy.device_runner import Comparison
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.predictor import Predictor, open_session
@@ -81,10 +81,15 @@ def measure(
         ArgumentError: If the device is unknown.
         RunError: If the machine cannot be reached, or the model cannot be run there.
     """
-    card = read_graph_card(folder)
+    card = read_card(folder)
+    if card.text_model is None or not (folder / MODEL).is_file():
+        card = read_graph_card(folder)
+        feeds = example_feeds(card, folder, batch)
+    else:
+        feeds = _token_feeds(folder, card.text_model.context, batch)
     measured = time_model(
         folder / MODEL,
-        example_feeds(card, folder, batch),
+        feeds,
         device,
         threads=threads,
         num_calls=num_calls,
@@ -197,6 +202,17 @@ def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]
     return {
         name: values.astype(str) if values.dtype.kind == "O" else values
         for name, values in shaped.items()
+    }
+
+
+def _token_feeds(folder: Path, context: int, batch: int) -> dict[str, np.ndarray]:
+    """Return the longest texts that a graph of transformers can be asked for, as tokens."""
+    return {
+        taken.name: np.ones(
+            (batch, *(size if isinstance(size, int) else context for size in taken.shape[1:])),
+            dtype=np.bool_ if taken.type == "tensor(bool)" else np.int64,
+        )
+        for taken in open_session(folder / MODEL, threads=1).get_inputs()
     }
 
 
