@@ -29,10 +29,10 @@ from sklearn import metrics
 import workbench as wb
 from tests.benchmarks.clocked import describe_machine
 from tests.benchmarks.interval_tables import KINDS, DrawnTable, draw
-from tests.builders.ended_automl import trained
+from tests.builders.ended_automl import create_automl, trained
 from tests.builders.recorded_runs import append, begin
 from workbench.foundation.events import RunStateChanged
-from workbench.runs.automl import held_out_analysis, launch
+from workbench.runs.automl import held_out_analysis
 from workbench.runs.automl.candidates import first_configurations
 from workbench.sweeps.conclusion import result_of
 
@@ -59,7 +59,7 @@ def measure(drawn: DrawnTable, seed: int) -> dict[str, Any]:
     began_s = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         store = wb.Store.open(str(Path(folder, "store.sqlite")))
-        run = launch.create(
+        run = create_automl(
             drawn.rows,
             drawn.target,
             time="10m",

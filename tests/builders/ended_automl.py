@@ -1,4 +1,4 @@
-"""An AutoML run that has ended, without a driver: its candidates are trained in this process."""
+"""AutoML runs without a driver: only stored, or trained to the end in this process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import workbench as wb
 from tests.builders.recorded_runs import append, begin
 from workbench.foundation.events import Event, RunStateChanged, TrialProposed
+from workbench.runs.automl import launch
+from workbench.runs.automl.request import Request
+from workbench.store.database import Store
 from workbench.sweeps.conclusion import result_of
 from workbench.training.trial import run_trial
 from workbench.training.worker_task import TrialTask
@@ -14,11 +17,34 @@ from workbench.training.worker_task import TrialTask
 ENDED = RunStateChanged(state="complete", reason="time")
 
 
+def create_automl(
+    data: Any,
+    target: str | None = None,
+    *,
+    store: Store | str | None = None,
+    launcher: str = "ray",
+    address: str | None = None,
+    **options: Any,
+) -> wb.AutoML:
+    """Store an AutoML run that waits for a driver.
+
+    Args:
+        data: The data set.
+        target: The column to predict.
+        store: The store.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+        **options: The other arguments of `automl`.
+    """
+    request = Request(data=data, target=target, **options)
+    return launch.create(request, store=store, launcher=launcher, address=address)
+
+
 def end(found: wb.AutoML, *configurations: dict[str, Any]) -> wb.AutoML:
     """Train configurations on all folds, store the result, and return a handle that reads it.
 
     Args:
-        found: A run that `launch.create` made.
+        found: A run that `create_automl` made.
         configurations: What is tried.
     """
     store, run_id = found.run.store, found.run.run_id

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.builders.ended_automl import create_automl
 from tests.builders.recorded_runs import append, begin, finish
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.foundation.events import TrialEnded, TrialProposed
@@ -37,7 +38,7 @@ def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
 ) -> None:
     monkeypatch.setattr("workbench.runs.launch.start", lambda run, **_: None)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(table(), "y", time="1m", store=store)
+        found = create_automl(table(), "y", time="1m", store=store)
         for waited_s, counted_s in ((20, 20), (59, 60 - 15 - launch.MIN_TRIAL_TIME_S)):
             launch.start(found, began_s=monotonic() - waited_s)
             last = store.commands(found.run.run_id)[-1]
@@ -57,7 +58,7 @@ def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
             "workbench.runs.launch.start",
             lambda run, **_: counted.extend(store.commands(run.run_id)),
         )
-        found = launch.create(table(), "y", time="1m", store=store)
+        found = create_automl(table(), "y", time="1m", store=store)
         num_before = len(store.commands(found.run.run_id))
         launch.start(found, began_s=monotonic() - 20, launcher="inline")
     [waited] = counted[num_before:]
@@ -139,7 +140,7 @@ def test_on_a_machine_that_is_too_busy_for_other_processes_a_run_has_no_driver(
 ) -> None:
     pytest.importorskip("lightgbm")
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(table(), "y", time="3m", store=store, **options)
+        run = create_automl(table(), "y", time="3m", store=store, **options)
         began_s = monotonic() - waited_s
         reason = launch.reason_for_no_driver(run, share, began_s=began_s)
         assert (reason is not None) == is_refused
@@ -152,7 +153,7 @@ def test_networks_of_images_need_a_driver(tmp_path: Path) -> None:
     """Their steps take long, and another process can go on with them."""
     images = np.random.default_rng(0).integers(0, 256, size=(120, 8, 8), dtype=np.uint8)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create((images, np.arange(120) % 2), time="3m", store=store)
+        run = create_automl((images, np.arange(120) % 2), time="3m", store=store)
         assert launch.reason_for_no_driver(run, 0.3, began_s=monotonic()) is None
 
 
@@ -162,7 +163,7 @@ def test_a_run_with_time_for_one_trial_ends_here_and_can_be_extended(tmp_path: P
     rows = pd.DataFrame(rng.normal(size=(600, 2)), columns=["a", "b"])
     rows["y"] = rows["a"] * rows["b"]
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(rows, "y", time="1m", store=store)
+        run = create_automl(rows, "y", time="1m", store=store)
         launch.start(run, began_s=monotonic() - 50, here="the machine is busy")
         history = run.run.history
         assert (history.state, history.message) == ("complete", "its time is used up")
@@ -178,7 +179,7 @@ def test_a_run_with_time_for_one_trial_ends_here_and_can_be_extended(tmp_path: P
         assert_equal_elsewhere(run, rows.drop(columns="y"), tmp_path)
         assert history.ended_unix_s is not None
         used_s = history.limited_s(history.ended_unix_s)
-        more = launch.create(rows, "y", time=used_s + 100, store=store)
+        more = create_automl(rows, "y", time=used_s + 100, store=store)
         assert more.continued is not None
         assert more.run.run_id == run.run.run_id
 
@@ -188,7 +189,7 @@ def test_who_does_not_wait_gets_the_model_from_another_process(tmp_path: Path) -
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 2)), columns=["a", "b"])
     rows["y"] = rows["a"] * rows["b"]
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(rows, "y", time="1m", families="linear,boosted_trees", store=store)
+        found = create_automl(rows, "y", time="1m", families="linear,boosted_trees", store=store)
         launch.start(found, began_s=monotonic() - 20, here="the machine is busy", wait=False)
         assert found.run.history.drivers[-1].pid != os.getpid()
         history = found.wait().run.history
@@ -203,7 +204,7 @@ def test_the_process_of_such_a_model_is_told_its_run(
 ) -> None:
     told: list[Any] = []
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        found = launch.create(table(), "y", time="1m", store=store)
+        found = create_automl(table(), "y", time="1m", store=store)
         with monkeypatch.context() as patched:
             patched.setattr("workbench.runs.automl.conclusion.sys.executable", shutil.which("env"))
             with pytest.raises(RunError, match="ended with 125") as refused:  # no such option
@@ -229,7 +230,7 @@ def test_a_run_that_is_interrupted_without_trials_is_stopped(
 
     monkeypatch.setattr("workbench.runs.automl.conclusion.result_of", interrupt)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(table(), "y", time="1m", store=store)
+        run = create_automl(table(), "y", time="1m", store=store)
         with pytest.raises(KeyboardInterrupt):
             launch.start(run, began_s=monotonic() - 50, here="the machine is busy")
         history = run.run.history
@@ -240,7 +241,7 @@ def test_a_run_that_is_interrupted_without_trials_is_stopped(
 def without_trials(rows: pd.DataFrame, tmp_path: Path, **options: Any) -> wb.AutoML:
     """Return an ended run that had no time for a trial."""
     store = wb.Store.open(str(tmp_path / "store.sqlite"))
-    run = launch.create(rows, "y", time="10s", store=store, **options)
+    run = create_automl(rows, "y", time="10s", store=store, **options)
     append(store, run.run.run_id, [*begin(), *finish(10, "complete", "time")])
     return run
 
@@ -263,13 +264,13 @@ def test_a_second_run_on_the_same_rows_learns_from_the_first(tmp_path: Path) -> 
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
 
         def earlier_of(rows: pd.DataFrame, **options: Any) -> list[Any]:
-            run = launch.create(rows, "y", time="10s", store=store, **options)
+            run = create_automl(rows, "y", time="10s", store=store, **options)
             commands = store.commands(run.run.run_id)
             return [
                 command.arguments["run_id"] for command in commands if command.kind == "warm_start"
             ]
 
-        first = launch.create(table(), "y", time="10s", store=store)
+        first = create_automl(table(), "y", time="10s", store=store)
         assert earlier_of(table()) == [], "it has no trial"
         params = {"family": "linear", "linear_l2": 2.0}
         append(
@@ -292,7 +293,7 @@ def test_a_second_call_with_more_time_continues_the_first(tmp_path: Path) -> Non
 
         def called(time: str = "50s", rows: pd.DataFrame | None = None, **options: Any) -> Any:
             rows = table() if rows is None else rows
-            return launch.create(rows, "y", time=time, store=store, **options)
+            return create_automl(rows, "y", time=time, store=store, **options)
 
         first = called("20s")
         assert first.continued is None
@@ -315,9 +316,9 @@ def test_a_second_call_with_more_time_continues_the_first(tmp_path: Path) -> Non
 
 def test_a_second_call_goes_on_with_an_interrupted_run(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        first = launch.create(table(), "y", time="20s", store=store)
+        first = create_automl(table(), "y", time="20s", store=store)
         append(store, first.run.run_id, begin())  # and no driver works on it
-        again = launch.create(table(), "y", time="20s", store=store)
+        again = create_automl(table(), "y", time="20s", store=store)
         assert again.run.run_id == first.run.run_id
         assert again.continued is not None
         assert again.continued.more_s == 0.0
@@ -326,9 +327,9 @@ def test_a_second_call_goes_on_with_an_interrupted_run(tmp_path: Path) -> None:
 
 def test_a_second_call_returns_the_result_of_a_run_that_ends_while_it_waits(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        first = launch.create(table(), "y", time="20s", store=store)
+        first = create_automl(table(), "y", time="20s", store=store)
         append(store, first.run.run_id, begin())
-        again = launch.create(table(), "y", time="20s", store=store)
+        again = create_automl(table(), "y", time="20s", store=store)
         append(store, first.run.run_id, finish(20, "complete", "time"))
         launch.start(again, began_s=monotonic())
         assert again.run.run_id == first.run.run_id
@@ -359,7 +360,7 @@ def test_the_baseline_is_the_most_frequent_class_whatever_mistakes_cost(
 ) -> None:
     how: dict[str, Any] = {"group_column": "none", "time_column": "none", **options}
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(rows, "y", time="10s", store=store, **how)
+        run = create_automl(rows, "y", time="10s", store=store, **how)
         append(store, run.run.run_id, [*begin(), *finish(10, "complete", "time")])
         assert run.baseline["accuracy"] == pytest.approx(accuracy)
         last = run.leaderboard().iloc[-1]
@@ -369,7 +370,7 @@ def test_the_baseline_is_the_most_frequent_class_whatever_mistakes_cost(
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(table(), "y", time="10s", store=store)
+        run = create_automl(table(), "y", time="10s", store=store)
         proposed = TrialProposed(trial=0, params={"family": "mlp"}, configuration=0, seed=1)
         failed = TrialEnded(
             trial=0, attempt=0, state="failed", reason="error", message="ValueError: wide"
@@ -402,7 +403,7 @@ def test_trials_report_and_are_compared_by_what_is_optimised(
 ) -> None:
     data = pd.DataFrame({"x": [3, 1, 4, 1, 5] * 8, "paid": y, "y": y})
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(data, "y", time="10s", metric=metric, drop=["paid"], store=store)
+        run = create_automl(data, "y", time="10s", metric=metric, drop=["paid"], store=store)
         experiment = run.run.experiment
         assert [(aim.metric, aim.goal) for aim in experiment.objectives] == [objective]
         assert [own_metric.name for own_metric in experiment.own_metrics] == (reported or [])
@@ -420,9 +421,9 @@ def test_what_cannot_be_optimised_or_left_out_is_refused(tmp_path: Path) -> None
         with pytest.raises(
             ArgumentError, match="metric: 'rmse' cannot be optimised in a classification"
         ):
-            launch.create(table(), "y", metric="rmse", store=store)
+            create_automl(table(), "y", metric="rmse", store=store)
         with pytest.raises(DataError, match="drop: there is no column 'z'"):
-            launch.create(table().assign(w=1), "y", drop="z", store=store)
+            create_automl(table().assign(w=1), "y", drop="z", store=store)
         assert store.runs() == []
 
 
@@ -441,7 +442,7 @@ def test_a_metric_decides_whether_whole_numbers_are_classes(
     random = np.random.default_rng(0)
     data = pd.DataFrame({"x": random.normal(size=200), "visits": random.integers(0, 5, 200)})
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = launch.create(data, "visits", time="10s", metric=metric, store=store)
+        run = create_automl(data, "visits", time="10s", metric=metric, store=store)
         assert run._held_out.interpreter.task == task
 
 
@@ -456,10 +457,10 @@ def test_a_column_with_a_comma_in_its_name_is_a_target_in_every_form_of_a_table(
     forms += [tmp_path / "rows.csv", str(tmp_path / "rows.parquet")]
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         for form in forms:
-            created = launch.create(form, "price, total", time="10s", store=store, name="one")
+            created = create_automl(form, "price, total", time="10s", store=store, name="one")
             assert created._interpreter.target_name == "price, total"
             assert not created._interpreter.target_names
-        both = launch.create(tmp_path / "rows.csv", "price, total,b", time="10s", store=store)
+        both = create_automl(tmp_path / "rows.csv", "price, total,b", time="10s", store=store)
         assert both._interpreter.target_names == ("price, total", "b")
         with pytest.raises(DataError, match=r"no column 'price'; allowed: x, 'price, total', b"):
-            launch.create(tmp_path / "rows.csv", "price, x", time="10s", store=store)
+            create_automl(tmp_path / "rows.csv", "price, x", time="10s", store=store)

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.builders.ended_automl import create_automl
 from tests.builders.ended_automl import trained as trained_here
 from tests.builders.recorded_runs import append, begin
 from workbench.foundation.events import RunStateChanged
-from workbench.runs.automl import conclusion, launch, refitting
+from workbench.runs.automl import conclusion, refitting
 from workbench.sweeps.conclusion import result_of
 
 RANDOM = np.random.default_rng(0)
@@ -31,7 +32,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """
     folder = tmp_path_factory.mktemp("store")
     store = wb.Store.open(str(folder / "store.sqlite"))
-    run = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
+    run = create_automl(TABLE, "y", time="10s", metric="macro_f1", store=store)
     configurations = [
         {
             "family": "boosted_trees",

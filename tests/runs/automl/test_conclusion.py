@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.builders.ended_automl import create_automl
 from tests.builders.recorded_runs import append, begin, finish
 from workbench.cli.entry import run_command
 from workbench.foundation.events import (
@@ -21,7 +22,7 @@ from workbench.foundation.events import (
     from_json,
     to_json,
 )
-from workbench.runs.automl import launch, model_selection
+from workbench.runs.automl import model_selection
 from workbench.runs.automl.candidate_results import ranked_candidates
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.runs.waiting import progress_line
@@ -58,7 +59,7 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = launch.create(TABLE, "y", time="10s", store=store)
+    run = create_automl(TABLE, "y", time="10s", store=store)
     run_id = run.run.run_id
     append(store, run_id, begin())
     # As if its samples were none that a linear model can be fitted to.
@@ -96,7 +97,7 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
 
 
 def test_a_run_of_which_every_model_failed_ends_with_a_warning(store: wb.Store) -> None:
-    run = launch.create(TABLE, "y", time="10s", store=store)
+    run = create_automl(TABLE, "y", time="10s", store=store)
     append(store, run.run.run_id, [*begin(), *fold(0, 0, 0, "failed")])
     ending = RunStateChanged(state="complete", reason="time")
 
@@ -120,7 +121,7 @@ def test_other_runs_have_their_best_trial_as_result(store: wb.Store) -> None:
 def test_show_counts_candidates_where_folds_are_trials(
     store: wb.Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = launch.create(TABLE, "y", time="10s", store=store)
+    run = create_automl(TABLE, "y", time="10s", store=store)
     cut = [*fold(2, 1, 0, "stopped")]
     saved = CheckpointSaved(trial=2, attempt=0, step=1, path="trials/2/best", best=True)
     events = [
@@ -150,7 +151,7 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     store: wb.Store,
 ) -> None:
     numbers = pd.DataFrame({"x": range(40), "y": [value * 1000.0 for value in range(40)]})
-    run = launch.create(numbers, "y", time="10s", store=store)
+    run = create_automl(numbers, "y", time="10s", store=store)
     append(store, run.run.run_id, [*begin(), *fold(0, 1, 0), *fold(1, 0, 0), *fold(2, 0, 1)])
     history = run.run.history
     for trial in history.trials.values():

@@ -12,10 +12,10 @@ import pytest
 
 import workbench as wb
 from tests.builders.clock import Clock
-from tests.builders.ended_automl import end
+from tests.builders.ended_automl import create_automl, end
 from tests.runs.automl.test_stored_model import LINEAR, TABLE, TREES
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.automl import latency, launch, refitting
+from workbench.runs.automl import latency, refitting
 from workbench.runs.automl.latency import check_limit, is_within, limit_of, row_s, within
 
 
@@ -83,7 +83,7 @@ def test_the_result_says_whether_its_limit_is_kept(
     limit: str, is_kept: bool, tmp_path: Path
 ) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        created = launch.create(
+        created = create_automl(
             TABLE,
             "y",
             time="20s",
@@ -130,7 +130,7 @@ def test_if_one_model_must_do_it_may_learn_what_an_ensemble_answers(
     monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
     rows = table.drop(columns="y").head(20)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        created = launch.create(
+        created = create_automl(
             table,
             "y",
             time="60s",

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.builders.ended_automl import create_automl
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.automl import launch
 from workbench.runs.automl.model_selection import preset_of
 from workbench.runs.automl.preparation import num_folds_for
 from workbench.runs.automl.presets import PRESETS
@@ -35,10 +35,10 @@ def test_many_large_samples_are_not_divided() -> None:
 
 def test_a_run_keeps_its_preset(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        fast = launch.create(TABLE, "y", time="10s", preset="fast", store=store)
+        fast = create_automl(TABLE, "y", time="10s", preset="fast", store=store)
         assert preset_of(fast.run.experiment) == PRESETS["fast"]
         assert len(fast._learning.folds) == 3
-        usual = launch.create(TABLE, "y", time="10s", families="forest", store=store)
+        usual = create_automl(TABLE, "y", time="10s", families="forest", store=store)
         assert preset_of(usual.run.experiment) == PRESETS["good"]
         with pytest.raises(ArgumentError, match="preset: 'slow' is not a preset"):
-            launch.create(TABLE, "y", preset="slow", store=store)  # pyright: ignore[reportArgumentType]
+            create_automl(TABLE, "y", preset="slow", store=store)  # pyright: ignore[reportArgumentType]

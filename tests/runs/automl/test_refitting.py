@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests.builders.ended_automl import end
+from tests.builders.ended_automl import create_automl, end
 from workbench.models.configurations import FittedConfiguration, configure
-from workbench.runs.automl import launch, refitting
+from workbench.runs.automl import refitting
 from workbench.runs.automl.preparation import prepare
 from workbench.runs.automl.task_detection import read_problem
 
@@ -27,7 +27,7 @@ TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(s
 
 def ended_run(store: wb.Store, **params: Any) -> str:
     """Store a run of one candidate that was trained in this process, and its result."""
-    run = launch.create(TABLE, "y", time="20s", families="boosted_trees,tabular_mlp", store=store)
+    run = create_automl(TABLE, "y", time="20s", families="boosted_trees,tabular_mlp", store=store)
     if params["family"] == "tabular_mlp":  # it makes as many passes as there is time for
         passes: Any = run.run.experiment.search.root["tabular_mlp_num_passes"]
         params["tabular_mlp_num_passes"] = passes.values()[0]

@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 import workbench as wb
-from tests.builders.ended_automl import conclude, end, trained
+from tests.builders.ended_automl import conclude, create_automl, end, trained
 from tests.builders.recorded_runs import append, begin
 from workbench.cli.exported_models import predict
 from workbench.deploy.serving.client_rows import intervals_as_json
 from workbench.deploy.serving.served_models import Limits, Version
 from workbench.foundation.errors import ArgumentError, RunError
-from workbench.runs.automl import launch, result
+from workbench.runs.automl import result
 
 RANDOM = np.random.default_rng(0)
 TABLE = pd.DataFrame(
@@ -41,7 +41,7 @@ TREES = {
 
 
 def created(store: wb.Store, table: pd.DataFrame = TABLE) -> wb.AutoML:
-    return launch.create(table, "y", time="20s", families="boosted_trees,linear", store=store)
+    return create_automl(table, "y", time="20s", families="boosted_trees,linear", store=store)
 
 
 @pytest.mark.parametrize("target", ["number", pytest.param("class", marks=pytest.mark.slow)])
@@ -115,7 +115,7 @@ def test_trees_and_linear_models_predict_without_torch(tmp_path: Path) -> None:
         ):
             families = str(params["family"])
             ended = end(
-                launch.create(table, "y", time="20s", families=families, store=store), params
+                create_automl(table, "y", time="20s", families=families, store=store), params
             )
             expected.append(ended._make_model().chosen.outputs(rows))
             asked.append((ended.run.run_id, ask))
@@ -253,7 +253,7 @@ def test_a_second_layer_answers_the_same_everywhere(tmp_path: Path) -> None:
 def test_rows_that_belong_together_get_no_second_layer(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         independent = created(store, TABLE.drop(columns="when"))
-        grouped = launch.create(
+        grouped = create_automl(
             TABLE, "y", time="20s", families="linear", group_column="town", store=store
         )
         assert independent._are_independent

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.builders.ended_automl import create_automl
 from workbench.foundation.events import CommandHandled, Noted, RunStateChanged, TrialReported
 from workbench.hardware.resources import ProcessorTimes
 from workbench.runs.automl import conclusion, launch, trials_here
@@ -38,7 +39,7 @@ def rows_of(num_rows: int = 250, seed: int = 0) -> pd.DataFrame:
 
 def created(store: Store, **options: Any) -> wb.AutoML:
     options = {"time": "10m", "families": "linear,boosted_trees"} | options
-    return launch.create(rows_of(), "y", store=store, **options)
+    return create_automl(rows_of(), "y", store=store, **options)
 
 
 def run_here(found: wb.AutoML) -> wb.AutoML:

@@ -5,8 +5,8 @@ within a time budget, combines the best where that helps, and compares the resul
 guess. It creates an ordinary experiment and an ordinary run: driving, following and changing it is
 left to the run.
 
-- From data to a run: `launch`, `given_data`, `task_detection`, `column_roles`, `row_roles`,
-  `targets`, `several_targets`, `preparation`.
+- From data to a run: `request`, `given_data`, `task_detection`, `column_roles`, `row_roles`,
+  `targets`, `several_targets`, `preparation`, `launch`.
 - What is tried: `presets`, `candidates`, `trials_here`.
 - From trials to a model: `candidate_results`, `model_selection`, `class_decisions`, `refitting`,
   `group_offsets`, `conclusion`, `stored_model`.

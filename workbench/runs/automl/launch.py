@@ -5,34 +5,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.data.dates import DateOrder
-from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
-from workbench.foundation.errors import ArgumentError, WorkbenchError
-from workbench.foundation.formatting import duration_argument_s, format_duration
+from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.formatting import format_duration
 from workbench.hardware.resources import processor_times
-from workbench.runs.automl.given_data import columns_of
-from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
-from workbench.runs.automl.several_targets import split_targets
+from workbench.runs.automl.presets import DEFAULT, PresetName
+from workbench.runs.automl.request import Request
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import Problem, read_problem, read_several
 from workbench.runs.waiting import waiting_for
 from workbench.store.database import Store
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
+    from workbench.runs.automl.preparation import HeldOut, LearningData
     from workbench.runs.automl.result import AutoML
     from workbench.runs.run import Run
 
-MIN_TIME_S = 10.0
 # The newest runs of a store that are compared with a new one, and how many of them are used.
 _MOST_COMPARED, _MOST_EARLIER = 50, 3
 # On a machine that gives a thread less than this part of a processor, a run needs no driver if few
@@ -153,9 +147,9 @@ def automl(
         True
     """
     began_s, before = monotonic(), processor_times()
-    handle = create(
-        data,
-        target,
+    request = Request(
+        data=data,
+        target=target,
         time=time,
         task=task,
         metric=metric,
@@ -177,10 +171,8 @@ def automl(
         limit=limit,
         seed=seed,
         name=name,
-        store=store,
-        launcher=launcher,
-        address=address,
     )
+    handle = create(request, store=store, launcher=launcher, address=address)
     shown: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if wait:
         shown = waiting_for(handle.run.stored, lambda: handle.progress)
@@ -195,113 +187,35 @@ def automl(
 
 
 def create(
-    data: Any,
-    target: str | Sequence[str] | None = None,
+    request: Request,
     *,
-    time: float | str = "10m",
-    task: Task | Literal["ordinal"] | None = None,
-    metric: str | None = None,
-    drop: Sequence[str] = (),
-    group_column: str | None = None,
-    time_column: str | None = None,
-    test: Any = None,
-    validation: Any = None,
-    weight_column: str | None = None,
-    query: str | None = None,
-    dates: DateOrder | None = None,
-    text_column: str | None = None,
-    class_weights: str | Mapping[str, float] | None = None,
-    quantiles: Sequence[float] = (),
-    class_order: Sequence[str] = (),
-    families: str | Sequence[str] = (),
-    foundation_weights: Path | str | None = None,
-    preset: PresetName = DEFAULT,
-    limit: str | Mapping[str, float | str] | None = None,
-    seed: int = 0,
-    name: str | None = None,
     store: Store | str | None = None,
     launcher: str = "ray",
     address: str | None = None,
 ) -> AutoML:
     """Read and split data, and store a run that waits for a driver, or find one to continue.
 
-    Arguments and errors as in `automl`.
+    Args:
+        request: What the user asks for.
+        store: As in `automl`.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+
+    Raises:
+        DataError: If the data cannot be read, or is not sufficient to train and test on.
+        ArgumentError: If an argument is invalid.
     """
-    from workbench.runs.automl.candidates import (
-        check_families,
-        check_foundation,
-        experiment_for,
-        first_configurations,
-        missing_note,
-    )
-    from workbench.runs.automl.latency import check_limit
-    from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
+    from workbench.runs.automl.candidates import first_configurations
+    from workbench.runs.automl.preparation import pack
     from workbench.runs.automl.result import AutoML
-    from workbench.runs.automl.scores import (
-        PINBALL,
-        QUADRATIC_KAPPA,
-        check_metric,
-        check_quantiles,
-        check_several,
-        note_of_positives,
-    )
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
-    from workbench.search.samplers import training_seed
     from workbench.store.database.run_files import write_objects
 
-    time_s = _check_time(time)
-    latency_limit_s = check_limit(limit)
-    _check_choices(task, dates, preset)
-    if isinstance(drop, str):
-        drop = (drop,)
-    how: dict[str, Any] = {
-        "drop": tuple(drop),
-        "group_column": group_column,
-        "time_column": time_column,
-        "test": test,
-        "validation": validation,
-        "weight_column": weight_column,
-        "query": query,
-        "class_order": class_order,
-        "dates": dates,
-        "text_column": text_column,
-    }
-    problem = _read_for(metric, data, target, task=task, **how)
-    if problem.target_names:
-        check_several(problem.are_labels, metric, quantiles)
-    levels = check_quantiles(quantiles, metric, problem.task)
-    metric = PINBALL if levels and metric is None else metric
-    metric = QUADRATIC_KAPPA if problem.is_ordered and metric is None else metric
-    check_metric(metric, problem.task, is_ordered=problem.is_ordered)
-    chosen = check_families(problem.kind, families)
-    foundation = check_foundation(problem.kind, problem.task, chosen, foundation_weights)
-    seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
-    learning, held_out = prepare(
-        problem, seed, seeds, preset, class_weights=class_weights, quantiles=levels, metric=metric
-    )
-    notes = [
-        note_of_positives(metric, problem.class_names, problem.targets),
-        None if chosen else missing_note(problem.kind),
-        None if foundation is None else foundation.note,
-    ]
-    more = [note for note in notes if note]
-    held_out = dataclasses.replace(held_out, notes=(*held_out.notes, *more))
+    time_s = request.check_time_s()
+    experiment_in, learning, held_out = _prepared(request)
     sha256, payload = pack(held_out)
-    experiment_in = functools.partial(
-        experiment_for,
-        problem.kind,
-        learning,
-        held_out=sha256,
-        seed=seed,
-        name=name or _name_of(data, problem),
-        task=problem.task,
-        metric=metric,
-        families=chosen,
-        foundation=foundation,
-        preset=preset,
-        latency_limit_s=latency_limit_s,
-    )
+    experiment_in = functools.partial(experiment_in, held_out=sha256)
     experiment = experiment_in(time_s=time_s)
     opened = open_store(store)
     if (continued := _to_continue(opened, experiment, experiment_in)) is not None:
@@ -317,17 +231,60 @@ def create(
     return AutoML(run)
 
 
-def _check_choices(task: str | None, dates: str | None, preset: str) -> None:
-    if task not in (None, "classification", "regression", "ordinal"):
-        raise ArgumentError(
-            f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
-        )
-    if dates is not None and dates not in get_args(DateOrder):
-        raise ArgumentError(
-            f"{dates!r} is not an order of dates", field="dates", allowed=list(get_args(DateOrder))
-        )
-    if preset not in PRESETS:
-        raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
+def _prepared(request: Request) -> tuple[Callable[..., Experiment], LearningData, HeldOut]:
+    """Read and split the data of a request.
+
+    Returns:
+        A function that makes the experiment from `held_out`, the SHA-256 of the test part, and
+        `time_s`. The part to learn from. The test part.
+    """
+    from workbench.runs.automl.candidates import (
+        check_families,
+        check_foundation,
+        experiment_for,
+        missing_note,
+    )
+    from workbench.runs.automl.latency import check_limit
+    from workbench.runs.automl.preparation import MAX_FOLDS, prepare
+    from workbench.runs.automl.scores import note_of_positives
+    from workbench.search.samplers import training_seed
+
+    latency_limit_s = check_limit(request.limit)
+    request.check_choices()
+    problem = request.read()
+    levels, metric = request.check_metric(problem)
+    chosen = check_families(problem.kind, request.families)
+    foundation = check_foundation(problem.kind, problem.task, chosen, request.foundation_weights)
+    learning, held_out = prepare(
+        problem,
+        request.seed,
+        [training_seed(request.seed, repeat) for repeat in range(MAX_FOLDS)],
+        request.preset,
+        class_weights=request.class_weights,
+        quantiles=levels,
+        metric=metric,
+    )
+    notes = [
+        note_of_positives(metric, problem.class_names, problem.targets),
+        None if chosen else missing_note(problem.kind),
+        None if foundation is None else foundation.note,
+    ]
+    more = [note for note in notes if note]
+    held_out = dataclasses.replace(held_out, notes=(*held_out.notes, *more))
+    experiment_in = functools.partial(
+        experiment_for,
+        problem.kind,
+        learning,
+        seed=request.seed,
+        name=request.name or request.name_after_data(problem),
+        task=problem.task,
+        metric=metric,
+        families=chosen,
+        foundation=foundation,
+        preset=request.preset,
+        latency_limit_s=latency_limit_s,
+    )
+    return experiment_in, learning, held_out
 
 
 def _to_continue(
@@ -391,53 +348,6 @@ def _earlier_runs(store: Store, experiment: Experiment, held_out: str) -> list[s
                 prior_trials(store, row.run_id, experiment)
                 same.append(row.run_id)
     return same
-
-
-def _read(data: Any, target: str | Sequence[str] | None, **how: Any) -> Problem:
-    """Read data with one target or several."""
-    columns: list[str] = []
-    if isinstance(target, str) and "," in target:
-        columns = columns_of(data, how.get("query"))
-    names = split_targets(target, columns)
-    if names:
-        return read_several(data, names, **how)
-    single = None if target is None else target
-    if single is not None and not isinstance(single, str):
-        single = str(single[0]) if len(single) else None
-    return read_problem(data, single, **how)
-
-
-def _read_for(
-    metric: str | None,
-    data: Any,
-    target: str | Sequence[str] | None,
-    *,
-    task: Task | Literal["ordinal"] | None,
-    **how: Any,
-) -> Problem:
-    """Read data. If the user sets no task, the target decides, and in doubt the metric."""
-    problem = _read(data, target, task=task, **how)
-    implied = _implied_task(metric, problem)
-    if task is None and implied is not None:
-        return _read(data, target, task=implied, **how)
-    return problem
-
-
-def _implied_task(metric: str | None, problem: Problem) -> Literal["regression", "ordinal"] | None:
-    """Return the task of classes that a metric takes for something else, or None.
-
-    Whole numbers may be classes or counts. A metric of numbers says that they are counts.
-    """
-    from workbench.runs.automl.scores import METRICS
-
-    if problem.task != "classification" or metric is None:
-        return None
-    of_classes = METRICS["classification"].get(metric)
-    if of_classes is not None:
-        return "ordinal" if of_classes.distance_power else None
-    are_numbers = all(isinstance(label, int | float | np.number) for label in problem.labels)
-    are_numbers = are_numbers and not any(isinstance(label, bool) for label in problem.labels)
-    return "regression" if are_numbers and metric in METRICS["regression"] else None
 
 
 def start(
@@ -563,23 +473,3 @@ def _count_wait(run: Run, began_s: float) -> None:
         history = run.history
         waited_s = max(0.0, spent_s - history.active_s(history.now_unix_s()))
         run.store.command(run.run_id, "count_wait", {"seconds": round(waited_s, 1)})
-
-
-def _check_time(given: float | str) -> float:
-    time_s = duration_argument_s(given, field="time")
-    if time_s < MIN_TIME_S:
-        raise ArgumentError(
-            f"{time_s:g} s is too short to train a model",
-            field="time",
-            allowed=f"at least {MIN_TIME_S:g} s",
-            next_step='For small data, "1m" is enough.',
-        )
-    return time_s
-
-
-def _name_of(data: Any, problem: Problem) -> str:
-    source = problem.target_name
-    if isinstance(data, str | Path):
-        source = name_of_source(data) or source
-    text = re.sub(r"[^A-Za-z0-9_-]+", "-", source or problem.kind).strip("-")
-    return f"automl-{text or problem.kind}"[:80]
