@@ -493,8 +493,14 @@ def _how_trained(history: History, trial: Trial) -> Iterator[tuple[str, str]]:
     """Yield the plan of a trial, and its parent if it is a clone."""
     if plan := trial.plan.describe():
         yield "plan", plan
-    if trial.clone is not None and (words := describe_segment(history, trial)):
-        yield "origin", words
+    if trial.clone is not None:
+        yield from _trial_origin(history, trial)
+
+
+def _trial_origin(history: History, trial: Trial) -> Iterator[tuple[str, str]]:
+    """Yield where a clone comes from, or which part of a training another trial is."""
+    if words := describe_segment(history, trial):
+        yield ("part" if trial.clone is None else "origin"), words
 
 
 def _print_front(console: Any, history: History, front: list[Trial]) -> None:
@@ -645,10 +651,10 @@ def _trial_parts(history: History, trial: Trial) -> Iterator[tuple[str, Text]]:
     """Yield where a trial comes from, or which part of a training it is, and its turn."""
     from rich.text import Text
 
-    part = "part" if trial.clone is None else "origin"
-    for name, describe in ((part, describe_segment), ("turn", describe_turn)):
-        if words := describe(history, trial):
-            yield name, Text(words)
+    for name, words in _trial_origin(history, trial):
+        yield name, Text(words)
+    if turn := describe_turn(history, trial):
+        yield "turn", Text(turn)
 
 
 def _trial_files(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
