@@ -201,3 +201,15 @@ def test_a_rate_is_read_with_its_period(text: str, per_s: float) -> None:
 def test_text_without_a_known_period_is_not_a_rate(text: str) -> None:
     with pytest.raises(ExperimentError, match="is not a rate"):
         formatting.parse_rate_per_s(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["lr"], "lr"),
+        (["lr", "width"], "lr and width"),
+        (["lr", "width", "depth", "seed"], "lr, width, depth and seed"),
+    ],
+)
+def test_a_list_has_one_and(words: list[str], text: str) -> None:
+    assert formatting.joined_by_and(iter(words)) == text

@@ -31,6 +31,7 @@ from workbench.experiment.domain import (
     same_value,
 )
 from workbench.foundation.errors import ExperimentError
+from workbench.foundation.formatting import joined_by_and
 from workbench.foundation.python_values import python_value
 from workbench.foundation.validation_errors import refusal_of_all
 
@@ -142,7 +143,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             ]
             if not ready:
                 raise ExperimentError(
-                    f"{' and '.join(waiting)} depend on each other",
+                    f"{joined_by_and(waiting)} depend on each other",
                     field=f"{waiting[0]}.when",
                     next_step="Remove one of the conditions.",
                 )
@@ -314,7 +315,7 @@ def _refuse_missing(missing: Mapping[str, Domain]) -> None:
         raise ExperimentError("missing", field=name, allowed=describe(domain))
     if missing:
         raise ExperimentError(
-            f"{' and '.join(missing)} are missing",
+            f"{joined_by_and(missing)} are missing",
             allowed="; ".join(f"{name}: {describe(domain)}" for name, domain in missing.items()),
             next_step="Give a value to every searched parameter.",
         )

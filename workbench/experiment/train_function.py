@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from workbench.experiment.components import Component
 from workbench.experiment.module_inspection import definition_of
 from workbench.foundation.errors import ExperimentError, RunError
+from workbench.foundation.formatting import joined_by_and
 
 if TYPE_CHECKING:
     from workbench.experiment.experiment import Experiment
@@ -133,7 +134,7 @@ def plan_call(
         raise _refused(
             signature,
             title,
-            f"has no value for {' and '.join(f'`{name}`' for name in missing)}",
+            f"has no value for {joined_by_and(f'`{name}`' for name in missing)}",
             "Give it a default, bind it with functools.partial, or read it from the configuration.",
         )
     if "config" not in (*ordered, *given.values()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, TypeVar
@@ -143,6 +143,12 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
     if not noun:
         return f"{number:,}"
     return f"{number:,} {counted_noun(number, noun, plural)}"
+
+
+def joined_by_and(words: Iterable[str]) -> str:
+    """Write a list in a sentence: `lr`, `lr and width`, `lr, width and depth`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def counted_noun(count: float, noun: str, plural: str = "") -> str:

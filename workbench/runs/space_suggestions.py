@@ -15,7 +15,7 @@ from workbench.experiment.sections import PlanSettings
 from workbench.experiment.space import Float, Int
 from workbench.foundation.errors import ExperimentError, Suggestion
 from workbench.foundation.events import FINISHED_RUN_STATES
-from workbench.foundation.formatting import format_number, format_percent
+from workbench.foundation.formatting import format_number, format_percent, joined_by_and
 from workbench.runs.descriptions import how_to_extend
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def how_to_widen(run_id: str, history: History) -> Suggestion | None:
             wider[name] = end
     if not wider:
         return None
-    values = " and ".join(f"{name}={_written(best.params[name])}" for name in wider)
+    values = joined_by_and(f"{name}={_written(best.params[name])}" for name in wider)
     where = "is at the end of its range. A wider range"
     them = "it"
     if len(wider) > 1:
@@ -100,7 +100,9 @@ def how_to_freeze(
     verb = "decide"
     if len(frozen) == 1:
         verb = "decides"
-    lead = f"{' and '.join(frozen)} {verb} at most {bound} of the variance. To search only the rest"
+    lead = (
+        f"{joined_by_and(frozen)} {verb} at most {bound} of the variance. To search only the rest"
+    )
     return suggest(_verb(history), run_id, lead=lead, **more, search=frozen)
 
 

@@ -62,6 +62,13 @@ def test_preparing_loads_no_plotly():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_names_of_the_outer_axes_have_as_much_room_as_those_between(one_objective, make_events):
+    figure = FIGURES["parallel"](RunData.of(one_objective, make_events(one_objective, 8)))
+    places = [label.x for label in figure.layout.annotations if label.text.startswith("<b>")]
+    assert len(places) > 2
+    assert figure.layout.xaxis.range == (min(places) - 0.5, max(places) + 0.5)
+
+
 @pytest.mark.parametrize("kind", ["parallel", "slice", "contour", "rank"])
 def test_a_range_of_more_decades_than_a_quotient_can_hold_is_drawn(kind, make_events):
     experiment = Experiment(

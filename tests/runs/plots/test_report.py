@@ -275,6 +275,13 @@ def test_three_hundred_trials_fit_into_a_megabyte(one_objective, make_events):
     assert len(page.encode()) < 1e6
 
 
+def test_thousands_have_separators_wherever_trials_are_counted(one_objective, make_events):
+    page = report_html(one_objective, make_events(one_objective, 1_200))
+    counts = re.findall(r"\b1,?200\b(?= complete trials| trials|</dd>)", page)
+    assert len(counts) >= 2
+    assert set(counts) == {"1,200"}
+
+
 def test_advice_is_a_section_with_its_card_and_figures():
     page = report_html(EXPERIMENT, events(), run_id="r-7")
     outline = Outline(page)

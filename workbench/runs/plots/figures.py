@@ -275,7 +275,7 @@ def _add_band(figure: go.Figure, data: CurvesData) -> None:
         y=floats(band.high),
         fill="tonexty",
         fillcolor="rgba(152,163,174,0.28)",
-        name=f"middle 80 % of {band.num_trials} trials",
+        name=f"middle 80 % of {band.num_trials:,} trials",
         **edge,
     )
     figure.add_scatter(

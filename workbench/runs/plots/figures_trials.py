@@ -111,7 +111,8 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     figure.add_scatter(
         x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip"
     )
-    figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.85))
+    # Half a place beside the outer axes, for their names.
+    figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.5))
     lowest = 0.0
     if any(axis.conditional for axis in data.axes):
         lowest = ABSENT

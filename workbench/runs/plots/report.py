@@ -357,7 +357,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     if price is not None and cost is not None:
         facts.append(("Cost", describe_money(cost, price)))
     if run.advice.requested is None:
-        facts.append(("Trials", str(states.total())))
+        facts.append(("Trials", format_count(states.total())))
     best = history.best()
     if best is not None:
         samples = (("Validation samples", best.num_validation), ("Test samples", best.num_test))
@@ -365,7 +365,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]
     parts += [
         f'<div><dt><span class="swatch" style="background: {colour}"></span>{state}</dt>'
-        f"<dd>{states[state]}</dd></div>"
+        f"<dd>{format_count(states[state])}</dd></div>"
         for state, colour in STATE_COLOURS.items()
         if states[state]
     ]

@@ -55,7 +55,7 @@ def best_trials(run: RunData) -> list[str]:
     if several:
         shown = history.front()
         kind = "trials on the front"
-    caption = f"{min(len(shown), NUM_BEST)} of {len(shown)} {kind}"
+    caption = f"{min(len(shown), NUM_BEST)} of {format_count(len(shown))} {kind}"
     shown = shown[:NUM_BEST]
     searched_names = searched(history.searched, list(history.trials.values()))
     judged = [item.metric for item in (*history.objectives, *run.experiment.constraints)]

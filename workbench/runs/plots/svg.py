@@ -158,7 +158,7 @@ def curves_svg(data: CurvesData) -> str:
         "yaxis": {"range": data.y_range},
         "shapes": shapes,
     }
-    title = f"{data.y_title}: curves of {len(data.lines)} of {data.num_trials} trials"
+    title = f"{data.y_title}: curves of {len(data.lines)} of {data.num_trials:,} trials"
     drawn = figure_svg({"data": traces, "layout": layout}, width=_STILL_WIDTH_PX, alone=True)
     return drawn.replace(">", f"><title>{html.escape(title)}</title>", 1)
 
