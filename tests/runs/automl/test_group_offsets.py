@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests.builders.ended_automl import end
+from tests.builders.ended_automl import create_automl, end
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.client_rows import RowReader, feeds_of_rows
-from workbench.runs.automl import launch, refitting
+from workbench.runs.automl import refitting
 from workbench.runs.automl.group_offsets import group_texts, learn_offsets
 from workbench.runs.automl.preparation import AllRows, Reader
 
@@ -109,7 +109,7 @@ def test_known_groups_have_their_offset_at_every_door_and_new_ones_have_none(
     monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
     table, later = persons(480)[:240], persons(480)[240:].reset_index(drop=True)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        created = launch.create(
+        created = create_automl(
             table, "y", time="20s", families="boosted_trees", group_column="person", store=store
         )
         ended = end(created, TREES)
