@@ -125,8 +125,8 @@ def test_families_are_chosen_or_left_out_by_name(
     install(monkeypatch, "lightgbm", "catboost")
     assert check_families("table", "forest, lightgbm") == ("lightgbm", "forest")
     assert check_families("table", ["-tabular_mlp", "-catboost", "-neighbours"]) == (
-        "linear",
         "lightgbm",
+        "linear",
         "extra_trees",
         "forest",
     )

@@ -35,9 +35,10 @@ from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task
 
 FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
+    # Trees first: if libraries take most of a short run to load, there is time for one family.
     "table": (
-        "linear",
         "lightgbm",
+        "linear",
         "catboost",
         "tabular_mlp",
         "xgboost",
