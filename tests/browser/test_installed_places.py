@@ -151,6 +151,8 @@ c.Spawner.args = [
 ]
 c.Spawner.environment = {environment!r}
 c.Spawner.default_url = "/lab"
+# Thirty seconds, the hub's own limit, are too few on a busy machine.
+c.Spawner.start_timeout = c.Spawner.http_timeout = 600
 c.Spawner.notebook_dir = {root!r}
 c.ConfigurableHTTPProxy.command = {proxy!r}
 c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{api_port}"
@@ -216,7 +218,7 @@ def test_behind_a_hub_and_its_proxy_runs_are_seen_and_asked_for(live_browser, hu
 
     wait_until(is_up, every_s=1)
     sign_in(page, "ann@x")
-    page.wait_for_url(re.compile(r"^[^?]*/user/[^?]*/lab"))
+    page.wait_for_url(re.compile(r"^[^?]*/user/[^?]*/lab"), timeout=600_000)
     lab_is_there(page)
     execute(page, "workbench:show-panel")
     panel = page.locator("#workbench-panel")
