@@ -1103,3 +1103,51 @@ def test_a_step_of_lightning_may_name_the_data_it_is_called_with(tmp_path: Path)
         "        return {f'{prefix}_loss': self(batch)}\npl.Trainer().fit(Net())\n"
     )
     assert objective(tmp_path, source)[:2] == ("val_loss", "minimize")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "print(f'val rmse {rmse:.3f} (best {best:.3f}){star}')",
+        "print('val rmse %.3f%s' % (rmse, star))",
+        "print('val rmse {:.3f}{}'.format(rmse, star))",
+        "print('val rmse ' + str(rmse) + star)",
+        'print(f\'val rmse {rmse:.3f}{" *" if rmse < best else ""}\')',
+    ],
+)
+def test_a_mark_behind_a_value_is_no_part_of_it(printed: str, tmp_path: Path) -> None:
+    source = (
+        "best = 9\nfor epoch in range(9):\n    train()\n    rmse, star = validate(), ''\n"
+        "    if rmse < best:\n        best, star = rmse, ' *'\n"
+        f"    print(f'train mse {{mse:.3f}}')\n    {printed}\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("val_rmse", "minimize")
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        (
+            "f\"{'Round':>6} {'Train NLL':>12} {'Valid NLL':>12} {'Time':>8}\"",
+            "f'{n:6d} {a:12.4f} {b:12.4f} {c:7.2f}s'",
+        ),
+        (
+            "'%6s %12s %12s' % ('Round', 'Train NLL', 'Valid NLL')",
+            "'%6d %12.4f %12.4f' % (n, a, b)",
+        ),
+        (
+            "'{:<8}{:>12}{:>12}'.format('Round', 'Train NLL', 'Valid NLL')",
+            "'{:<8}{:>12.4f}{:>12.4f}'.format(n, a, b)",
+        ),
+        ("'round | train nll | valid nll'", "f'{n:5d} | {a:9.4f} | {b:9.4f}'"),
+    ],
+)
+def test_a_header_names_the_values_of_the_rows_below_it(
+    header: str, row: str, tmp_path: Path
+) -> None:
+    source = (
+        f"print({header})\nprint('-' * 40)\nfor n in range(9):\n    train()\n"
+        f"    print({row})\nprint(f'Test NLL = {{test:.4f}}')\n"
+    )
+    name, goal = objective(tmp_path, source)[:2]
+    assert (name.lower(), goal) == ("valid_nll", "minimize")

@@ -512,3 +512,15 @@ def test_a_row_that_is_not_read_below_the_name_of_a_metric_is_kept_once(
         others.read(line.encode())
     assert (reader.unread_row == ("val_loss", row)) is is_lost
     assert others.unread_row is None
+
+
+@pytest.mark.parametrize("width", [10, 11, 13])
+def test_columns_as_wide_as_their_names_are_told_apart(width: int) -> None:
+    names = ("Epoch", "Train loss", "Val loss")
+    reader = PrintedMetrics()
+    header = f"{names[0]:>6}" + "".join(f" {name:>{width}}" for name in names[1:])
+    reader.read(header.encode())
+    for epoch in (1, 2):
+        row = f"{epoch:6d} {0.5 / epoch:{width}.4f} {0.75 / epoch:{width}.4f}"
+        values = {"Epoch": epoch, "Train_loss": 0.5 / epoch, "Val_loss": 0.75 / epoch}
+        assert reader.read(row.encode()) == pytest.approx(values)

@@ -11,6 +11,7 @@ import ast
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -36,6 +37,10 @@ _VALUE = re.compile(r"\{[^{}]*\}|%(?:\(\w+\))?[-+ #0]*[\d.*]*[dfeEgGs]")
 """The place of a value in a text."""
 _FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%(?:\(\w+\))?[-+ #0]*[\d.*]*[feEgG]")
 """The same as a number with a fraction, which counts and texts are not."""
+_PLACE = re.compile(
+    r"(?:\{[^{}:]*:|%(?:\(\w+\))?)(?:[^{}]?(?P<align>[<>^=]))?(?P<flags>[-+ #0]*)(?P<width>\d*)"
+)
+"""How wide the place of a value is, and where the value stands in it."""
 _NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
 """How a value is marked: surely a number, anything, or never one number."""
 _VALUE_OR_SEVERAL = re.compile(rf"{_VALUE.pattern}|\[\]")
@@ -174,7 +179,12 @@ def _texts_of_nodes(
     dicts: Mapping[str, str],
 ) -> Iterator[tuple[str, ast.expr]]:
     """Yield the texts of a source, each with the expression that makes it."""
-    looped = {**stands_for, **looped_words(tree, dicts)}
+    marks = _marks_in(tree)
+    looped = {
+        name: words
+        for name, words in {**stands_for, **looped_words(tree, dicts)}.items()
+        if name not in marks
+    }
     nodes = [node for node in walk(tree) if isinstance(node, ast.expr)]
     # A text that is a statement alone is a comment.
     inside: set[ast.AST] = {
@@ -195,7 +205,7 @@ def _texts_of_nodes(
         used = [name for name in looped if name in names][:_MAX_LOOPED]
         combinations = itertools.product(*(looped[name] for name in used))
         for chosen in itertools.islice(combinations, _MAX_COMBINATIONS):
-            words = {**dicts, **dict(zip(used, chosen, strict=True))}
+            words = {**marks, **dicts, **dict(zip(used, chosen, strict=True))}
             yield " ".join(_text(part, several, words) for part in parts), node
 
 
@@ -427,6 +437,57 @@ def looped_words(
     return looped
 
 
+def _marks_in(tree: ast.Module) -> dict[str, str]:
+    """Return the variables that only ever hold a mark, such as `*` behind the best value.
+
+    Each comes with the shortest of its marks, which is often empty.
+    """
+    num_stores = Counter(
+        node.id
+        for node in walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    )
+    parameters = {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
+    texts: dict[str, list[str]] = {}
+    for node in walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target, value in _assigned(node):
+            if (mark := _shortest_text(value)) is not None and isinstance(target, ast.Name):
+                texts.setdefault(target.id, []).append(mark)
+    return {
+        name: min(marks, key=len)
+        for name, marks in texts.items()
+        if len(marks) == num_stores[name] and name not in parameters and _are_marks(marks)
+    }
+
+
+def _assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets of an assignment, each with its value: `best, mark = loss, "*"`."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
+
+
+def _shortest_text(node: ast.expr) -> str | None:
+    """Return a text, or the shorter one of two of which a condition chooses, or None."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.IfExp(
+            body=ast.Constant(value=str() as first), orelse=ast.Constant(value=str() as second)
+        ) if _are_marks([first, second]):
+            return min(first, second, key=len)
+    return None
+
+
+def _are_marks(texts: list[str]) -> bool:
+    """Return whether texts are no words: one of them is empty, or none has a letter or a digit."""
+    return "" in texts or not any(letter.isalnum() for text in texts for letter in text)
+
+
 def _looped_pairs(target: ast.expr, items: ast.expr) -> Iterator[tuple[ast.Name, ast.expr]]:
     """Yield the variables of a loop, and over what each goes."""
     match target, items:
@@ -551,8 +612,14 @@ def _texts_with_values(
     dicts: Mapping[str, str],
 ) -> Iterator[tuple[str, list[ast.expr]]]:
     """Yield the texts of a source with what is put into each, or nothing if that is not clear."""
+    of_marks = _marks_in(tree)
     for text, node in _texts_of_nodes(tree, several, words, dicts):
-        values = [value for part in _parts_of_text(node) for value in _values_in(part)]
+        values = [
+            value
+            for part in _parts_of_text(node)
+            for value in _values_in(part)
+            if dotted_name(value) not in of_marks and _shortest_text(value) is None
+        ]
         marks = _VALUE.findall(text)
         if len(values) != len(marks):  # some may have several values
             marks = _VALUE_OR_SEVERAL.findall(text)
@@ -600,13 +667,35 @@ def _printed_names(texts: Iterator[str]) -> Iterator[tuple[str, str, bool]]:
     They are read in their order, because a title belongs to the lines below it.
     """
     all_fractions, some_fractions = PrintedMetrics(), PrintedMetrics()
+
+    def fraction(place: re.Match[str]) -> str:
+        return _placed(place[0], "0.5", is_number=True)
+
+    def count(place: re.Match[str]) -> str:
+        return _placed(place[0], "1", is_number=True)
+
     for text in texts:
-        for line in _VALUE.sub("0.5", text).replace("%%", "%").splitlines():
+        for line in _VALUE.sub(fraction, text).replace("%%", "%").splitlines():
             yield from ((text, name, False) for name in all_fractions.read(line.encode()))
-        plain = _VALUE.sub("1", _FORMATTED.sub("0.5", text)).replace("%%", "%")
+        plain = _VALUE.sub(count, _FORMATTED.sub(fraction, text)).replace("%%", "%")
         for line in plain.splitlines():
             for name, value in some_fractions.read(line.encode()).items():
                 yield text, name, value == _CERTAIN
+
+
+def _placed(place: str, text: str, *, is_number: bool = False) -> str:
+    """Return a text as wide as its place, which decides to which column of a table it belongs."""
+    form = _PLACE.match(place)
+    if form is None or not form["width"]:
+        return text
+    width = int(form["width"])
+    if form["align"] == "^":
+        return text.center(width)
+    if place.startswith("%"):
+        is_left = "-" in form["flags"]
+    else:
+        is_left = form["align"] == "<" or not (form["align"] or is_number)
+    return text.ljust(width) if is_left else text.rjust(width)
 
 
 def _text(
@@ -641,12 +730,13 @@ def _text(
             return text
         case ast.JoinedStr():
             return "".join(_text(part, several, words) for part in node.values)
-        case ast.FormattedValue(value=ast.Constant(value=str() as text)):
-            return text
         case ast.FormattedValue(
-            format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])
+            value=value, format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])
         ):
-            return _NUMBER if form[-1:] in "eEfFgG%" else _ANYTHING
+            given = _text(value, several, words)
+            if not _VALUE.fullmatch(given) and given != _SEVERAL:
+                return _placed(f"{{:{form}}}", given)
+            return f"{{:{form}}}"
         case ast.FormattedValue():
             return _text(node.value, several, words)
     joined = _joined_text(node, several, words)
@@ -654,7 +744,7 @@ def _text(
 
 
 def _joined_text(node: ast.expr, several: Container[str], words: Mapping[str, str]) -> str | None:
-    """Return the text that is made of others: `"loss: " + str(x)`, `phase.upper()`, `red("x")`.
+    """Return the text that is made of others: `"loss: " + str(x)`, `red("x")`, `"*" if x else ""`.
 
     None if an expression is none of these.
     """
@@ -670,6 +760,8 @@ def _joined_text(node: ast.expr, several: Container[str], words: Mapping[str, st
             return None if _VALUE.search(text) or text == _SEVERAL else getattr(text, way)()
         case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str() as text), *_]):
             return text if _COLORS.search(called) else None
+        case ast.IfExp():
+            return _shortest_text(node)
     return None
 
 
@@ -732,7 +824,7 @@ def _template(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] |
 
 def _filled(place: str, given: str) -> str:
     """Return what stands in the place of a value: a word, or the place if it is another value."""
-    return place if _VALUE.fullmatch(given) else given
+    return place if _VALUE.fullmatch(given) else _placed(place, given)
 
 
 def _names_of_several(tree: ast.Module) -> Iterator[str]:

@@ -71,6 +71,7 @@ class Tables:
     def __init__(self) -> None:
         """Start outside of any table."""
         self._columns: list[_Column] = []
+        self._words: list[_Column] = []
         self._kind = ""
         self._previous: list[_Column] = []
         self._prefix = ""
@@ -132,7 +133,7 @@ class Tables:
                 _Column(f"{up.name} {low.name}", low.begin, low.end)
                 for up, low in zip(above, words, strict=True)
             ]
-        self._columns, self._kind, self._prefix = cells, kind, ""
+        self._columns, self._words, self._kind, self._prefix = cells, words, kind, ""
         self._labels = []
         self._is_box = len(cells) == _FEWEST and _TITLE.search(cells[0].name) is not None
         self._is_adjacent = True
@@ -171,6 +172,11 @@ class Tables:
             return _named(pairs) if len(numbers) * 2 >= len(words) else None
         if not self._is_adjacent or len(numbers) < _FEWEST:
             return None
+        if self._kind == "space" and words == numbers and len(words) > len(columns):
+            above = _columns_above(numbers, self._words)
+            if above:
+                self._columns = above
+                return _named(list(zip(above, words, strict=True)))
         return _report_row(columns, words) or _aligned(columns, words)
 
     def _with_labels_above(self, cells: list[_Column]) -> list[_Column]:
@@ -372,6 +378,22 @@ def _have_index(columns: list[_Column]) -> bool:
     """
     names = [_joined(column.name) for column in columns]
     return any(is_count(name) or split_of(name) or _LOSS.search(name) for name in names)
+
+
+def _columns_above(numbers: list[_Column], words: list[_Column]) -> list[_Column]:
+    """Return the columns of words that end where the numbers below them end, or none.
+
+    A column as wide as its name has one space in front of it, like the words of a name.
+    """
+    ends = [number.end for number in numbers]
+    if not set(ends) <= {word.end for word in words} or words[-1].end != ends[-1]:
+        return []
+    columns, begin = [], -1
+    for end in ends:
+        name = [word for word in words if begin < word.end <= end]
+        columns.append(_Column(" ".join(word.name for word in name), name[0].begin, end))
+        begin = end
+    return columns
 
 
 def _aligned(columns: list[_Column], words: list[_Column]) -> Values | None:
