@@ -420,3 +420,18 @@ def test_among_more_than_ten_parameters_uses_decide(tmp_path: Path) -> None:
     )
     assert "zeta" in found
     assert len(found) == 10
+
+
+def test_two_words_for_dropout_are_one(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "fit(args.lr, args.drop_out_prob, args.use_batch_norm, args.use_cache)",
+        "'--lr', type=float, default=0.1",
+        "'--batch-size', type=int, default=16",
+        "'--drop_out_prob', type=float, default=0.5",
+        "'--use_batch_norm', action='store_true'",
+        "'--use_cache', action='store_true'",
+    )
+    assert found["drop_out_prob"] == {"low": 0.0, "high": 0.9}
+    assert found["use_batch_norm"] == {"choices": [True, False]}
+    assert "use_cache" not in found

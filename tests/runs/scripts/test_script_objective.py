@@ -1151,3 +1151,19 @@ def test_a_header_names_the_values_of_the_rows_below_it(
     )
     name, goal = objective(tmp_path, source)[:2]
     assert (name.lower(), goal) == ("valid_nll", "minimize")
+
+
+@pytest.mark.parametrize(
+    ("last", "metric"), [("training=False", "Best_validation_ppl"), ("rows=valid", "perplexity")]
+)
+def test_what_a_function_prints_that_also_trains_is_not_the_objective(
+    last: str, metric: str, tmp_path: Path
+) -> None:
+    source = (
+        "def run(rows, training):\n    ppl = measure(rows)\n    print(f'perplexity: {ppl:.3f}')\n"
+        "    return ppl\ndef main():\n    best = 1e9\n    for epoch in range(3):\n"
+        f"        run(data, training=True)\n        ppl = run(data, {last})\n"
+        "        if ppl < best:\n            best = ppl\n"
+        "        print(f'Best validation ppl {best:.3f}')\nmain()\n"
+    )
+    assert objective(tmp_path, source)[:2] == (metric, "minimize")

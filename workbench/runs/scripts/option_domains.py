@@ -127,6 +127,7 @@ _ALLOWED_DESPITE = (
     ("update", "interval"),
     ("update", "freq"),
     ("update", "frequency"),
+    ("bagging", "freq"),
     ("ppo", "epoch"),
     ("ppo", "epochs"),
     ("k", "epoch"),
@@ -612,7 +613,7 @@ def _shorter(own: list[str], default: float) -> str | None:
     return f"{{choices: [{number // 4}, {number // 2}, {number}]}}"
 
 
-_SHORTEST = 32
+_SHORTEST = 16
 _OF_TARGETS = _table(
     "pred label target horizon eval test val valid validation sample generate generation output"
     " out log smooth smoothing average avg mean metric image img fft hop shift stride save"
@@ -896,8 +897,15 @@ def _of_value(option: ScriptOption, words: list[str], own: list[str]) -> str | N
 
 def _of_flag(option: ScriptOption, own: list[str]) -> str | None:
     is_switch = _SWITCH.search("_".join(own)) or set(own) & _SWITCH_WORDS
-    is_switch = (is_switch and own[0] not in ("use", "no")) or _is_of_model(option)
+    is_layer = own[0] == "use" and bool(own[1:]) and set(own[1:]) <= _LAYER_WORDS
+    is_switch = (is_switch and own[0] not in ("use", "no")) or is_layer or _is_of_model(option)
     return "{choices: [true, false]}" if is_switch else None
+
+
+_LAYER_WORDS = _table(
+    "batch layer group instance spectral weight norm batchnorm bn dropout attention"
+)
+"""What a switch such as `--use-batch-norm` adds to a model."""
 
 
 def _of_number(
@@ -1248,7 +1256,8 @@ def _plain_words(name: str) -> Iterator[str]:
 
     Two words may be written as one, as in `netdepth`.
     """
-    for word in name_words(re.sub(r"(?i)warm[-_]up", "warmup", name)):
+    joined_name = re.sub(r"(?i)(warm|drop)[-_](up|out)", r"\1\2", name)
+    for word in name_words(joined_name):
         joined = _JOINED.fullmatch(word)
         pair = None if _is_known(word) else _TWO_WORDS.fullmatch(word)
         if re.fullmatch(r"lr\d", word):

@@ -582,7 +582,7 @@ class KeptValues:
         """Yield what a function of the program returns, or an item of it."""
         name = called_name(call)
         function = self._functions.get(name)
-        if function is None or name in _GENERAL_FUNCTIONS:
+        if function is None or name in _GENERAL_FUNCTIONS or self._trains_as_well(name):
             return
         for node in walk(function):
             if not isinstance(node, ast.Return) or node.value is None:
@@ -593,6 +593,20 @@ class KeptValues:
                 value = _item_of(value if origin is None else origin.value, place)
             if value is not None:
                 yield name, value
+
+    def _trains_as_well(self, name: str) -> bool:
+        """Return whether a function is called to train and to evaluate: `run(is_training=True)`.
+
+        What it prints is then about both.
+        """
+        said = {
+            literal_of(word.value)
+            for _, call in self._calls
+            if called_name(call) == name
+            for word in call.keywords
+            if {"train", "training"} & set(name_words(word.arg or ""))
+        }
+        return {True, False} <= said
 
     def _given(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         """Yield the parameters that a call of a function of the program has values for."""
