@@ -357,7 +357,7 @@ def test_a_run_whose_trials_all_failed_says_why_once_and_leads_to_the_traceback(
         page.set_viewport_size({"width": width, "height": 900})
         open_page(page, jupyter, run_id)
         head = page.locator(".workbench-head")
-        head.get_by_text(re.compile("Every trial failed with ValueError: too wide at")).wait_for()
+        head.get_by_text(re.compile("Every trial failed: ValueError: too wide at")).wait_for()
         assert "all 2 trials failed" not in head.inner_text()
         assert head.get_by_role("button", name="Extend…").count() == 0
         assert violations(page, ".workbench-head") == []

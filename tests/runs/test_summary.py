@@ -140,7 +140,7 @@ def test_training_that_led_to_no_result_is_counted_and_a_run_without_a_best_says
     summary = summary_of(tmp_path, failed, finish(99.0, "failed", "failures"))
     assert summary is not None
     assert summary.sentences == (
-        "Every trial failed with ValueError: too wide at x.py:1.",
+        "Every trial failed: ValueError: too wide at x.py:1.",
         "It took 1 min 15 s for 3 trials.",
     )
     assert summary.next_step is not None
@@ -164,7 +164,7 @@ def test_a_run_whose_trials_all_fail_says_where_and_what_to_do_first(tmp_path: P
     summary = summary_of(tmp_path, failed, finish(99.0, "failed", "failures"))
     assert summary is not None
     assert summary.sentences[0] == (
-        "Every trial failed with KeyError: 'sgd' (values differ) at mods.py:6."
+        "Every trial failed: KeyError: 'sgd' (values differ) at mods.py:6."
     )
     assert summary.next_step is not None
     assert (summary.next_step.verb, summary.next_step.arguments) == ("show", {"trial": 0})
@@ -174,7 +174,7 @@ def test_a_run_whose_trials_all_fail_says_where_and_what_to_do_first(tmp_path: P
     assert summary is not None
     assert (
         summary.sentences[1]
-        == "Most often, in 3 trials, with KeyError: 'sgd' (values differ) at mods.py:6."
+        == "The most frequent failure, in 3 trials: KeyError: 'sgd' (values differ) at mods.py:6."
     )
     summary = summary_of(tmp_path, [other], finish(99.0, "failed", "failures"))
     assert summary is not None

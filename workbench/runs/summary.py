@@ -42,7 +42,7 @@ _MOST_IN_COMMON = 2
 _MOST_PARAMS = 4
 _REMEDIES = {
     "oom": "Run fewer trials at once, or search smaller models and batches.",
-    "diverged": "Lower the highest learning rate, or look for a division by zero in the loss.",
+    "diverged": "Lower the highest learning rate, if there is one. Or look for a division by zero.",
     "timeout": "Raise resources.trial_time, or train for less.",
     "lost": "The logs of the trials show what their workers did last.",
 }
@@ -136,9 +136,9 @@ def _no_best(history: History) -> list[str]:
     remedy = _REMEDIES.get(most.reason)
     remedies = [] if remedy is None else [remedy]
     if len(most.trials) == len(history.trials):
-        return [_sentence(f"Every trial failed with {reason}"), *remedies]
+        return [_sentence(f"Every trial failed: {reason}"), *remedies]
     num_trials = format_count(len(most.trials), "trial")
-    return [sentence, _sentence(f"Most often, in {num_trials}, with {reason}"), *remedies]
+    return [sentence, _sentence(f"The most frequent failure, in {num_trials}: {reason}"), *remedies]
 
 
 def _luck(history: History) -> list[str]:

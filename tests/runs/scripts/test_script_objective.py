@@ -1139,6 +1139,10 @@ def test_a_mark_behind_a_value_is_no_part_of_it(printed: str, tmp_path: Path) ->
             "'{:<8}{:>12}{:>12}'.format('Round', 'Train NLL', 'Valid NLL')",
             "'{:<8}{:>12.4f}{:>12.4f}'.format(n, a, b)",
         ),
+        (
+            "'round'.rjust(6), 'train nll'.rjust(12), 'valid nll'.rjust(12)",
+            "f'{n:6d} {a:12.4f} {b:12.4f}'",
+        ),
         ("'round | train nll | valid nll'", "f'{n:5d} | {a:9.4f} | {b:9.4f}'"),
     ],
 )

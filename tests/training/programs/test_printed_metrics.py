@@ -524,3 +524,8 @@ def test_columns_as_wide_as_their_names_are_told_apart(width: int) -> None:
         row = f"{epoch:6d} {0.5 / epoch:{width}.4f} {0.75 / epoch:{width}.4f}"
         values = {"Epoch": epoch, "Train_loss": 0.5 / epoch, "Val_loss": 0.75 / epoch}
         assert reader.read(row.encode()) == pytest.approx(values)
+
+
+@pytest.mark.parametrize("count", ["[ep 004/12]", "ep 4/12 |", "ep: 4", "(ep 4)", "ep [4/12]"])
+def test_ep_counts_epochs(count: str) -> None:
+    assert read_line(f"{count} train mse 0.5 val rmse 0.25".encode())["ep"] == 4

@@ -758,6 +758,12 @@ def _joined_text(node: ast.expr, several: Container[str], words: Mapping[str, st
         ):
             text = _text(value, several, words)
             return None if _VALUE.search(text) or text == _SEVERAL else getattr(text, way)()
+        case ast.Call(
+            func=ast.Attribute(attr="ljust" | "rjust" | "center" as way, value=value),
+            args=[ast.Constant(value=int() as width)],
+        ):
+            text = _text(value, several, words)
+            return None if _VALUE.search(text) or text == _SEVERAL else getattr(text, way)(width)
         case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str() as text), *_]):
             return text if _COLORS.search(called) else None
         case ast.IfExp():

@@ -152,7 +152,7 @@ def systematic_failure(history: History) -> str | None:
     over = (trial for trial in history.trials.values() if trial.finished)
     first = next(over, None)
     if first is not None and first.is_unreported and all(trial.is_unreported for trial in over):
-        return f"the program of trial {first.number} reported no objective: {first.message}"
+        return f"trial {first.number} has no result, and others would have none: {first.message}"
     if any(metric in trial.last_values for trial in history.trials.values() for metric in metrics):
         return None
     since_unix_s = history.drivers[-1].time_unix_s

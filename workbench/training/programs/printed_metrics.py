@@ -130,7 +130,7 @@ _TITLES = re.compile(
 )
 """Words of titles, and of the names of columns."""
 _PROGRESS = re.compile(
-    rf"(?<![\w./-])(?<!best )({'|'.join(COUNTED)})\s{{0,3}}[:#]?\s{{0,3}}[\[(]?"
+    rf"(?<![\w./-])(?<!best )({'|'.join(COUNTED)}|ep)\s{{0,3}}[:#]?\s{{0,3}}[\[(]?"
     rf"\s{{0,3}}({COUNT})(?![\w.]|[:,]\d)(?:\s{{0,3}}(?:/|of\b)\s{{0,3}}{COUNT})?(?:\s?[\])])?",
     re.IGNORECASE,
 )
