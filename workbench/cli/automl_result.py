@@ -239,7 +239,16 @@ class CandidatesView:
         is_best = candidate.state == "complete" and candidate.loss < self._best
         if is_best:
             self._best = candidate.loss
-        run_time = format_duration(round(self._history.active_s(self._history.now_unix_s())))
+        # A run that has ended is shown as it was.
+        ended_unix_s = max(
+            (
+                trial.ended_unix_s
+                for trial in self._history.trials.values()
+                if trial.configuration == candidate.number - 1 and trial.ended_unix_s is not None
+            ),
+            default=self._history.now_unix_s(),
+        )
+        run_time = format_duration(round(self._history.clock.at(ended_unix_s)))
         text = (candidate.line(is_best=is_best), "bold" if is_best else "")
         line = Text.assemble((f"{run_time:>11} ", "bright_black"), text)
         self._console.print(line, no_wrap=True, overflow="ellipsis")

@@ -245,3 +245,26 @@ def test_candidates_are_ordered_by_what_is_optimised() -> None:
     assert better.loss < tried[0].loss
     assert describe_best([tried[0], better]) == "best validation accuracy 0.75 (mlp)"
     assert "accuracy 0.7500, loss 9.0000" in better.line(is_best=False)
+
+
+def test_a_run_that_has_ended_is_followed_with_the_times_that_it_had(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended_s = iter([4.0, 7.0, 9.0, 11.0, 12.0, 20.0, 30.0])
+    recorded: list[Event] = []
+    for event in events():
+        time_s = next(ended_s) if isinstance(event, TrialEnded) else 0.0
+        recorded.append(event.model_copy(update={"time_unix_s": 1000.0 + time_s}))
+    end = RunStateChanged(state="complete", reason="time", time_unix_s=1043.0)
+    history = History.of(EXPERIMENT, [*recorded, end])
+    view = CandidatesView(history, as_json=False)
+    for event in [*recorded, end]:
+        view.show(event)
+    view.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("candidate")[0].strip() for line in lines] == [
+        "9 s",
+        "12 s",
+        "20 s",
+        "30 s",
+    ]

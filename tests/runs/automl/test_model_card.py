@@ -228,6 +228,15 @@ MAY_BE = " - the model may be no better than this guess, which its interval does
         (scored("r2", 0.03, (-0.05, 0.1)), MAY_BE),
         (scored("r2", -0.03, (-0.1, 0.1)), " - the model is no better than this guess"),
         (scored("r2", 0.3, (0.1, 0.5)), ""),
+        (
+            scored("accuracy", 0.7, (0.6, 0.8), log_loss=(0.5, (0.4, 0.65))),
+            " - the predicted classes are no better than this guess, but the probabilities are:"
+            " log_loss 0.5 instead of 0.6",
+        ),
+        (
+            scored("accuracy", 0.7, (0.6, 0.8), log_loss=(0.7, (0.6, 0.8))),
+            " - the model is no better than this guess",
+        ),
         (scored("accuracy", 0.72, (0.6, 0.8), log_loss=(0.55, (0.5, 0.65))), MAY_BE),
         # The classes are as often right as the guess, but the probabilities tell more.
         (scored("accuracy", 0.72, (0.6, 0.8), log_loss=(0.4, (0.35, 0.45))), ""),

@@ -199,6 +199,12 @@ def compared_with_guess(result: Mapping[str, Any], metric: str) -> str:
         metric: The first score of the test.
     """
     if not _is_better_than_guess(result, metric):
+        loss, guess = result["test"].get("log_loss"), result["baseline"].get("log_loss")
+        if metric != "log_loss" and loss is not None and guess is not None and loss < guess:
+            return (
+                " - the predicted classes are no better than this guess, but the probabilities are:"
+                f" log_loss {format_number(loss)} instead of {format_number(guess)}"
+            )
         return " - the model is no better than this guess"
     intervals = result.get("intervals") or {}
     compared = [name for name in dict.fromkeys((metric, "log_loss")) if name in intervals]
