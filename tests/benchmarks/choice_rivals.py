@@ -228,7 +228,7 @@ def choose_with_lightning(name: str, seed: int) -> dict[str, Any]:
         return {"skipped": "Lightning is not installed: pip install '.[rivals]'"}
     import torch
     from lightning import LightningModule, Trainer
-    from lightning.pytorch.tuner import Tuner
+    from lightning.pytorch.tuner.tuning import Tuner
     from torch.utils.data import DataLoader, TensorDataset
 
     task, samples = TASKS[name], TensorDataset(*read_data(name)["train"])

@@ -143,12 +143,13 @@ def automl(
         waiting_for_the_driver,
     )
     from workbench.runs.automl import launch
+    from workbench.runs.automl.request import Request
     from workbench.runs.waiting import ended_like_interrupted
 
     with _as_options():
-        created = launch.create(
-            table,
-            target,
+        request = Request(
+            data=table,
+            target=target,
             time=time,
             task=task,
             metric=metric,
@@ -170,10 +171,8 @@ def automl(
             limit=limit,
             seed=seed,
             name=name,
-            store=open_store(),
-            launcher=launcher,
-            address=address,
         )
+        created = launch.create(request, store=open_store(), launcher=launcher, address=address)
     for note in created.notes:
         print_note(note)
     last_seq = created.run.row.last_seq
