@@ -98,6 +98,17 @@ def test_a_clone_continues_its_parent_with_another_value_while_that_goes_on(stor
     sweep.assert_sound()
 
 
+def test_a_clone_of_a_complete_function_is_accepted_with_the_doubt_in_words(store: Store) -> None:
+    sweep = start(store, budget={"trials": 2}, resources={"concurrency": 1}).drive()
+    sweep.wait_for(TrialReported, lambda event: (event.trial, event.step) == (1, 1))
+    answer = clone(sweep, 0, {"rate": 0.125})
+    sweep.wait("complete")
+    assert answer.done, answer.message
+    assert "trial 0 is complete, so the clone fails if its loop is over" in (answer.message or "")
+    assert [trial.state for trial in sweep.trials] == ["complete", "complete", "failed"]
+    assert "the training was over at the checkpoint of trial 0" in (sweep.trials[2].message or "")
+
+
 @pytest.mark.slow
 def test_a_replay_repeats_clones_with_the_same_curves(store: Store) -> None:
     sweep = start(store).drive()

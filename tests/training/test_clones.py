@@ -246,7 +246,7 @@ def test_a_clone_of_a_training_that_is_over_says_so(tmp_path: Path) -> None:
     ended, _ = run(order_clone(tmp_path / "clone", tmp_path / "parent"))
     assert (ended.state, ended.message) == (
         "failed",
-        "trial: the training was over at the checkpoint of trial 0 that the clone received, so"
+        "the training was over at the checkpoint of trial 0 that the clone received, so"
         " nothing was left to train. Clone a trial that is still training, or clone it from its"
         " start.",
     )

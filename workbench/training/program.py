@@ -697,8 +697,9 @@ class ProgramReports:
         self._num_objectives += 1
         if self._num_objectives == _CERTAINLY_WITHOUT and self._counted and not self.has_step:
             message = (
-                f"{NO_STEP} {self._counted} with its objective, so step: {self._counted} has no"
-                f" values. It writes {', '.join(list(self.names)[:8])}"
+                f"{NO_STEP} {self._counted} with its objective, although step: names it. It writes"
+                f" {', '.join(list(self.names)[:8])}. If {self._counted} never comes, the trial"
+                " fails at its end: name what the program counts, or leave step: out"
             )
             self._report(Noted(level="warning", message=message, trial=self._task.trial))
         is_first, self._has_objective = not self._has_objective, True

@@ -185,7 +185,6 @@ class TrialTask:
         return ExperimentError(
             f"the training was over at the checkpoint of trial {self.clone.of} that the clone"
             " received, so nothing was left to train",
-            field="trial",
             next_step="Clone a trial that is still training, or clone it from its start.",
         )
 

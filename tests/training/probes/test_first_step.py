@@ -350,6 +350,7 @@ def test_a_step_that_is_never_written_is_noted(
     without = Experiment(**FUNCTION, command=["sh", "-c", prints], step="epoch")
     (tried,) = try_first_steps(without)
     assert "the program writes no epoch with its objective" in tried.notes[0]
+    assert "If epoch never comes, the trial fails at its end" in tried.notes[0]
     written = ["sh", "-c", prints.replace("round", "epoch")]
     (tried,) = try_first_steps(without.replace(command=written))
     assert tried.notes == ()
