@@ -67,9 +67,38 @@ def test_half_a_mapping_is_refused_in_one_line_with_both_places() -> None:
     with pytest.raises(ExperimentError) as refused:
         read_yaml("search:\n  lr: {low: 1e-3, high: 0.3\nbudget: {trials: 2}\n", source="half.yaml")
     assert str(refused.value) == (
-        "half.yaml is not valid YAML: expected ',' or '}', but got ':' (line 3, column 7), "
-        "while parsing a flow mapping (line 2, column 7)"
+        "half.yaml is not valid YAML: expected ',' or '}', but there is ':' (line 3, column 7), "
+        "in the mapping that begins with '{' (line 2, column 7). Close the mapping with }, or "
+        "separate its keys with commas."
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("a: [1, 2", "Close the list with ]"),
+        ("search: {lr: [1, 2}}", "Close the list with ]"),
+        ("a: {b: 1}}", "This } closes nothing."),
+        ("a: [1]]", "This ] closes nothing."),
+        ('a: "x', "Close the quote."),
+        ("a: b: c", "in quotes"),
+        ("a: @y", "Put the value in quotes."),
+        ("a: *.csv", "begins with * in quotes"),
+        ("a: !x 1", "begins with ! in quotes"),
+        ("a: 1\nb\nc: 2", "Write a colon and a space after the key."),
+        ("a:\n  b: 1\n c: 2", "Indent what belongs together equally."),
+        ("a: - b", "Begin the list in a new line"),
+        ('a: "C:\\data"', "Use single quotes"),
+        ("a: 1\n---\nb: 2", "to a file each"),
+    ],
+)
+def test_wrong_yaml_says_what_to_do_without_words_of_the_grammar(text: str, step: str) -> None:
+    with pytest.raises(ExperimentError) as refused:
+        read_yaml(text)
+    message = str(refused.value)
+    assert step in message
+    for jargon in ("flow", "scalar", "block", "token", "stream", "parsing", "scanning"):
+        assert jargon not in message
 
 
 @pytest.mark.parametrize(("encoding", "name"), [("latin-1", "Latin-1"), ("utf-16", "UTF-16")])

@@ -20,6 +20,53 @@ _LINE_BREAKS = frozenset("\x85\u2028\u2029")
 # The most values, keys and groups in a document, with references expanded. A short text with
 # references to references can expand to billions of values and use up the memory.
 MAX_PARTS = 100_000
+_PLAIN_WORDS = {
+    "but got": "but there is",
+    "but found": "but there is",
+    "'<stream end>'": "the end of the file",
+    "'<scalar>'": "a value",
+    "'?'": "a key",
+    "'<block mapping start>'": "a line that is indented further",
+    "'<block end>'": "the end of what is indented",
+    "'<document start>'": "a new document",
+    "<block end>": "the end of what is indented",
+    "found unexpected end of stream": "the closing quote is missing",
+    "mapping values are not allowed here": "':' is not allowed here",
+    "sequence entries are not allowed here": "'-' is not allowed here",
+    "while parsing a flow sequence": "in the list that begins with '['",
+    "while parsing a flow mapping": "in the mapping that begins with '{'",
+    "while parsing a block mapping": "in the mapping that begins there",
+    "while parsing a block collection": "in the list that begins there",
+    "while scanning a quoted scalar": "in the quoted text",
+    "while scanning a double-quoted scalar": "in the quoted text",
+    "while scanning a simple key": "in the line",
+    ", while scanning for the next token": "",
+    "but there is another document": "a second document begins",
+    "expected a single document in the stream": "after the first",
+    "could not determine a constructor for the tag": "nothing is known by the tag",
+    "that cannot start any token": "that cannot begin a value",
+    "found undefined alias": "nothing is named by the anchor",
+}
+"""What the parser says, and what it means to someone who does not know YAML's grammar."""
+_NEXT_STEPS = {
+    r"'\t'": "Indent with spaces. YAML does not allow tabs there.",
+    "that cannot begin a value": "Put the value in quotes.",
+    "':' is not allowed here": "Put a value that contains ': ' in quotes, and begin each key in a"
+    " line of its own.",
+    "'-' is not allowed here": "Begin the list in a new line, or write it as [a, b].",
+    "the closing quote is missing": "Close the quote.",
+    "expected ',' or ']'": "Close the list with ], or separate its values with commas.",
+    "expected ',' or '}'": "Close the mapping with }, or separate its keys with commas.",
+    "could not find expected ':'": "Write a colon and a space after the key.",
+    "but there is '}'": "This } closes nothing.",
+    "but there is ']'": "This ] closes nothing.",
+    "expected the end of what is indented": "Indent what belongs together equally.",
+    "found unknown escape character": "Use single quotes, which leave a backslash as it is.",
+    "a second document begins": "Write the experiments to a file each.",
+    "nothing is known by the tag": "Put a value that begins with ! in quotes.",
+    "nothing is named by the anchor": "Put a value that begins with * in quotes.",
+}
+"""What to do about a problem that contains these words. The first that fits counts."""
 
 
 class _Constructor(SafeConstructor):
@@ -117,11 +164,10 @@ def read_yaml(
     # ValueError: a date that does not exist, such as 2024-02-30. RecursionError: thousands of
     # nested brackets.
     except (YAMLError, ValueError, RecursionError) as error:
-        problem, next_step = _describe(error), None
-        if r"'\t'" in problem:
-            next_step = "Indent with spaces. YAML does not allow tabs there."
+        problem = _describe(error)
+        steps = (step for cause, step in _NEXT_STEPS.items() if cause in problem)
         raise ExperimentError(
-            f"{source} is not valid YAML: {problem}", next_step=next_step
+            f"{source} is not valid YAML: {problem}", next_step=next(steps, None)
         ) from error
     if document is None:
         raise ExperimentError(f"{source} is empty", allowed=holds)
@@ -141,7 +187,10 @@ def _describe(error: Exception) -> str:
             words += f" (line {mark.line + 1}, column {mark.column + 1})"
         if words:
             problems.append(words)
-    return ", ".join(problems)
+    described = ", ".join(problems)
+    for theirs, ours in _PLAIN_WORDS.items():
+        described = described.replace(theirs, ours)
+    return described
 
 
 def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
