@@ -316,6 +316,22 @@ def test_a_value_of_training_data_is_pointed_out(tmp_path: Path) -> None:
     assert "may be measured on training data" in first.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "says_so"),
+    [
+        ("train loss {a:.4f} test loss {b:.4f}", True),
+        ("train loss {a:.4f} val loss {b:.4f} test loss {c:.4f}", False),
+    ],
+)
+def test_an_objective_that_is_measured_on_test_data_says_so(
+    line: str, says_so: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"print(f'{line}')\n")
+    first = experiment_for(script)
+    assert ("measured on test data" in first.text) == says_so
+
+
 def test_scalars_in_a_dict_and_metric_objects_of_keras_are_objectives(tmp_path: Path) -> None:
     written = "scalar_dict = {'loss/g/total': a, 'learning_rate': b}\nsummarize(scalar_dict)\n"
     assert objective(tmp_path, written) == ("loss/g/total", "minimize", "{folder}")

@@ -444,6 +444,11 @@ def _of_names(
     notes = []
     if best.split == "train" or (best.split == "" and set(best.words) <= {"loss"}):
         notes.append("This may be measured on training data. A validation metric is better.")
+    elif best.split == "test":
+        notes.append(
+            "This is measured on test data, which tests nothing any more once it has chosen the "
+            "parameters. A validation metric is better."
+        )
     if have_rivals(known) and set(best.words) & (ADVERSARIES | GENERATORS):
         notes.append(
             "Two networks train against each other here, so none of their losses says how good "
