@@ -104,7 +104,7 @@ def test_a_clone_of_a_complete_function_is_accepted_with_the_doubt_in_words(stor
     answer = clone(sweep, 0, {"rate": 0.125})
     sweep.wait("complete")
     assert answer.done, answer.message
-    assert "trial 0 is complete, so the clone fails if its loop is over" in (answer.message or "")
+    assert "trial 0 is complete: the clone fails if its loop is over" in (answer.message or "")
     assert [trial.state for trial in sweep.trials] == ["complete", "complete", "failed"]
     assert "the training was over at the checkpoint of trial 0" in (sweep.trials[2].message or "")
 

@@ -178,7 +178,7 @@ class Commands:
         parent = history.trials[number]
         if clone.inherits and parent.state == "complete" and not history.experiment.trains_model:
             # Only the program knows where its loop ends.
-            answer += f"; trial {number} is complete, so the clone fails if its loop is over as well"
+            answer += f"; trial {number} is complete: the clone fails if its loop is over as well"
         if has_room(history, study.num_enqueued - 1):
             return answer
         # A user who clones a trial wants one more, even if all others have started.
