@@ -372,12 +372,12 @@ def fit_adapter_law(measured: Sequence[AdapterPoint]) -> AdapterLaw:
         if name is not None:
             members.setdefault(_family_of(name), []).append(index)
     return AdapterLaw(
-        at[:kept],
-        covariance[:kept, :kept],
-        spread,
-        _fit_stability(measured),
-        models,
-        {
+        means=at[:kept],
+        covariance=covariance[:kept, :kept],
+        spread=spread,
+        stability=_fit_stability(measured),
+        models=models,
+        families={
             family: (len(indices), differences[indices].mean(axis=0))
             for family, indices in members.items()
         },

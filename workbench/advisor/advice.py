@@ -195,12 +195,12 @@ class PowerAdvice:
         # At equal energy, the higher limit is faster.
         best = min(allowed, key=lambda step: (step.step_j, -step.limit_w))
         return cls(
-            best.limit_w,
-            now.limit_w,
-            best.step_time_s / now.step_time_s - 1.0,
-            1.0 - best.step_j / now.step_j,
-            max_slowdown,
-            tuple(steps),
+            limit_w=best.limit_w,
+            now_w=now.limit_w,
+            slowdown=best.step_time_s / now.step_time_s - 1.0,
+            saved=1.0 - best.step_j / now.step_j,
+            max_slowdown=max_slowdown,
+            steps=tuple(steps),
         )
 
 

@@ -205,12 +205,12 @@ def rank_batches(
     last = next(iter(courses.values())).end
     return [
         RankedBatch(
-            batch,
-            relative[batch] / best,
-            plan,
-            times_s[plan],
-            _mean(steps) / last,
-            plan.global_batch / _scale_at_end(steps),
+            global_batch=batch,
+            time_to_accuracy_relative=relative[batch] / best,
+            plan=plan,
+            step_time_s=times_s[plan],
+            steps_relative=_mean(steps) / last,
+            noise_scales=plan.global_batch / _scale_at_end(steps),
         )
         for batch, (plan, steps) in sorted(fastest.items(), key=lambda item: relative[item[0]])
     ]

@@ -302,12 +302,12 @@ def _forecast(
             estimate = Estimate(took_s, took_s, took_s).widened(exact.step_time_spread_s or 0.0)
         forecasts.append(
             ExchangeForecast(
-                name,
-                own,
-                estimate,
-                float(traffic["num_bytes"]) / steps,
-                bool(traffic["is_exact"]),
-                exact is not None,
+                exchange=name,
+                plan=own,
+                step_time_s=estimate,
+                sent_bytes=float(traffic["num_bytes"]) / steps,
+                is_exact=bool(traffic["is_exact"]),
+                is_measured=exact is not None,
             )
         )
     return sorted(forecasts, key=lambda forecast: forecast.step_time_s.value)
@@ -345,14 +345,14 @@ def exchange_offers(
         costs = step_costs(race.courses, progress or {})
     return tuple(
         ExchangeOffer(
-            forecast.exchange,
-            forecast.plan.batch_text,
-            forecast.plan.global_batch,
-            forecast.step_time_s,
-            forecast.sent_bytes,
-            forecast.is_exact,
-            forecast.is_measured,
-            costs.get(forecast.exchange),
+            exchange=forecast.exchange,
+            batch_text=forecast.plan.batch_text,
+            global_batch=forecast.plan.global_batch,
+            step_time_s=forecast.step_time_s,
+            sent_bytes=forecast.sent_bytes,
+            is_exact=forecast.is_exact,
+            is_measured=forecast.is_measured,
+            cost=costs.get(forecast.exchange),
         )
         for forecast in forecasts
     )

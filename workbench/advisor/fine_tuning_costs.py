@@ -285,14 +285,14 @@ def _sizes_of(plan: FineTuningPlan) -> ModelSizes:
     num_matrices = (in_blocks - attention) / (layers * hidden * feed_forward)
     is_known = plan.hidden is not None and plan.layers is not None
     return ModelSizes(
-        billions * 1e9,
-        active * 1e9,
-        hidden,
-        layers,
-        key_width,
-        feed_forward,
-        vocabulary,
-        is_tied,
+        parameters=billions * 1e9,
+        active=active * 1e9,
+        hidden=hidden,
+        layers=layers,
+        key_width=key_width,
+        feed_forward=feed_forward,
+        vocabulary=vocabulary,
+        is_tied=is_tied,
         is_gated=num_matrices > 2.5 or not is_known,
     )
 
@@ -589,7 +589,15 @@ def fit_fine_tuning_law(measured: Sequence[FineTuningPlan]) -> FineTuningLaw:
     )
     # In GiB, numbers are smaller.
     least = min(1.0, math.exp(at[list(_FACTORS).index("scale")]))
-    return FineTuningLaw(at, covariance, noise, _fit_times(measured), given, least, unit)
+    return FineTuningLaw(
+        logarithms=at,
+        covariance=covariance,
+        noise=noise,
+        time_coefficients=_fit_times(measured),
+        known=given,
+        least=least,
+        unit=unit,
+    )
 
 
 def _fit_times(measured: Sequence[FineTuningPlan]) -> Array | None:

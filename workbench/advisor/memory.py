@@ -176,13 +176,13 @@ class Usual:
     def forecast(self, estimate: MemoryEstimate) -> MemoryForecast:
         """Return the forecast for an estimate at `micro_batches`."""
         return MemoryForecast(
-            self.params,
-            self.plan,
-            estimate.steps[0],
-            fit_law(estimate.steps),
-            self.limit_bytes,
-            self.device,
-            estimate.num_train_samples,
+            params=self.params,
+            plan=self.plan,
+            step=estimate.steps[0],
+            law=fit_law(estimate.steps),
+            limit_bytes=self.limit_bytes,
+            device=self.device,
+            num_train_samples=estimate.num_train_samples,
         )
 
 

@@ -131,7 +131,14 @@ def plan_of(row: dict[str, Any]) -> ParallelPlan:
     shape = ModelShape(**{name: row[name] for name in SHAPE})
     micro_batch, accumulation = row["micro_batch"] or 1.0, row["accumulation"] or 1
     return ParallelPlan(
-        replicas, stages, tensor, micro_batch, accumulation, nodes, row["zero"] or 0, shape
+        replicas=replicas,
+        stages=stages,
+        tensor=tensor,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        nodes=nodes,
+        zero=row["zero"] or 0,
+        shape=shape,
     )
 
 

@@ -202,7 +202,14 @@ class TrialSpeeds:
         if attempt.steps_per_epoch is not None:
             samples = round(attempt.steps_per_epoch * attempt.plan.global_batch)
         self._measured.append(
-            AttemptSpeed(trial, attempt.plan, speed, per_node, attempt.beside_others, samples)
+            AttemptSpeed(
+                trial=trial,
+                plan=attempt.plan,
+                samples_per_s=speed,
+                workers_per_node=per_node,
+                beside_others=attempt.beside_others,
+                num_train_samples=samples,
+            )
         )
 
 

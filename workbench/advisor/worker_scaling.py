@@ -208,21 +208,26 @@ def scale_of(
         servers, servers_used = _servers(workers, exchange, computing_s)
         at_most = _servers_at_most(workers, timed, parts_s)
         own = alone_s / step.value
+        low = high = 1.0  # of one worker, which is compared with itself
+        if workers > 1:
+            low = fastest_s / step.high
+            high = slowest_s / step.low
         curve.append(
             ScalePoint(
-                workers,
-                step.value,
-                workers * own,
-                own,
-                *((fastest_s / step.high, slowest_s / step.low) if workers > 1 else (1.0, 1.0)),
-                workers in timed,
-                is_beyond,
-                own > _SUPERLINEAR,
-                _exchange_share(timed.get(workers)),
-                servers,
-                servers_used,
-                at_most,
-                divided.get(workers),
+                workers=workers,
+                step_time_s=step.value,
+                speedup=workers * own,
+                efficiency=own,
+                efficiency_low=low,
+                efficiency_high=high,
+                is_measured=workers in timed,
+                extrapolated=is_beyond,
+                is_doubtful=own > _SUPERLINEAR,
+                exchange_share=_exchange_share(timed.get(workers)),
+                servers=servers,
+                servers_used=servers_used,
+                servers_at_most=at_most,
+                divided=divided.get(workers),
             )
         )
     largest = next(point for point in curve if point.workers == max(timed))
@@ -231,22 +236,24 @@ def scale_of(
     is_of_choice = None
     if chosen is not None:
         is_of_choice = (variant_of(chosen), chosen.micro_batch) == (variant, micro_batch)
+    exchange_s, exchange_workers = exchange or (None, None)
     return Scale(
-        micro_batch,
-        parts_s,
-        *(exchange or (None, None)),
-        largest.workers,
-        _overhead(largest.workers, min(1.0, largest.efficiency)),
-        _overhead(largest.workers, efficiency),
-        None if is_doubtful else max(point.workers for point in paying),
-        _bend(curve),
-        tuple(curve),
-        used[0].by_trial is not None,
-        global_batch,
-        least.num_train_samples,
-        is_of_choice,
-        limit,
-        why_limited,
+        micro_batch=micro_batch,
+        parts_s=parts_s,
+        exchange_s=exchange_s,
+        exchange_workers=exchange_workers,
+        measured_up_to=largest.workers,
+        overhead=_overhead(largest.workers, min(1.0, largest.efficiency)),
+        overhead_allowed=_overhead(largest.workers, efficiency),
+        pays_up_to=None if is_doubtful else max(point.workers for point in paying),
+        bends_at=_bend(curve),
+        curve=tuple(curve),
+        by_trials=used[0].by_trial is not None,
+        global_batch=global_batch,
+        num_train_samples=least.num_train_samples,
+        is_of_choice=is_of_choice,
+        limit=limit,
+        why_limited=why_limited,
     )
 
 
@@ -290,22 +297,23 @@ def _divided(
     }
     steps = knowledge.step_times(list(plans.values())) if plans else []
     alone_s = steps[0].value if steps else math.nan  # one worker divides any batch
-    return {
-        workers: DividedBatch(
-            plan.micro_batch,
-            plan.accumulation,
-            step.value,
-            alone_s / step.value,
-            alone_s / step.value / workers,
-            *(
-                (alone_s / step.high / workers, alone_s / step.low / workers)
-                if workers > 1
-                else (1.0, 1.0)
-            ),
-            step.extrapolated,
+    divided: dict[int, DividedBatch] = {}
+    for (workers, plan), step in zip(plans.items(), steps, strict=True):
+        low = high = 1.0  # of one worker, which is compared with itself
+        if workers > 1:
+            low = alone_s / step.high / workers
+            high = alone_s / step.low / workers
+        divided[workers] = DividedBatch(
+            micro_batch=plan.micro_batch,
+            accumulation=plan.accumulation,
+            step_time_s=step.value,
+            speedup=alone_s / step.value,
+            efficiency=alone_s / step.value / workers,
+            efficiency_low=low,
+            efficiency_high=high,
+            extrapolated=step.extrapolated,
         )
-        for (workers, plan), step in zip(plans.items(), steps, strict=True)
-    }
+    return divided
 
 
 def _times(share: int, most: int) -> int:

@@ -246,7 +246,12 @@ def _plan_of(measured: Measured) -> Plan:
 
     outcome = Outcome(np.zeros(0), measured.accuracy, measured.bytes_per_sample, 0.0, measured.load)
     return Plan(
-        measured.scheduler, outcome, measured.p50_s, measured.p95_s, measured.low, measured.high
+        scheduler=measured.scheduler,
+        outcome=outcome,
+        p50_s=measured.p50_s,
+        p95_s=measured.p95_s,
+        low=measured.low,
+        high=measured.high,
     )
 
 

@@ -312,7 +312,14 @@ def _standardised(
     if len(known):
         mean, deviation = known.mean(), known.std()
     scale = divisor(np.asarray(mean), np.asarray(deviation))
-    return Column(name, kind, float(mean), float(scale), bool(missing.any()), ranks)
+    return Column(
+        name=name,
+        kind=kind,
+        mean=float(mean),
+        deviation=float(scale),
+        marks_missing=bool(missing.any()),
+        ranks=ranks,
+    )
 
 
 def check_numbers(table: pd.DataFrame) -> None:

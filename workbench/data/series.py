@@ -234,15 +234,15 @@ class SeriesOptions(DatasetOptions):
         wanted = values[:, : len(targets)]
         target_mean, target_scale = moments(wanted, train, axis=0)
         return _Series(
-            (*names, *(f"{name} +{self.horizon}" for name in self.known)),
-            values,
-            mean,
-            scale,
-            wanted,
-            target_mean,
-            target_scale,
-            {part: np.concatenate(of_groups) for part, of_groups in starts.items()},
-            left_out,
+            names=(*names, *(f"{name} +{self.horizon}" for name in self.known)),
+            values=values,
+            mean=mean,
+            scale=scale,
+            targets=wanted,
+            target_mean=target_mean,
+            target_scale=target_scale,
+            starts={part: np.concatenate(of_groups) for part, of_groups in starts.items()},
+            left_out=left_out,
         )
 
     def _with_numbers(self, table: pd.DataFrame) -> pd.DataFrame:

@@ -353,7 +353,15 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
         for column in (column_of(table, name),)
     )
     if classes is not None:
-        return _Learnt(task, class_names, columns, train, validation, test, classes)
+        return _Learnt(
+            task=task,
+            class_names=class_names,
+            columns=columns,
+            train=train,
+            validation=validation,
+            test=test,
+            targets=classes,
+        )
     values = _numbers(target)
     mean, scale = 0.0, 1.0
     if options.standardise_target:
@@ -361,7 +369,15 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
         scale = float(divisor(np.asarray(mean), np.asarray(values[train].std())))
         values = (values - mean) / scale
     return _Learnt(
-        task, [], columns, train, validation, test, values.astype(np.float32), float(mean), scale
+        task=task,
+        class_names=[],
+        columns=columns,
+        train=train,
+        validation=validation,
+        test=test,
+        targets=values.astype(np.float32),
+        target_mean=float(mean),
+        target_scale=scale,
     )
 
 

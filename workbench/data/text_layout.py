@@ -156,13 +156,13 @@ def layout_of(path: Path, *, field: str | None = "data.path") -> TextLayout:
         lines = "line is" if len(header.titles) == 1 else f"{len(header.titles)} lines are"
         notes.append(f"the first {lines} above the table and skipped: {header.titles[0]!r}")
     return TextLayout(
-        encoding,
-        separator,
-        tuple(header.names),
-        header.num_skipped,
-        header.has_trailing,
-        may_have_codes,
-        tuple(notes),
+        encoding=encoding,
+        separator=separator,
+        names=tuple(header.names),
+        num_skipped=header.num_skipped,
+        has_trailing=header.has_trailing,
+        may_have_codes=may_have_codes,
+        notes=tuple(notes),
     )
 
 

@@ -137,12 +137,12 @@ def summarise(times: np.ndarray, *, seed: int = 0) -> Comparison:
     low, high = np.quantile(medians[0] / medians[1], [tail, 1 - tail])
     candidate_s, base_s = np.median(times, axis=0)
     return Comparison(
-        float(candidate_s / base_s),
-        float(low),
-        float(high),
-        float(candidate_s),
-        float(base_s),
-        len(times),
+        ratio=float(candidate_s / base_s),
+        low=float(low),
+        high=float(high),
+        candidate_s=float(candidate_s),
+        base_s=float(base_s),
+        num_pairs=len(times),
     )
 
 

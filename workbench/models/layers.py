@@ -182,7 +182,14 @@ def _layers(
         shape = shapes.get(name)
         if shape is not None and shape[:1] == (size,):
             shape = shape[1:]
-        yield Layer(name, type(module).__name__, name.count("."), shape, held[name], shares[name])
+        yield Layer(
+            name=name,
+            kind=type(module).__name__,
+            depth=name.count("."),
+            output_shape=shape,
+            num_parameters=held[name],
+            shares=shares[name],
+        )
 
 
 def _outwards(name: str) -> Iterator[str]:

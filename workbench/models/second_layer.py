@@ -97,10 +97,10 @@ def _fitted(features: np.ndarray, targets: np.ndarray, num_classes: int, l2: flo
     scale = np.where(deviation > 0.0, deviation, 1.0)
     model = fit_linear((features - mean) / scale, targets, num_classes=num_classes, l2=l2)
     return SecondLayer(
-        mean,
-        scale,
-        model.low.double().numpy(),
-        model.high.double().numpy(),
-        model.sum.weight.detach().double().numpy(),
-        model.sum.bias.detach().double().numpy(),
+        mean=mean,
+        scale=scale,
+        low=model.low.double().numpy(),
+        high=model.high.double().numpy(),
+        weights=model.sum.weight.detach().double().numpy(),
+        bias=model.sum.bias.detach().double().numpy(),
     )

@@ -578,10 +578,24 @@ class _Failures:
             if self._shows_fewer(self.candidate, runs)
         ]
         if not enough:
-            return Decision("not better", probability, None, None, None, 0)
+            return Decision(
+                decision="not better",
+                probability=probability,
+                effect=None,
+                low=None,
+                high=None,
+                more_runs=0,
+            )
         more_runs = enough[0] - self.num_candidate
         verdict = "more" if more_runs else "better"
-        return Decision(verdict, probability, None, None, None, more_runs)
+        return Decision(
+            decision=verdict,
+            probability=probability,
+            effect=None,
+            low=None,
+            high=None,
+            more_runs=more_runs,
+        )
 
     def _shows_fewer(self, failures: int, runs: int) -> bool:
         """Return whether this many failures in these runs show that the candidate has fewer.

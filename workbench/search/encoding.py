@@ -260,7 +260,15 @@ class _Scales:
         is_log = np.flatnonzero(log)
         low, high = first - 0.5 * step, last + 0.5 * step
         low[is_log], high[is_log] = np.log(low[is_log]), np.log(high[is_log])
-        return cls(low, high, first, last, np.where(step > 0, step, 1.0), step > 0, is_log)
+        return cls(
+            low=low,
+            high=high,
+            first=first,
+            last=last,
+            step=np.where(step > 0, step, 1.0),
+            has_steps=step > 0,
+            is_log=is_log,
+        )
 
     def values(self, units: np.ndarray) -> np.ndarray:
         """Return the values at some points, shape [n, columns]."""

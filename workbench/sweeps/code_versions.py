@@ -667,12 +667,12 @@ def read_origin(artifacts: Artifacts) -> Origin:
         return Origin.here()
     stored = json.loads(artifacts.read(FILE_NAME))
     return Origin(
-        stored["directory"],
-        tuple(stored["search_path"]),
-        stored.get("archived"),
-        stored.get("archive_sha256", ""),
-        artifacts.url,
-        stored.get("kept_sha256", ""),
+        directory=stored["directory"],
+        search_path=tuple(stored["search_path"]),
+        archived=stored.get("archived"),
+        archive_sha256=stored.get("archive_sha256", ""),
+        archive_place=artifacts.url,
+        kept_sha256=stored.get("kept_sha256", ""),
     )
 
 

@@ -179,7 +179,15 @@ class Monitor:
             workers = zip(event.worker_pids, event.nodes, event.gpus, strict=False)
             share = self._ledger.history.in_force.resources.gpu_share
             begun = [
-                Assignment(event.trial, rank, pid, node, tuple(gpus), share, event.time_unix_s)
+                Assignment(
+                    trial=event.trial,
+                    rank=rank,
+                    pid=pid,
+                    node=node,
+                    gpus=tuple(gpus),
+                    gpu_share=share,
+                    began_unix_s=event.time_unix_s,
+                )
                 for rank, (pid, node, gpus) in enumerate(workers)
             ]
             with self._lock:

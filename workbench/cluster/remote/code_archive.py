@@ -118,12 +118,12 @@ def pack(
             entry.external_attr = (0o755 if runs else 0o644) << 16
             archive.writestr(entry, data)
     return CodeArchive(
-        content.getvalue(),
-        len(names) + len(added or {}),
-        digest.hexdigest(),
-        tuple(sorted([*names, *(added or {})])),
-        tuple(sorted(secrets)),
-        tuple(sorted(links)),
+        content=content.getvalue(),
+        num_files=len(names) + len(added or {}),
+        identity=digest.hexdigest(),
+        names=tuple(sorted([*names, *(added or {})])),
+        secrets=tuple(sorted(secrets)),
+        links=tuple(sorted(links)),
     )
 
 

@@ -304,12 +304,12 @@ class Worker:
         """Return which process this is."""
         context = ray.get_runtime_context()
         return WorkerInfo(
-            os.getpid(),
-            socket.gethostname(),
-            context.get_worker_id(),
-            context.get_node_id(),
-            _own_gpus(),
-            self._placed,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            process_id=context.get_worker_id(),
+            node=context.get_node_id(),
+            gpus=_own_gpus(),
+            placed=self._placed,
         )
 
     def meeting_point(self) -> str:

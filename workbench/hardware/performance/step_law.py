@@ -57,12 +57,14 @@ class Plans:
     def of(cls, topologies: Sequence[Topology], micro_batches: Sequence[float]) -> Plans:
         """Put plans into columns."""
         return cls(
-            np.array([topology.num_nodes for topology in topologies], float),
-            np.array([topology.num_gpus for topology in topologies], float),
-            np.array([topology.most_gpus_per_node for topology in topologies], float),
-            np.array(micro_batches, float),
-            np.array([KINDS.index(topology.kind) for topology in topologies], int),
-            np.array([topology.placement for topology in topologies], str),
+            num_nodes=np.array([topology.num_nodes for topology in topologies], float),
+            num_gpus=np.array([topology.num_gpus for topology in topologies], float),
+            most_gpus_per_node=np.array(
+                [topology.most_gpus_per_node for topology in topologies], float
+            ),
+            micro_batch=np.array(micro_batches, float),
+            kind=np.array([KINDS.index(topology.kind) for topology in topologies], int),
+            placement=np.array([topology.placement for topology in topologies], str),
         )
 
     def __len__(self) -> int:

@@ -105,7 +105,18 @@ def _sizes(misfit: Misfit) -> Array:
 
 _DEFAULTS = _sizes(Misfit())
 # The prior around the defaults: standard deviations of their logarithms.
-_DOUBTS = _sizes(Misfit(0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.3, 0.4))
+_DOUBTS = _sizes(
+    Misfit(
+        topology=0.7,
+        topology_and_batch=0.7,
+        batch=0.7,
+        kind_and_batch=0.7,
+        placement=0.7,
+        noise=0.7,
+        topology_reach=0.3,
+        batch_reach=0.4,
+    )
+)
 
 
 def covariance(rows: Plans, columns: Plans, misfit: Misfit) -> Array:

@@ -507,12 +507,12 @@ def _taught(
         predicted.append(reader.in_units(outputs, fold.validation_inputs))
     of_all = np.concatenate(predicted)
     pupil = Candidate(
-        None,
-        PUPIL,
-        {"family": PUPIL},
-        {numbers[0]: models[0]},
-        of_all,
-        loss(of_all),
+        trial=None,
+        family=PUPIL,
+        params={"family": PUPIL},
+        models={numbers[0]: models[0]},
+        predicted=of_all,
+        loss=loss(of_all),
         is_taught=True,
         teachers=tuple(whole.used),
     )
@@ -724,7 +724,16 @@ def instant_model(
         predicted = interpreter.readers[0].in_units(outputs, fold.validation_inputs)
         params = {f"{family}_{name}": value for name, value in options.items()}
         params = {"family": family, **params}
-        fitted.append(Candidate(None, family, params, {0: model}, predicted, loss(predicted)))
+        fitted.append(
+            Candidate(
+                trial=None,
+                family=family,
+                params=params,
+                models={0: model},
+                predicted=predicted,
+                loss=loss(predicted),
+            )
+        )
     return min(fitted, key=lambda candidate: candidate.loss, default=None)
 
 
@@ -852,7 +861,14 @@ def _judge(
     predicted = np.concatenate(predictions)
     first = trials[folds[0]]
     family = family_of(first.params, run.experiment)
-    return Candidate(first.number, family, dict(first.params), {}, predicted, loss(predicted))
+    return Candidate(
+        trial=first.number,
+        family=family,
+        params=dict(first.params),
+        models={},
+        predicted=predicted,
+        loss=loss(predicted),
+    )
 
 
 def predict_s(run: Run, candidate: Candidate, learning: LearningData, num_folds: int) -> float:

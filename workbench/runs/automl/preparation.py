@@ -456,17 +456,17 @@ def prepare(
         if all_rows is not None:
             all_rows = replace(all_rows, reader=replace(all_rows.reader, is_log=True))
     interpreter = Interpreter(
-        problem.kind,
-        problem.task,
-        tuple(reader for _, reader in made),
-        problem.labels,
-        problem.target_name,
-        problem.text_columns,
-        problem.target_unit,
-        problem.are_files,
-        problem.target_names,
-        problem.are_labels,
-        problem.roles.group,
+        kind=problem.kind,
+        task=problem.task,
+        readers=tuple(reader for _, reader in made),
+        labels=problem.labels,
+        target_name=problem.target_name,
+        text_columns=problem.text_columns,
+        target_unit=problem.target_unit,
+        are_files=problem.are_files,
+        target_names=problem.target_names,
+        are_labels=problem.are_labels,
+        group=problem.roles.group,
     )
     folds = tuple(encoded for encoded, _ in made)
     weights = None if problem.weights is None else problem.weights[learning]
@@ -476,24 +476,24 @@ def prepare(
             "numbers have no classes", field="class_weights", next_step="Remove it."
         )
     held_out = HeldOut(
-        interpreter,
-        take(given, test),
-        problem.targets[test],
-        guess,
-        (len(learning), len(test)),
-        notes,
-        replace(problem.roles, blocks=problem.roles.blocks.take(test)),
-        _own_parts(problem),
-        factors_of(class_weights, problem.labels, guess),
-        None if problem.weights is None else problem.weights[test],
-        problem.weight_column,
-        _ranges(problem, learning, interpreter),
-        all_rows,
-        _size_rows(problem, learning, len(folds), seed),
-        quantiles,
-        blocks,
-        take(given, learning[:NUM_EXAMPLES]),
-        _validation_weights(problem, learning, len(folds), seed),
+        interpreter=interpreter,
+        samples=take(given, test),
+        targets=problem.targets[test],
+        guess=guess,
+        num_samples=(len(learning), len(test)),
+        notes=notes,
+        roles=replace(problem.roles, blocks=problem.roles.blocks.take(test)),
+        own_parts=_own_parts(problem),
+        class_factors=factors_of(class_weights, problem.labels, guess),
+        weights=None if problem.weights is None else problem.weights[test],
+        weight_column=problem.weight_column,
+        ranges=_ranges(problem, learning, interpreter),
+        all_rows=all_rows,
+        size_rows=_size_rows(problem, learning, len(folds), seed),
+        quantiles=quantiles,
+        validation_blocks=blocks,
+        examples=take(given, learning[:NUM_EXAMPLES]),
+        validation_weights=_validation_weights(problem, learning, len(folds), seed),
     )
     seeds = tuple(training_seeds[: len(folds)])
     learned = LearningData(

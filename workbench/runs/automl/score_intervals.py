@@ -257,7 +257,14 @@ def with_more_rows(test: Judged, other: Judged) -> MoreRows | None:
         return None
     has_groups = times is None and groups is not None
     shows_variance = has_groups and targets.ndim == 1 and float(np.ptp(test.targets)) > 0.0
-    return MoreRows(predicted, targets, parts, ratio, weights, shows_variance)
+    return MoreRows(
+        predicted=predicted,
+        targets=targets,
+        parts=parts,
+        ratio=ratio,
+        weights=weights,
+        shows_variance=shows_variance,
+    )
 
 
 def _variance(targets: np.ndarray, weights: np.ndarray | None) -> float:

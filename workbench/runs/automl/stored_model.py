@@ -175,19 +175,27 @@ def without_unused(
     )
     readers = tuple(chosen.interpreter.readers[place] for place in places)
     kept = ChosenModel(
-        candidates,
-        tuple(weight for _, weight in chosen.used),
-        chosen.targets[:0],
-        replace(chosen.interpreter, readers=readers),
-        chosen.guess,
-        chosen.decisions,
-        chosen.second,
+        candidates=candidates,
+        weights=tuple(weight for _, weight in chosen.used),
+        targets=chosen.targets[:0],
+        interpreter=replace(chosen.interpreter, readers=readers),
+        guess=chosen.guess,
+        decisions=chosen.decisions,
+        second=chosen.second,
         offsets=chosen.offsets,
     )
     examples = tuple(_example(place, learning, held_out) for place in places)
     guess = chosen.guess if guess is None else guess
     packed = cloudpickle.dumps(bands)
-    return StoredModel(kept, examples, held_out.ranges, values, packed, held_out.quantiles, guess)
+    return StoredModel(
+        chosen=kept,
+        examples=examples,
+        ranges=held_out.ranges,
+        values=values,
+        packed_bands=packed,
+        quantiles=held_out.quantiles,
+        guess=guess,
+    )
 
 
 def _example(place: int, learning: LearningData, held_out: HeldOut) -> np.ndarray:
@@ -214,29 +222,31 @@ def write(run: Run, model: StoredModel) -> str:
     chosen = model.chosen
     candidates = tuple(
         _StoredCandidate(
-            candidate.trial,
-            candidate.family,
-            candidate.params,
-            candidate.loss,
-            weight,
-            {place: kept(_packed(module)) for place, module in candidate.models.items()},
-            candidate.is_taught,
+            trial=candidate.trial,
+            family=candidate.family,
+            params=candidate.params,
+            loss=candidate.loss,
+            weight=weight,
+            weights_sha256={
+                place: kept(_packed(module)) for place, module in candidate.models.items()
+            },
+            is_taught=candidate.is_taught,
         )
         for candidate, weight in chosen.used
     )
     content = _Content(
-        candidates,
-        chosen.interpreter,
-        chosen.guess,
-        chosen.decisions,
-        model.examples,
-        dict(model.ranges),
-        dict(model.values),
-        model.packed_bands,
-        model.quantiles,
-        model.guess,
-        chosen.second,
-        chosen.offsets,
+        candidates=candidates,
+        interpreter=chosen.interpreter,
+        guess=chosen.guess,
+        decisions=chosen.decisions,
+        examples=model.examples,
+        ranges=dict(model.ranges),
+        values=dict(model.values),
+        packed_bands=model.packed_bands,
+        quantiles=model.quantiles,
+        guess_with_quantiles=model.guess,
+        second=chosen.second,
+        offsets=chosen.offsets,
     )
     sha256 = kept(cloudpickle.dumps(content))
     write_objects(run.store.artifacts_of(run.run_id), payloads)
@@ -284,34 +294,34 @@ def read(run: Run, sha256: str) -> StoredModel:
         plain = {place: _plain(state) for place, state in states.items()}
         candidates.append(
             Candidate(
-                stored.trial,
-                stored.family,
-                stored.params,
-                _ModulesOnDemand(made),
-                no_rows,
-                stored.loss,
+                trial=stored.trial,
+                family=stored.family,
+                params=stored.params,
+                models=_ModulesOnDemand(made),
+                predicted=no_rows,
+                loss=stored.loss,
                 is_taught=stored.is_taught,
                 plain={place: model for place, model in plain.items() if model is not None},
             )
         )
     chosen = ChosenModel(
-        tuple(candidates),
-        tuple(stored.weight for stored in content.candidates),
-        no_rows[:, 0],
-        content.interpreter,
-        content.guess,
-        content.decisions,
-        content.second,
+        candidates=tuple(candidates),
+        weights=tuple(stored.weight for stored in content.candidates),
+        targets=no_rows[:, 0],
+        interpreter=content.interpreter,
+        guess=content.guess,
+        decisions=content.decisions,
+        second=content.second,
         offsets=content.offsets,
     )
     return StoredModel(
-        chosen,
-        content.examples,
-        content.ranges,
-        content.values,
-        content.packed_bands,
-        content.quantiles,
-        content.guess_with_quantiles,
+        chosen=chosen,
+        examples=content.examples,
+        ranges=content.ranges,
+        values=content.values,
+        packed_bands=content.packed_bands,
+        quantiles=content.quantiles,
+        guess=content.guess_with_quantiles,
     )
 
 

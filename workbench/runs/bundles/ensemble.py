@@ -364,16 +364,16 @@ def find_ensemble(
     )
     used = sorted(zip(readable, selection.weights, strict=True), key=lambda pair: -pair[1])
     return Ensemble(
-        objective.metric,
-        objective.goal,
-        {number: weight for number, weight in used if weight > 0},
-        readable[0],
-        tuple(readable),
-        left_out,
-        selection.validation,
-        selection.test,
-        run,
-        models,
+        metric=objective.metric,
+        goal=objective.goal,
+        weights={number: weight for number, weight in used if weight > 0},
+        single=readable[0],
+        candidates=tuple(readable),
+        left_out=left_out,
+        validation=selection.validation,
+        test=selection.test,
+        _run=run,
+        _models=models,
     )
 
 

@@ -222,14 +222,14 @@ def _import_group(store: Store, group: OldRuns, given: _Given) -> ImportedSource
     if new:
         num_reports = known.add(new)
     return ImportedSource(
-        group.source,
-        group.tool,
-        known.run_id,
-        len(new),
-        num_known,
-        num_reports,
-        dict(group.left_out),
-        (*known.names.notes, *(f"{num} {why}" for why, num in group.notes.items())),
+        source=group.source,
+        tool=group.tool,
+        run_id=known.run_id,
+        num_added=len(new),
+        num_known=num_known,
+        num_reports=num_reports,
+        left_out=dict(group.left_out),
+        notes=(*known.names.notes, *(f"{num} {why}" for why, num in group.notes.items())),
     )
 
 

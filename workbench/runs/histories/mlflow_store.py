@@ -96,12 +96,12 @@ def _experiment_of_database(
             continue
         group.runs.append(
             OldRun(
-                key,
-                name or key,
-                _STATES.get(status, "stopped"),
-                known[0].get(key, {}),
-                known[1].get(key, []),
-                partial(points.of, key),
+                key=key,
+                name=name or key,
+                state=_STATES.get(status, "stopped"),
+                params=known[0].get(key, {}),
+                metrics=known[1].get(key, []),
+                read_points=partial(points.of, key),
                 begun_unix_s=_seconds(start_ms),
                 ended_unix_s=_seconds(end_ms),
             )
@@ -246,12 +246,12 @@ def _run_of_folder(folder: Path, meta: dict[str, Any], left_out: Counter[str]) -
     status = _NUMBERED.get(meta.get("status", 0), str(meta.get("status")))
     params = {name: parse_text(_text(folder / "params" / name)) for name in names["params"]}
     return OldRun(
-        str(meta["run_id"]),
-        str(meta.get("run_name") or meta["run_id"]),
-        _STATES.get(status, "stopped"),
-        params,
-        names["metrics"],
-        partial(_points_of_folder, folder / "metrics", names["metrics"], left_out),
+        key=str(meta["run_id"]),
+        name=str(meta.get("run_name") or meta["run_id"]),
+        state=_STATES.get(status, "stopped"),
+        params=params,
+        metrics=names["metrics"],
+        read_points=partial(_points_of_folder, folder / "metrics", names["metrics"], left_out),
         begun_unix_s=_seconds(meta.get("start_time")),
         ended_unix_s=_seconds(meta.get("end_time")),
     )

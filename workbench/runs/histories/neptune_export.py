@@ -150,13 +150,13 @@ def _old_run(project: str, run_id: str, run: _Run, steps: dict[float, int]) -> O
     points.sort(key=lambda point: point.step)
     names = [run.attributes[name] for name in _NAMES if run.attributes.get(name)]
     return OldRun(
-        f"{project}/{run_id}",
-        str(names[0]) if names else run_id,
-        _state(run.attributes),
-        params,
-        sorted({point.metric for point in points} | results.keys()),
-        partial(list, points),
-        results,
+        key=f"{project}/{run_id}",
+        name=str(names[0]) if names else run_id,
+        state=_state(run.attributes),
+        params=params,
+        metrics=sorted({point.metric for point in points} | results.keys()),
+        read_points=partial(list, points),
+        results=results,
         begun_unix_s=created.timestamp() if created is not None else min(times, default=None),
         ended_unix_s=max(times, default=None),
     )

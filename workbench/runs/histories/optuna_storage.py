@@ -319,13 +319,13 @@ def _usual_names(num_objectives: int) -> list[str]:
 def _run(study: _Study, number: int, trial: _Trial, names: list[str]) -> OldRun:
     points = [Point(step, names[0], value) for step, value in sorted(trial.intermediate.items())]
     return OldRun(
-        key_of("optuna", study.name, number, str(trial.begun), trial.params),
-        f"trial {number}",
-        _STATES.get(trial.state, "stopped"),
-        trial.params,
-        list(names),
-        lambda: points,
-        dict(zip(names, trial.values, strict=False)),
+        key=key_of("optuna", study.name, number, str(trial.begun), trial.params),
+        name=f"trial {number}",
+        state=_STATES.get(trial.state, "stopped"),
+        params=trial.params,
+        metrics=list(names),
+        read_points=lambda: points,
+        results=dict(zip(names, trial.values, strict=False)),
         begun_unix_s=unix_s(trial.begun),
         ended_unix_s=unix_s(trial.ended),
     )

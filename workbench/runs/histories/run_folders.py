@@ -181,12 +181,12 @@ def _ray_run(folder: Path, rows: list[dict[str, Any]], state: OldState) -> OldRu
         began = {name: rows[0].get(name) for name in ("trial_id", "timestamp", "hostname", "pid")}
     last_s = float(rows[-1].get("time_total_s", 0.0)) if rows else 0.0
     return OldRun(
-        key_of("ray", folder.name, began),
-        str(rows[0].get("trial_id", folder.name)) if rows else folder.name,
-        state,
-        params_next_to(folder),
-        sorted({point.metric for point in points}),
-        partial(list, points),
+        key=key_of("ray", folder.name, began),
+        name=str(rows[0].get("trial_id", folder.name)) if rows else folder.name,
+        state=state,
+        params=params_next_to(folder),
+        metrics=sorted({point.metric for point in points}),
+        read_points=partial(list, points),
         begun_unix_s=max(times) - last_s if times else None,
         ended_unix_s=max(times, default=None),
         message=_last_line(folder / "error.txt"),

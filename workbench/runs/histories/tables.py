@@ -616,13 +616,13 @@ def _run(
         results = {point.metric: point.value for point in points}
         points = []
     return OldRun(
-        key,
-        name or "run",
-        state,
-        params,
-        sorted({*(point.metric for point in points), *results}),
-        partial(list, points),
-        results,
+        key=key,
+        name=name or "run",
+        state=state,
+        params=params,
+        metrics=sorted({*(point.metric for point in points), *results}),
+        read_points=partial(list, points),
+        results=results,
         begun_unix_s=_time(rows[0], columns.begin) or min(times, default=None),
         ended_unix_s=_time(last, columns.end) or max(times, default=None),
     )

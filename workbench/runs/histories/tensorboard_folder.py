@@ -209,12 +209,12 @@ def _run(root: Path, place: Path, parts: list[tuple[str, _Folder]]) -> OldRun:
     name = place.relative_to(root).as_posix() if place != root.parent else place.name
     files = sorted(path.name for _, read in parts for path in read.paths)
     return OldRun(
-        key_of("tensorboard", name, files),
-        root.absolute().name if name == "." else name,
-        "failed" if any(read.has_failed for _, read in parts) else "complete",
-        params,
-        sorted({point.metric for point in points}),
-        partial(list, points),
+        key=key_of("tensorboard", name, files),
+        name=root.absolute().name if name == "." else name,
+        state="failed" if any(read.has_failed for _, read in parts) else "complete",
+        params=params,
+        metrics=sorted({point.metric for point in points}),
+        read_points=partial(list, points),
         begun_unix_s=min(times, default=None),
         ended_unix_s=max(times, default=None),
     )

@@ -76,12 +76,14 @@ def _run(
     metrics = {metric for _, _, values in rows for metric in numbers_of(values)}
     created = config.get("_Created")
     return OldRun(
-        key if key != name else key_of("trackio", group.source, name, created),
-        name,
-        "complete",
-        {item: value for item, value in flatten(config).items() if not item.startswith(_OWN)},
-        sorted(metrics),
-        partial(_points, group, rows),
+        key=key if key != name else key_of("trackio", group.source, name, created),
+        name=name,
+        state="complete",
+        params={
+            item: value for item, value in flatten(config).items() if not item.startswith(_OWN)
+        },
+        metrics=sorted(metrics),
+        read_points=partial(_points, group, rows),
         begun_unix_s=unix_s(created) or min(times, default=None),
         ended_unix_s=max(times, default=None),
     )

@@ -160,13 +160,13 @@ def _run(read: _Read, left_out: Counter[str]) -> OldRun:
     logged = {name for row in read.rows for name in numbers_of(_without_own(row))}
     config: dict[str, JsonValue] = flatten(read.config)
     return OldRun(
-        "/".join([texts.get(_ENTITY, ""), texts.get(_PROJECT, ""), texts[_RUN_ID]]),
-        texts.get(_DISPLAY_NAME) or texts[_RUN_ID],
-        read.state,
-        config,
-        sorted(logged),
-        partial(_points, read.rows, left_out),
-        {
+        key="/".join([texts.get(_ENTITY, ""), texts.get(_PROJECT, ""), texts[_RUN_ID]]),
+        name=texts.get(_DISPLAY_NAME) or texts[_RUN_ID],
+        state=read.state,
+        params=config,
+        metrics=sorted(logged),
+        read_points=partial(_points, read.rows, left_out),
+        results={
             name: value
             for name, value in numbers_of(_without_own(read.summary)).items()
             if name not in logged

@@ -136,7 +136,15 @@ class ParameterLayout:
             marks = _log_marks(low, high)
         marks = [mark for mark in marks if not whole or mark.is_integer()]
         ticks = tuple((self.place(mark), format_number(mark)) for mark in marks)
-        self.axis = ParameterAxis(self.name, scale, ticks, conditional, low, high, whole)
+        self.axis = ParameterAxis(
+            name=self.name,
+            scale=scale,
+            ticks=ticks,
+            conditional=conditional,
+            low=low,
+            high=high,
+            is_whole=whole,
+        )
 
     def place(self, value: float) -> float:
         """Return where a number lies on the axis, from 0 to 1."""

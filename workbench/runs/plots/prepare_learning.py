@@ -251,12 +251,12 @@ def prepare_rates(run: RunData) -> RatesData:
             loss_at_suggestion = _loss_at(pairs, suggested)
         lines.append(
             RateLine(
-                f"global batch {event.global_batch}",
-                tuple(rate for rate, _ in pairs),
-                tuple(finite(loss) for _, loss in pairs),
-                suggested,
-                loss_at_suggestion,
-                stable,
+                name=f"global batch {event.global_batch}",
+                rates=tuple(rate for rate, _ in pairs),
+                losses=tuple(finite(loss) for _, loss in pairs),
+                suggested=suggested,
+                suggested_loss=loss_at_suggestion,
+                highest_stable=stable,
             )
         )
     return RatesData(

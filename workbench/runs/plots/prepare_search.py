@@ -136,7 +136,9 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
         shares, low, high = zip(*(finite[name] for name in kept), strict=True)
     by_chance = tuple(sorted(finite.keys() - set(kept)))
     unclear = tuple(name for name in kept if finite[name][1] < _RESOLVED < finite[name][2])
-    return ImportanceData(tuple(kept), shares, low, high, by_chance, unclear)
+    return ImportanceData(
+        names=tuple(kept), shares=shares, low=low, high=high, by_chance=by_chance, unclear=unclear
+    )
 
 
 def prepare_best_by_trial(run: RunData) -> TrialValues:
@@ -213,7 +215,7 @@ def _panel(
     grid = ()
     if with_grid:
         grid = _grid(np.array(x), np.array(y), np.array([values[row] for row in rows]))
-    return PairPanel(first.axis, second.axis, rows, x, y, grid)
+    return PairPanel(x_axis=first.axis, y_axis=second.axis, rows=rows, x=x, y=y, grid=grid)
 
 
 def _grid(x: np.ndarray, y: np.ndarray, values: np.ndarray) -> tuple[tuple[float, ...], ...]:

@@ -321,12 +321,12 @@ def prepare_timeline(run: RunData) -> TimelineData:
     drawn = evenly(spans, MAX_TRIALS)
     bars = (
         TimelineBar(
-            trial.number,
-            trial.state,
-            run.history.reason_of(trial),
-            start / length_s,
-            end / length_s,
-            trial.attempts,
+            trial=trial.number,
+            state=trial.state,
+            reason=run.history.reason_of(trial),
+            start=start / length_s,
+            end=end / length_s,
+            attempts=trial.attempts,
         )
         for trial, start, end in drawn
     )

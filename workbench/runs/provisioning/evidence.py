@@ -141,7 +141,14 @@ def _evidence(
     }
     decided["training.global_batch"] = usual.global_batch
     apply_settings(experiment, decided)  # refused here rather than for each machine
-    return Evidence(run_id, device, knowledge, usual, samples, decided)
+    return Evidence(
+        run_id=run_id,
+        device=device,
+        knowledge=knowledge,
+        usual=usual,
+        num_train_samples=samples,
+        settings=decided,
+    )
 
 
 def _is_same_work(experiment: Experiment, work: Mapping[str, Any]) -> bool:

@@ -271,13 +271,13 @@ def _rental(machine: Machine, market: Market, nodes: int, note: str) -> Offer:
     if price_usd is not None:
         usd_per_hour = price_usd * nodes
     offer = Offer(
-        machine.provider,
-        machine.type,
-        machine.region,
-        market,
-        nodes,
-        machine.device,
-        nodes * machine.gpus,
+        provider=machine.provider,
+        machine=machine.type,
+        region=machine.region,
+        market=market,
+        nodes=nodes,
+        device=machine.device,
+        gpus=nodes * machine.gpus,
         usd_per_hour=usd_per_hour,
         notes=(note,),
     )

@@ -481,7 +481,12 @@ class _Simulation:
         self._lease(running.trial.run_id, running.nodes, -1)
         self._leases.append(
             LeaseRecord(
-                running.trial, running.nodes, running.began_s, self.now_s, done_s, lost_gpu_s
+                trial=running.trial,
+                nodes=running.nodes,
+                began_s=running.began_s,
+                ended_s=self.now_s,
+                done_s=done_s,
+                lost_gpu_s=lost_gpu_s,
             )
         )
 

@@ -623,13 +623,13 @@ class _Calls:
         if (kind == "any" and default is not None) or is_several:
             way = "fixed" if way != "positional" else way
         return ScriptOption(
-            name,
-            default,
-            self._choices(given.get("choices"), text, default, kind),
-            None if kind == "any" else kind,
-            way,
-            required is True,
-            str(text),
+            name=name,
+            default=default,
+            choices=self._choices(given.get("choices"), text, default, kind),
+            kind=None if kind == "any" else kind,
+            way=way,
+            is_required=required is True,
+            text=str(text),
         )
 
     def _num_values(self, node: ast.expr | None) -> Any:
@@ -700,12 +700,12 @@ class _Calls:
         text = str(self._values.get(given.get("help"), ""))
         if is_argument:
             return ScriptOption(
-                names[0],
-                default,
-                self._click_choices(given.get("type")),
-                self._click_kind(given.get("type"), default),
-                "positional",
-                required is True and default is None,
+                name=names[0],
+                default=default,
+                choices=self._click_choices(given.get("type")),
+                kind=self._click_kind(given.get("type"), default),
+                way="positional",
+                is_required=required is True and default is None,
             )
         first, _, second = (long or names)[0].partition("/")
         name, way = _chosen_name([first, *names])
@@ -717,13 +717,13 @@ class _Calls:
         if not choices and given.get("type") is None:
             choices = alternatives_in(text, default)
         return ScriptOption(
-            name,
-            default,
-            choices,
-            self._click_kind(given.get("type"), default),
-            way,
-            required is True and default is None,
-            text,
+            name=name,
+            default=default,
+            choices=choices,
+            kind=self._click_kind(given.get("type"), default),
+            way=way,
+            is_required=required is True and default is None,
+            text=text,
         )
 
     def _click_choices(self, node: ast.expr | None) -> tuple[Any, ...]:

@@ -335,14 +335,14 @@ def _with_imports(path: Path, text: str) -> ProgramSource:
                 functions.setdefault(node.name, (module, node))
     is_module = _is_module(path, text, imports)
     return ProgramSource(
-        path,
-        text,
-        "python",
-        modules,
-        is_module,
-        None if is_module else _not_installed(path, text, imports),
-        classes,
-        functions,
+        path=path,
+        text=text,
+        interpreter="python",
+        modules=modules,
+        is_module=is_module,
+        imports_from=None if is_module else _not_installed(path, text, imports),
+        classes=classes,
+        functions=functions,
     )
 
 

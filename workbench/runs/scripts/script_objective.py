@@ -459,7 +459,15 @@ def _of_names(
             f"{best.name} is in a file and in no line: it counts when a trial has ended, so trials "
             "are not stopped early by it."
         )
-    return Objective(best.name, goal, names, reason, source, needs_folder, tuple(notes))
+    return Objective(
+        metric=best.name,
+        goal=goal,
+        others=names,
+        reason=reason,
+        source=source,
+        needs_folder=needs_folder,
+        notes=tuple(notes),
+    )
 
 
 def _names_listed(program: ProgramSource) -> list[str]:

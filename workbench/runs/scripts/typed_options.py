@@ -724,13 +724,15 @@ class _Types:
             default = self._enum_values(last_name(default_node.value)).get(default_node.attr)
         kind, choices = self._kind(inner, default)
         option = ScriptOption(
-            full,
-            default if isinstance(default, bool | int | float | str | list | tuple) else None,
-            choices or alternatives_in(text, default),
-            kind,
-            _way_of(place.way, kind, default, is_nested="." in place.prefix),
-            given is None,
-            text,
+            name=full,
+            default=default
+            if isinstance(default, bool | int | float | str | list | tuple)
+            else None,
+            choices=choices or alternatives_in(text, default),
+            kind=kind,
+            way=_way_of(place.way, kind, default, is_nested="." in place.prefix),
+            is_required=given is None,
+            text=text,
         )
         if kind == "several":
             option = replace(option, kind=None, way="fixed")

@@ -133,12 +133,12 @@ def read_backup(folder: Path) -> Backup:
     document = _read_manifest(folder)
     sizes = [size for _, size in document["files"].values()]
     return Backup(
-        folder,
-        document["created_unix_s"],
-        document["store"],
-        document["runs"],
-        len(sizes),
-        sum(sizes),
+        folder=folder,
+        created_unix_s=document["created_unix_s"],
+        place=document["store"],
+        last_seqs=document["runs"],
+        num_files=len(sizes),
+        num_bytes=sum(sizes),
     )
 
 

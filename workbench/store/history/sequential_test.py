@@ -280,17 +280,38 @@ def decide(
     candidate = candidate[:max_runs]
     left = max_runs - len(candidate)
     if not baseline or not candidate:
-        return Decision("more", 0.5, None, None, None, max(1, left))
+        return Decision(
+            decision="more",
+            probability=0.5,
+            effect=None,
+            low=None,
+            high=None,
+            more_runs=max(1, left),
+        )
     evidence = _evidence_of(baseline, candidate, floor)
     if evidence is None:
         effect = float(np.mean(candidate) - np.mean(baseline))
-        return Decision("more", 0.5, effect, None, None, max(1, left))
+        return Decision(
+            decision="more",
+            probability=0.5,
+            effect=effect,
+            low=None,
+            high=None,
+            more_runs=max(1, left),
+        )
     is_few = evidence.is_shared or evidence.baseline.degrees <= _FEW_DEGREES
     looks = _looks_of(len(baseline), max_runs, _PART_OF_FEW * error if is_few else error)
     low, high = _bounds(evidence, looks, error)
     decision, more_runs = _conclude(evidence, looks, low, error)
     probability = _probability(evidence, curves)
-    return Decision(decision, probability, evidence.effect, low, high, more_runs)
+    return Decision(
+        decision=decision,
+        probability=probability,
+        effect=evidence.effect,
+        low=low,
+        high=high,
+        more_runs=more_runs,
+    )
 
 
 def _evidence_of(

@@ -187,7 +187,14 @@ def _hops(system: System, sending: Sending) -> Hops:
         stage = stages[min(next_stage, len(stages) - 1)]
         sent.append(sending.hop(link, sending.input_bytes(stage)))
     send_s, received_s, num_bytes, energy_j, links_s, back_s = np.array(sent).T
-    return Hops(send_s, received_s, num_bytes, energy_j, links_s, back_s)
+    return Hops(
+        send_s=send_s,
+        received_s=received_s,
+        num_bytes=num_bytes,
+        energy_j=energy_j,
+        links_s=links_s,
+        back_s=back_s,
+    )
 
 
 def _limit(tier: Tier) -> float:

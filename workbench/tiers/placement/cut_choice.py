@@ -78,17 +78,19 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
         scheduler = "end"
     sent = sending.frame(_bytes_of(measured.graph, is_there, sending))
     return Cut(
-        scheduler,
-        is_there,
-        tuple(value.name for value in measured.graph.sent(is_there)),
-        np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1),
-        np.stack([measured.row_nodes_s @ part + measured.row_calls_s for part in parts], axis=1),
-        sent.send_s,
-        sent.received_s,
-        sent.num_bytes,
-        sent.energy_j,
-        {**alone_s, "cut": measured.alone_s(is_there, sending)},
-        sent.links_s,
+        scheduler=scheduler,
+        is_there=is_there,
+        sent=tuple(value.name for value in measured.graph.sent(is_there)),
+        stage_s=np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1),
+        row_s=np.stack(
+            [measured.row_nodes_s @ part + measured.row_calls_s for part in parts], axis=1
+        ),
+        send_s=sent.send_s,
+        received_s=sent.received_s,
+        sent_bytes=sent.num_bytes,
+        send_j=sent.energy_j,
+        alone_s={**alone_s, "cut": measured.alone_s(is_there, sending)},
+        links_s=sent.links_s,
     )
 
 

@@ -93,13 +93,13 @@ def places_of(system: System, placing: Placing) -> list[Place]:
         work = Work(alone_s[tier][exits], rows_s[tier][exits])
         places.append(
             Place(
-                tier,
-                float(send_s[tier]),
-                float(system.back_s[tier]),
-                float(work.alone_s.mean()),
-                work.mean_full_s(system.batch(tier)),
-                system.counts[tier],
-                tuple(link for link in links if link[0] < tier),
+                tier=tier,
+                send_s=float(send_s[tier]),
+                back_s=float(system.back_s[tier]),
+                alone_s=float(work.alone_s.mean()),
+                queued_s=work.mean_full_s(system.batch(tier)),
+                num_machines=system.counts[tier],
+                links=tuple(link for link in links if link[0] < tier),
             )
         )
     return places

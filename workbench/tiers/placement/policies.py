@@ -453,10 +453,10 @@ def _outcome(
     if len(system.names) > 1:
         load[system.names[-1]] = system.total_per_s * float(work_s.mean()) / system.counts[-1]
     return Outcome(
-        response_s,
-        accuracy_at(system.evidence, exits),
-        float(num_bytes),
-        float(device_s.mean() * system.power[0] + joules),
-        load,
-        link_load or {},
+        response_s=response_s,
+        accuracy=accuracy_at(system.evidence, exits),
+        bytes_per_sample=float(num_bytes),
+        joules_per_sample=float(device_s.mean() * system.power[0] + joules),
+        load=load,
+        link_load=link_load or {},
     )

@@ -433,9 +433,15 @@ def _about_groups(system: System) -> list[str]:
 def _plan(
     name: str, outcome: Outcome, interval: tuple[float, float], by_group: Outcome | None = None
 ) -> Plan:
-    group_accuracy = None if by_group is None else by_group.accuracy
+    low, high = interval
     return Plan(
-        name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval, group_accuracy
+        scheduler=name,
+        outcome=outcome,
+        p50_s=outcome.quantile_s(0.5),
+        p95_s=outcome.quantile_s(0.95),
+        low=low,
+        high=high,
+        group_accuracy=None if by_group is None else by_group.accuracy,
     )
 
 

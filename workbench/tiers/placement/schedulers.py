@@ -202,12 +202,12 @@ def played_outcome(
         load[system.names[tier]] = float(times_s[kept].sum()) / elapsed_s / system.counts[tier]
     device_s = work_s[0][kept].mean() if 0 in work_s else 0.0
     return Outcome(
-        (ends - requests.arrival_s)[kept],
-        accuracy,
-        float(num_bytes),
-        float(device_s * system.power[0] + joules),
-        load,
-        link_load or {},
+        response_s=(ends - requests.arrival_s)[kept],
+        accuracy=accuracy,
+        bytes_per_sample=float(num_bytes),
+        joules_per_sample=float(device_s * system.power[0] + joules),
+        load=load,
+        link_load=link_load or {},
     )
 
 

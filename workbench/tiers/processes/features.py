@@ -46,7 +46,15 @@ class Outgoing:
                 values = values + self.random.normal(0.0, spread, values.shape).astype(values.dtype)
             if self.dtype == "uint8":
                 values, scale, zero = quantise(values)
-        return Frame(Kind.REQUEST, request, values, sender, stage, scale, zero)
+        return Frame(
+            kind=Kind.REQUEST,
+            request=request,
+            tensor=values,
+            sender=sender,
+            stage=stage,
+            scale=scale,
+            zero=zero,
+        )
 
 
 def quantise(values: np.ndarray) -> tuple[np.ndarray, float, float]:

@@ -186,7 +186,17 @@ def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Head
     is_too_large = math.prod(dim or 1 for dim in shape) * dtype.itemsize > sys.maxsize
     if is_too_large or math.prod(shape) * dtype.itemsize != num_bytes:
         raise FrameError(f"{num_bytes} bytes for a tensor of shape {shape} and type {dtype}")
-    return Header(Kind(kind), request, sender, stage, dtype, shape, scale, zero, num_bytes)
+    return Header(
+        kind=Kind(kind),
+        request=request,
+        sender=sender,
+        stage=stage,
+        dtype=dtype,
+        shape=shape,
+        scale=scale,
+        zero=zero,
+        num_bytes=num_bytes,
+    )
 
 
 def decode(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Frame:
@@ -234,5 +244,11 @@ async def read_frame(reader: asyncio.StreamReader, *, max_bytes: int = MAX_PAYLO
 def _frame(header: Header, payload: bytes) -> Frame:
     tensor = np.frombuffer(payload, dtype=header.dtype).reshape(header.shape)
     return Frame(
-        header.kind, header.request, tensor, header.sender, header.stage, header.scale, header.zero
+        kind=header.kind,
+        request=header.request,
+        tensor=tensor,
+        sender=header.sender,
+        stage=header.stage,
+        scale=header.scale,
+        zero=header.zero,
     )

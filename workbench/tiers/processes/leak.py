@@ -140,7 +140,18 @@ def measure_leak(
             classes[~leaves] = _classes(rest, sent[~leaves])
             num_bytes = len(encode(outgoing.request(0, features[0], sender=0, stage=1)))
             accuracy = float(np.mean(classes == held_out.targets))
-            leaks.append(Leak(kind, amount, share, low, high, decoder, accuracy, num_bytes))
+            leaks.append(
+                Leak(
+                    features=kind,
+                    noise=amount,
+                    recovered=share,
+                    low=low,
+                    high=high,
+                    decoder=decoder,
+                    accuracy=accuracy,
+                    bytes_per_sample=num_bytes,
+                )
+            )
     return leaks
 
 

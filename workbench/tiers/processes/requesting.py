@@ -125,14 +125,14 @@ async def send_requests(
                 return Reply(sample, sent_s - began_s, took_s, None)
             at_s, groups = early.get(first_number + number, (sent_s, None))
             return Reply(
-                sample,
-                sent_s - began_s,
-                took_s,
-                answer.tensor,
-                answer.sender,
-                answer.stage,
-                groups,
-                at_s - sent_s,
+                sample=sample,
+                sent_s=sent_s - began_s,
+                took_s=took_s,
+                probabilities=answer.tensor,
+                tier=answer.sender,
+                stage=answer.stage,
+                groups=groups,
+                groups_s=at_s - sent_s,
             )
 
         return list(await asyncio.gather(*(ask(number) for number in range(len(moments_s)))))

@@ -61,7 +61,15 @@ def shaped(
     """
     trace = () if link.trace is None else tuple(read_trace(link, folder, field=field))
     bandwidth = bandwidth_of(link, folder, field=field)
-    return ShapedLink("127.0.0.1", ways[0][0], bandwidth, link.rtt, trace, own_s, tuple(ways))
+    return ShapedLink(
+        host="127.0.0.1",
+        port=ways[0][0],
+        bits_per_s=bandwidth,
+        rtt_s=link.rtt,
+        trace=trace,
+        own_s=own_s,
+        ways=tuple(ways),
+    )
 
 
 def num_lanes(system: System | None, number: int) -> int:

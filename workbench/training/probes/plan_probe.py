@@ -265,7 +265,17 @@ class _Probe:
         if len({tried.micro_batch for tried in smaller}) < 2:
             return None
         law = fit_law(
-            [StepMemory(tried.micro_batch, 0, 0, 0, tried.peak_bytes, 0) for tried in smaller]
+            [
+                StepMemory(
+                    micro_batch=tried.micro_batch,
+                    parameters_bytes=0,
+                    gradients_bytes=0,
+                    optimizer_bytes=0,
+                    compute_peak_bytes=tried.peak_bytes,
+                    update_peak_bytes=0,
+                )
+                for tried in smaller
+            ]
         )
         expected_bytes = law.peak_bytes(micro_batch)
         if expected_bytes <= self._limit_bytes:

@@ -832,7 +832,14 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
         if value is not None:
             value = in_base_unit(value, match["unit"] or "", name)
         spaced = " ".join((name.removesuffix(bare).rstrip("_"), bare)).strip()
-        yield _Pair(match.start("name"), match.end(), name, spaced, match["number"], value)
+        yield _Pair(
+            place=match.start("name"),
+            end=match.end(),
+            name=name,
+            spaced=spaced,
+            number=match["number"],
+            value=value,
+        )
 
 
 def _goes_on(pair: re.Match[str]) -> bool:
@@ -1022,7 +1029,15 @@ def _pair_of(match: re.Match[str], name: str, begin: int) -> _Pair:
         value = in_base_unit(value, unit, name)
     number = match[2] + ("%" if "%" in unit else "")
     place, end = begin + match.start(1), begin + match.end()
-    return _Pair(place, end, name, match[1], number, value, is_signed=False)
+    return _Pair(
+        place=place,
+        end=end,
+        name=name,
+        spaced=match[1],
+        number=number,
+        value=value,
+        is_signed=False,
+    )
 
 
 def _after_brackets(part: str, place: int) -> int:
