@@ -466,6 +466,18 @@ def test_conversations_of_the_validation_file_are_not_trained(tmp_path, tokenize
     assert "4 conversations of train are left out" in given.notes()[0]
 
 
+def test_conversations_without_an_answer_are_left_out_with_their_line(tmp_path, tokenizers):
+    records = conversations(12)
+    for number in (4, 9):
+        records[number] = {"messages": records[number]["messages"][:1]}
+    held_out = write_lines(tmp_path / "val.jsonl", conversations(20)[12:])
+    given = options(tmp_path, records, tokenizers, validation=held_out)
+    given.load(seed=0, cache=tmp_path)
+    note = next(note for note in given.notes() if "left out" in note)
+    assert "2 conversations left out, because no answer counts within 1,024 tokens" in note
+    assert "the first is train.jsonl, line 5" in note
+
+
 def test_packed_rows_hold_each_conversation_once_and_fit(tmp_path, tokenizers):
     records = conversations(80)
     plain, packed = (

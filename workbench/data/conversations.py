@@ -457,14 +457,16 @@ def _documents(
     A plain text continues in the next document. A conversation is cut at its end.
     """
     documents: list[Tokens] = []
-    num_cut = num_dropped = 0
+    num_cut = 0
+    dropped: list[str] = []
     for tokens, conversation in zip(encoded, conversations, strict=True):
         pieces = list(_pieces(tokens, sequence))
         if conversation.messages:
             num_cut += len(pieces) > 1
             pieces = pieces[:1]
         kept = [piece for piece in pieces if piece.is_counted.any()]
-        num_dropped += not kept
+        if not kept:
+            dropped.append(conversation.place)
         documents += kept
     notes = []
     if num_cut:
@@ -472,8 +474,12 @@ def _documents(
             f"{format_count(num_cut, 'conversation')} of {format_count(len(encoded))} cut at the"
             f" end, after {format_count(sequence)} tokens. To keep more, raise data.sequence."
         )
-    if num_dropped:
-        notes.append(f"{format_count(num_dropped, 'conversation')} left out: no token counts.")
+    if dropped:
+        first = dropped[0] if len(dropped) == 1 else f"the first is {dropped[0]}"
+        notes.append(
+            f"{format_count(len(dropped), 'conversation')} left out, because no answer counts within"
+            f" {format_count(sequence)} tokens: {first}."
+        )
     return documents, notes
 
 

@@ -165,11 +165,14 @@ def test_six_positives_of_which_none_is_recognised_leave_a_wide_interval(name: s
             predicted, targets, "classification", metric, blocks=RowBlocks()
         )
         low, high = intervals[name]
-        assert high - low > 0.25
-        if name in ("recall", "f1", "precision"):
+        assert high - low > 0.2
+        if name in ("recall", "f1"):
             # Clopper and Pearson: with a probability of 5 %, none of 6 is seen at a share of 0.39.
             assert low == 0.0
             assert 0.25 < high < 0.45
+        if name == "precision":  # nothing was called positive, so it may be anything
+            assert low == 0.0
+            assert high > 0.9
 
 
 def test_the_pinball_loss_is_that_of_scikit_learn():

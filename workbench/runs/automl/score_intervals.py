@@ -34,6 +34,10 @@ _FEWEST_IN_STRETCH = 12
 _NO_ERROR = 1e-9
 _ENOUGH = 5_000
 """With so many test samples, validation samples add nothing."""
+_NUM_DRAWS = 1_000
+_PRIOR = 2.0
+"""Samples that a class is thought to have had before, divided by the number of classes."""
+_ALMOST_CERTAIN = 0.99
 
 
 class Score(Protocol):
@@ -167,7 +171,69 @@ def interval_of(
             spread_out = 1.0 - (1.0 - value) * _variance(targets, weights) / more.variance
             other_low, other_high = _ends(spread_out, wider, scale, num)
             low, high = min(low, other_low), max(high, other_high)
-    return low, high
+    return min(low, value), max(high, value)
+
+
+def within_reach(
+    interval: tuple[float, float],
+    score: Callable[[np.ndarray], float],
+    confusion: np.ndarray,
+    num_independent: np.ndarray,
+    *,
+    are_independent: bool = True,
+) -> tuple[float, float]:
+    """Return an interval of a score of counts that is neither too narrow nor impossible.
+
+    A model that always says no has a balanced accuracy of 0.5 in every population, and an
+    interval from 0.2 to 0.8 says nothing. Of a rare class that a model recognised once, leaving
+    out samples shows too little. So the shares of classes and answers are drawn as they may be in
+    the population. The interval is at least as wide as that of the drawn scores. With two classes,
+    or if all samples of each class got the same answer, it is no wider than almost all of them.
+
+    Args:
+        interval: The 90 % interval, as `interval_of` returns it.
+        score: The score of counts: how often each class was right, predicted, and wanted.
+        confusion: (classes, classes) How often each class got each answer.
+        num_independent: For each class, the number of its samples. Those that belong together
+            count once.
+        are_independent: Whether times do not matter. Neighbours in time are alike, so they show
+            less than the number of samples says, and the interval is not made narrower.
+
+    Source: the Dirichlet posterior of a confusion matrix, Caelen, A Bayesian Interpretation of the
+        Confusion Matrix (2017).
+    """
+    num_classes = len(confusion)
+    wanted = confusion.sum(axis=1)
+    independent = np.where(wanted > 0, num_independent, 0.0)
+    seen = confusion * (independent / np.where(wanted > 0, wanted, 1.0))[:, None]
+    random = np.random.default_rng(0)
+    size = (_NUM_DRAWS, num_classes, num_classes)
+    answers = random.standard_gamma(np.broadcast_to(seen + _PRIOR / num_classes**2, size))
+    answers /= answers.sum(axis=2, keepdims=True)
+    # The mean of what is drawn for a class is the number of its independent samples.
+    shares = random.standard_gamma(np.broadcast_to(independent, size[:2]))
+    shares *= wanted / np.maximum(independent, 1.0)
+    shares /= shares.sum(axis=1, keepdims=True)
+    drawn = np.array([score(_counts_of(joint)) for joint in answers * shares[:, :, None]])
+    value = score(_counts_of(confusion))
+    low, high = interval
+    is_constant = bool(((confusion > 0).sum(axis=1) <= 1).all())
+    if are_independent and (num_classes == 2 or is_constant):
+        lowest, highest = _middle(drawn, _ALMOST_CERTAIN)
+        low, high = max(low, lowest), min(high, highest)
+    least, most = _middle(drawn, LEVEL)
+    return min(low, least, value), max(high, most, value)
+
+
+def _middle(values: np.ndarray, part: float) -> tuple[float, float]:
+    """Return the ends of the middle part of values."""
+    low, high = np.quantile(values, [(1.0 - part) / 2, (1.0 + part) / 2])
+    return float(low), float(high)
+
+
+def _counts_of(confusion: np.ndarray) -> np.ndarray:
+    """Return how often each class was right, predicted, and wanted."""
+    return np.stack([np.diagonal(confusion), confusion.sum(axis=0), confusion.sum(axis=1)])
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from workbench.runs.automl.score_intervals import (
     interval_of,
     parts_of,
     with_more_rows,
+    within_reach,
 )
 from workbench.runs.automl.several_targets import loss_of_several, measures_of
 from workbench.runs.automl.targets import Task
@@ -255,6 +256,8 @@ class Measure:
             is not for ordered classes.
         is_per_class: Whether a rare class counts as much as a frequent one, so that the score rests
             on the samples of the rarest.
+        of_counts: The score of how often each class was right, predicted and wanted, or None if it
+            reads more than that.
     """
 
     score: Score
@@ -265,6 +268,7 @@ class Measure:
     tuned: CountScore | None = None
     is_per_class: bool = False
     distance_power: int = 0
+    of_counts: CountScore | None = None
 
     @property
     def is_tuned(self) -> bool:
@@ -305,6 +309,7 @@ METRICS: dict[Task, dict[str, Measure]] = {
             is_decided=True,
             tuned=_of_classes(recall),
             is_per_class=True,
+            of_counts=_of_classes(recall),
         ),
         "macro_f1": Measure(
             _of_counts(_of_classes(f1)),
@@ -314,6 +319,7 @@ METRICS: dict[Task, dict[str, Measure]] = {
             is_decided=True,
             tuned=_of_classes(f1),
             is_per_class=True,
+            of_counts=_of_classes(f1),
         ),
         "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share", is_per_class=True),
         "average_precision": Measure(
@@ -327,6 +333,7 @@ METRICS: dict[Task, dict[str, Measure]] = {
             is_decided=True,
             tuned=_of_positives(f1),
             is_per_class=True,
+            of_counts=_of_positives(f1),
         ),
         "mcc": Measure(
             _of_counts(_mcc),
@@ -336,6 +343,7 @@ METRICS: dict[Task, dict[str, Measure]] = {
             is_decided=True,
             tuned=_mcc,
             is_per_class=True,
+            of_counts=_mcc,
         ),
         QUADRATIC_KAPPA: Measure(
             _quadratic_kappa,
@@ -369,6 +377,7 @@ _ALSO_SHOWN = {
         "share",
         is_decided=True,
         is_per_class=True,
+        of_counts=_of_positives(_precision),
     ),
     "recall": Measure(
         _of_counts(_of_positives(recall)),
@@ -377,6 +386,7 @@ _ALSO_SHOWN = {
         "share",
         is_decided=True,
         is_per_class=True,
+        of_counts=_of_positives(recall),
     ),
 }
 """Nobody optimises these alone: predicting every row, or a single one, would be the best."""
@@ -614,9 +624,32 @@ def score_intervals(
             more=_decided(more, decisions) if measure.is_decided else more,
             weights=weights,
         )
-        if interval is not None:
-            intervals[name] = interval
+        if interval is None:
+            continue
+        if measure.of_counts is not None:
+            interval = within_reach(
+                interval,
+                measure.of_counts,
+                _confusion(decided, targets, weights),
+                _num_independent_of(targets, blocks, decided.shape[1]),
+                are_independent=blocks.times is None,
+            )
+        intervals[name] = interval
     return intervals
+
+
+def _confusion(decided: np.ndarray, targets: np.ndarray, weights: Weights) -> np.ndarray:
+    """Return how often each class, by row, got each answer, by column."""
+    confusion = np.zeros((decided.shape[1],) * 2)
+    np.add.at(confusion, (targets, decided.argmax(axis=1)), 1.0 if weights is None else weights)
+    return confusion
+
+
+def _num_independent_of(targets: np.ndarray, blocks: RowBlocks, num_classes: int) -> np.ndarray:
+    """Return `_num_independent` with a 0 for each class without samples."""
+    counts = np.zeros(num_classes)
+    counts[np.unique(targets)] = _num_independent(targets, blocks)
+    return counts
 
 
 def _num_independent(targets: np.ndarray, blocks: RowBlocks) -> np.ndarray:
