@@ -477,8 +477,8 @@ def _documents(
     if dropped:
         first = dropped[0] if len(dropped) == 1 else f"the first is {dropped[0]}"
         notes.append(
-            f"{format_count(len(dropped), 'conversation')} left out, because no answer counts within"
-            f" {format_count(sequence)} tokens: {first}."
+            f"{format_count(len(dropped), 'conversation')} left out, because no answer counts"
+            f" within {format_count(sequence)} tokens: {first}."
         )
     return documents, notes
 

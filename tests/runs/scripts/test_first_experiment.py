@@ -1013,6 +1013,16 @@ def test_constants_for_a_folder_and_a_seed_are_those_of_the_trial(tmp_path: Path
     assert "DATA_DIR" not in command
 
 
+def test_numbers_of_tokens_and_of_digits_are_not_searched(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "LR = 0.1\nWIDTH = 64\nEOS_IDX = 2\nUNK_IDX = 3\nNUM_DIGITS = 4\n"
+        "print(f'val_loss {loss:.3f}')\n"
+    )
+    search = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert sorted(search) == ["LR", "WIDTH"]
+
+
 def test_a_configuration_file_has_the_folder_and_the_seed_of_the_trial(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         "experiment: {output_dir: outputs/run1, seed: 1234}\noptim: {lr: 0.003}\n"

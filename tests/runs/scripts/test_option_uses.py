@@ -86,6 +86,20 @@ def test_alternatives_in_words_are_choices(tmp_path: Path) -> None:
     assert found["opt"] == {"choices": ["sgd", "adam"]}
 
 
+def test_alternatives_between_slashes_are_choices_but_paths_are_not(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "",
+        "'--lr', type=float, default=0.1",
+        "'--method', default='maml', help='protonet/maml{_approx}'",
+        "'--backbone', default='Conv4', help='Conv{4|6} / ResNet{10|18}'",
+        "'--weights', default='data', help='such as data/first'",
+    )
+    assert found["method"] == {"choices": ["protonet", "maml", "maml_approx"]}
+    assert found["backbone"] == {"choices": ["Conv4", "Conv6", "ResNet10", "ResNet18"]}
+    assert "weights" not in found
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -316,6 +316,15 @@ def test_a_value_of_training_data_is_pointed_out(tmp_path: Path) -> None:
     assert "may be measured on training data" in first.notes[0]
 
 
+def test_a_mean_over_classes_comes_before_the_score_of_one(tmp_path: Path) -> None:
+    source = (
+        "def evaluate(labels):\n    for y in labels:\n        print('f1 = %f' % f1(y))\n"
+        "    print('macro recall = %f' % r)\n    print('macro f1 = %f' % f)\n"
+        "    print('micro f1 = %f' % g)\n"
+    )
+    assert objective(tmp_path, source) == ("macro_f1", "maximize", None)
+
+
 @pytest.mark.parametrize(
     ("line", "says_so"),
     [

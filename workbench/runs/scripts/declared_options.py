@@ -72,6 +72,14 @@ _LISTED = re.compile(r"[\[({:]\s*([\w.'\"-]+(?:\s*,\s*[\w.'\"-]+)+)\s*[\])}.]?")
 _OR = re.compile(
     r"(?<![\w-])(['\"]?[\w-]+['\"]?(?:\s*,\s*['\"]?[\w-]+['\"]?)*\s*,?\s+or\s+['\"]?[\w-]+['\"]?)(?![\w-])"
 )
+_SLASHES = re.compile(
+    r"(?<![\w/.~])([\w+-]+(?:\{[^{}]*\})?(?:\s?/\s?[\w+-]+(?:\{[^{}]*\})?)+)(?![\w/.])"
+)
+_SAYS_PATH = re.compile(
+    r"\b(?:path|file|folder|director|weights|such as|e\.g|ratio|per)", re.IGNORECASE
+)
+"""What a help says in which a slash divides folders or numbers."""
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _ENDS = ("help", "version", "append", "append_const", "count", "store_const", "extend")
 _UNKNOWN = object()
 
@@ -794,7 +802,7 @@ def called_or_named(node: ast.expr) -> str:
 
 
 def alternatives_in(text: str, default: Any) -> tuple[str, ...]:
-    """Return the values that a help lists as a|b|c, if the default is one of them.
+    """Return the values that a help lists as a|b|c or a/b{_c}, if the default is one of them.
 
     Example:
         >>> from workbench.runs.scripts.declared_options import alternatives_in
@@ -802,14 +810,35 @@ def alternatives_in(text: str, default: Any) -> tuple[str, ...]:
         ('rnn', 'gru', 'lstm')
         >>> alternatives_in("sgd, adam or adamw", "adam")
         ('sgd', 'adam', 'adamw')
+        >>> alternatives_in("model: Conv{4|6} / ResNet{10|18}", "Conv4")
+        ('Conv4', 'Conv6', 'ResNet10', 'ResNet18')
     """
-    patterns = ((_ALTERNATIVES, r"\|"), (_OR, r",\s*(?:or\s+)?|\s+or\s+"), (_LISTED, ","))
+    patterns = (
+        (_ALTERNATIVES, r"\|"),
+        (_OR, r",\s*(?:or\s+)?|\s+or\s+"),
+        (_LISTED, ","),
+        (_SLASHES, r"\s?/\s?"),
+    )
     for pattern, sign in patterns:
+        if pattern is _SLASHES and _SAYS_PATH.search(text):
+            continue
         for match in pattern.finditer(text):
-            values = tuple(value.strip(" '\"`") for value in re.split(sign, match[1]))
+            written = [value.strip(" '\"`") for value in re.split(sign, match[1])]
+            values = tuple(value for part in written for value in _without_braces(part))
             if default in values and len(values) > 1:
                 return values
     return ()
+
+
+def _without_braces(written: str) -> list[str]:
+    """Return what braces stand for: one of several parts, or a part that may be missing."""
+    braces = _BRACES.search(written)
+    if braces is None:
+        return [written]
+    parts = re.split(r"[|,]", braces[1])
+    if len(parts) == 1:
+        parts = ["", *parts]
+    return [written[: braces.start()] + part.strip() + written[braces.end() :] for part in parts]
 
 
 def _chosen_name(names: list[str]) -> tuple[str, Way]:

@@ -88,6 +88,8 @@ _OF_ROWS = frozenset(
 """Words of data, of which a statistic is no metric."""
 _AVERAGES = frozenset(("mean", "avg", "average"))
 """Words of a mean over data."""
+_OVER_CLASSES = frozenset(("macro", "micro", "mac", "mic"))
+"""Words of a mean over classes, which is preferred to the score of a single one."""
 _UNKNOWN_DATA = 3
 """The rank of what no word says the data of."""
 _NUM_FIRST = 7
@@ -375,7 +377,8 @@ def _rank(
     if _is_of_episodes(words):
         # Episodes that only test the agent are its evaluation.
         split = {"": 1, "test": 0}.get(metric.split, split)
-    in_parts = len([w for w in words if w not in SPLIT_WORDS | _WHOLE and not _is_named(w)])
+    neutral = SPLIT_WORDS | _WHOLE | _OVER_CLASSES
+    in_parts = len([w for w in words if w not in neutral and not _is_named(w)])
     is_known = bool(set(words) <= SPLIT_WORDS) or any(map(kind_of_metric, words))
     is_known = is_known or _is_of_episodes(words)
     return (
@@ -391,7 +394,8 @@ def _rank(
         int(bool(set(words) & _HALVES) and not set(words) & _AVERAGES),
         int(not metric.is_number),
         in_parts,
-        int(not set(words) & _AVERAGES),  # the loss of an epoch, before that of a batch
+        # The loss of an epoch comes before that of a batch.
+        int(not set(words) & (_AVERAGES | _OVER_CLASSES)),
     )
 
 

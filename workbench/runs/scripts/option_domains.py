@@ -46,7 +46,7 @@ _NEVER = _table(
     " mean std interpolation nproc root folder restore warm_start algo category categories sync"
     " syncbn fft hop mels overfit quantize launcher cv fold folds splits rows imgsz ctx shot shots"
     " way ways qry query flip_y class_sep holdout heldout ignore niter beam reset multiple prep"
-    " horizon transparent greyscale grayscale"
+    " horizon transparent greyscale grayscale idx index indices pad bos eos unk digits"
 )
 _OF_OTHER_GROUPS = _table(
     "sampling sample inference generation generate eval evaluation test validation val"
