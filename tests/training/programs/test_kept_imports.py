@@ -156,6 +156,21 @@ def test_a_shell_script_and_the_python_below_it_run_as_kept(
     assert list(folder.glob(".run-kept-*")) == []
 
 
+def test_a_command_that_sets_where_python_imports_from_runs_as_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["env", "PYTHONPATH=..", "ROUND=1", sys.executable, "train.py"]
+    kept = kept_in(folder, " ".join(command))
+    (folder.parent / "above.py").write_text("")
+    edit(folder)
+    monkeypatch.setenv("WORKBENCH_KEPT_CODE", str(kept))
+    with kept_scripts(command) as arguments:
+        ended = run(folder, kept, *arguments)
+        found = run(folder, kept, *arguments[:-1], "-c", "import above")
+    assert "here main 1 lib 1" in ended.stdout, ended.stderr
+    assert found.returncode == 0, "the folder of the user still counts"
+
+
 @pytest.fixture
 def startup(tmp_path: Path) -> Path:
     place = tmp_path / "startup of the user"

@@ -116,3 +116,13 @@ def test_means_of_json_lines_that_have_only_a_time_are_read(tmp_path: Path) -> N
     logged, _ = final.read()
     assert logged["Loss/loss"].values == [0.75, 0.25]
     assert logged["Loss/loss.std"].values == [0.1, 0.1]
+
+
+def test_switches_of_a_kept_configuration_are_no_results(tmp_path: Path) -> None:
+    final = FinalValues(tmp_path, [])
+    for name in ("config.json", "copy.json"):
+        (tmp_path / name).write_text(json.dumps({"amsgrad": True, "lr": 0.5}))
+    logged, documents = final.read()
+    assert logged == {}
+    assert documents.keys() == {"lr"}
+    assert documents["lr"].values == [0.5]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.foundation.errors import RunError
-from workbench.training.programs.kept_imports import MANIFEST, VARIABLE, KeptFiles
+from workbench.training.programs.kept_imports import MANIFEST, STARTUP, VARIABLE, KeptFiles
 
 _ISOLATED = re.compile(r"-[A-Za-z]*[IES][A-Za-z]*")
 """Options that make Python ignore its environment variables, and so the kept code."""
@@ -160,11 +160,22 @@ def kept_scripts(arguments: Sequence[str], workdir: Path | None = None) -> Itera
     try:
         yield [
             _placed(argument, kept, written) if argument in own else argument
-            for argument in arguments
+            for argument in _with_startup(arguments, folder)
         ]
     finally:
         for path in written:
             path.unlink(missing_ok=True)
+
+
+def _with_startup(arguments: Sequence[str], folder: str) -> list[str]:
+    """Return a command whose `env PYTHONPATH=..` leaves the kept code of a folder first."""
+    if not arguments or Path(arguments[0]).name != "env":
+        return list(arguments)
+    name, startup = "PYTHONPATH=", os.path.join(folder, STARTUP)
+    return [
+        f"{name}{startup}{os.pathsep}{word.removeprefix(name)}" if word.startswith(name) else word
+        for word in arguments
+    ]
 
 
 def served_by_name(arguments: Sequence[str]) -> set[str]:

@@ -219,7 +219,8 @@ def is_rounded(value: float, printed: float) -> bool:
     """
     if not (math.isfinite(value) and math.isfinite(printed)):
         return repr(value) == repr(printed)
-    last_digit = 10.0 ** -len(format(Decimal(repr(printed)), "f").partition(".")[2])
+    digits = format(Decimal(repr(float(printed))), "f").partition(".")[2]
+    last_digit = 10.0 ** -len(digits)
     return math.isclose(value, printed, rel_tol=1e-6, abs_tol=0.5001 * last_digit)
 
 
@@ -456,10 +457,12 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 def _by_name(rows: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Return the numbers of rows by name. Switches of a kept configuration are not results."""
     by_name: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.items():
-            by_name.setdefault(name, []).append(value)
+            if not isinstance(value, bool):
+                by_name.setdefault(name, []).append(value)
     return by_name
 
 
