@@ -449,3 +449,31 @@ def test_two_words_for_dropout_are_one(tmp_path: Path) -> None:
     assert found["drop_out_prob"] == {"low": 0.0, "high": 0.9}
     assert found["use_batch_norm"] == {"choices": [True, False]}
     assert "use_cache" not in found
+
+
+def test_the_form_of_rows_is_not_searched(tmp_path: Path) -> None:
+    found = domains(
+        tmp_path,
+        "net = nn.LSTM(args.width, args.hidden, args.lr)\nfor images, labels in loader:\n"
+        "    images = images.reshape(args.batch_size, args.length, args.width)\n"
+        "    state = net(images).view(-1, args.hidden, 1)\n",
+        *(f"'--{name}', type=int, default=28" for name in ("length", "width", "hidden")),
+        "'--batch_size', type=int, default=64",
+        "'--lr', type=float, default=0.1",
+    )
+    assert found.keys() == {"hidden", "batch_size", "lr"}
+
+
+@pytest.mark.parametrize(("method", "is_searched"), [("test_step", False), ("loss", True)])
+def test_a_switch_that_only_an_evaluation_reads_is_none_of_the_model(
+    method: str, is_searched: bool, tmp_path: Path
+) -> None:
+    found = domains(
+        tmp_path,
+        "class Net(nn.Module):\n    def forward(self, rows): return rows\n"
+        f"    @staticmethod\n    def {method}(rows, args):\n"
+        "        if args.regions: return 0\n        return args.lr\n",
+        "'--regions', action='store_true'",
+        "'--lr', type=float, default=0.1",
+    )
+    assert ("regions" in found) == is_searched

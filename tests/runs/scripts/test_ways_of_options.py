@@ -1115,6 +1115,31 @@ def test_a_program_takes_some_options_and_has_its_rate_in_another_file(
 
 
 @pytest.mark.parametrize(
+    ("data", "workdir"), [("data/a.npy", "{link: [data]}"), ("nets/a.npy", "fresh")]
+)
+def test_data_is_linked_if_trials_have_folders_of_their_own(
+    data: str, workdir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, content in (
+        (data, "0"),
+        ("nets/__init__.py", ""),
+        ("nets/small.json", '{"lr": 0.1, "batch_size": 8}'),
+        (
+            "train.py",
+            "import json, nets, numpy\nc = json.load(open('nets/small.json'))\n"
+            f"rows = numpy.load('{data}')\nfit(rows, c['lr'], c['batch_size'])\n"
+            "print(f'val_loss {loss}')\n",
+        ),
+    ):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(content)
+    text = experiment_for(Path("train.py")).text
+    assert f"\nworkdir: {workdir}\n" in text
+    assert Experiment.from_yaml(text).links is not None
+
+
+@pytest.mark.parametrize(
     ("source", "file"),
     [
         ("importlib.import_module('config.conf_%s' % args.data).params", "config/conf_b.py"),
@@ -1142,6 +1167,11 @@ def test_the_name_of_a_file_that_a_program_makes_of_an_option(
     assert f"{file} " in (experiment.command or "")
     assert (experiment.command or "").endswith("python train.py --data b")
     assert first.values_to_write == ()
+
+    command = "train.py --data=c"
+    chosen = Experiment.from_yaml(experiment_for(Path(command)).text).command or ""
+    assert f"{file.replace('b.', 'c.')} " in chosen
+    assert chosen.endswith(f"python {command}"), "the user has chosen already"
 
 
 @pytest.mark.parametrize(

@@ -1042,10 +1042,15 @@ def _of_assembled_name(program: ProgramSource, declared: list[ScriptOption]) -> 
         is_given = re.compile(rf"--{re.escape(option.name)}[ =](\S+)")
         usual = (str(option.default), *is_given.findall(said))
         files.sort(key=lambda file: not any(name in file.stem for name in usual))
+        chosen = program.value_given(option.name)
         for file in files:
             match = form.search(file.as_posix())
+            if match is None or chosen not in (None, match[1]):
+                continue
             options = _values_in_file(file)
-            if match is not None and len(searched_domains(options)) > 1:
+            if len(searched_domains(options)) > 1:
+                if chosen is not None:
+                    return Configured(options)
                 words = (match[1],) if option.is_positional else (f"--{option.name}", match[1])
                 taken = option.name if option.is_positional else None
                 return Configured(options, words, taken=taken)

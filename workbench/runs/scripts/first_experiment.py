@@ -17,6 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.remote.kept_code import find
+from workbench.experiment import Experiment
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.garbage import no_garbage_search
 from workbench.runs.scripts.configured_options import (
@@ -493,7 +496,32 @@ def _first_experiment(
         *(f"  # {option.name}: {_described(option)}{_way_of(option)}" for option in shown),
         "budget: {trials: 20}",
     ]
-    return FirstExperiment(path, "\n".join(lines) + "\n", values, tuple(notes))
+    text = "\n".join(lines) + "\n"
+    if links := _data_to_link(path, text):
+        text = text.replace(
+            f"{_ABOUT_LINKS}\nworkdir: fresh\n",
+            f"{_ABOUT_LINKED}\nworkdir: {{link: [{', '.join(map(_yaml, links))}]}}\n",
+        )
+    return FirstExperiment(path, text, values, tuple(notes))
+
+
+_ABOUT_LINKS = (
+    "# Each trial starts in a folder with a copy of the code. Data that it needs:"
+    " workdir: {link: [data]}."
+)
+_ABOUT_LINKED = "# Each trial starts in a folder with a copy of the code, and with links to data."
+
+
+def _data_to_link(path: Path, text: str) -> list[str]:
+    """Return the data that a program reads, if trials work in folders of their own.
+
+    A folder with code is not linked, because trials replace values in their copies of it.
+    """
+    if "\nworkdir: fresh\n" not in text or path.is_absolute():
+        return []
+    files = find(Experiment.from_yaml(text), Origin.here())
+    copied = {name.partition("/")[0] for name in files.workdir}
+    return [name for name in sorted(files.absent) if name not in copied]
 
 
 def _name_of(path: Path) -> str:
@@ -582,11 +610,7 @@ def _settings(
     if metrics is not None:
         lines.append(f"metrics: {metrics}")
     if edits_in_place or needs_folder:
-        lines += [
-            "# Each trial starts in a folder with a copy of the code. Data that it needs:"
-            " workdir: {link: [data]}.",
-            "workdir: fresh",
-        ]
+        lines += [_ABOUT_LINKS, "workdir: fresh"]
     return lines
 
 

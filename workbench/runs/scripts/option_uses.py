@@ -70,6 +70,7 @@ def with_uses(program: ProgramSource, options: list[ScriptOption]) -> list[Scrip
         options: All its options.
     """
     options = _without_data(program, _without_unread(program, options))
+    options = _without_forms(program, options)
     options = _without_replacing(program, options)
     options = _without_other_presets(program, options)
     uses = _Uses(program, options)
@@ -155,7 +156,9 @@ class _Uses:
         for name in self._models:
             self.of_models |= {
                 part.attr
-                for part in walk(program.classes[name][1])
+                for method in program.classes[name][1].body
+                if not _only_evaluates(method)
+                for part in walk(method)
                 if isinstance(part, ast.Attribute)
                 and part.attr in self._names
                 and last_name(part.value) not in ("self", "")
@@ -518,6 +521,53 @@ def _without_data(program: ProgramSource, options: list[ScriptOption]) -> list[S
         else option
         for option in options
     ]
+
+
+def _without_forms(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return options, of which none is searched that says what form the rows of the data have.
+
+    In `for images, labels in loader: images.reshape(-1, length, width)`, other lengths give
+    another number of rows than there are labels. The size of a batch may be any.
+    """
+    of_forms = {
+        last_name(size)
+        for module in program.modules
+        for loop in walk(module.tree)
+        if isinstance(loop, ast.For)
+        for call in walk(loop)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("reshape", "view")
+        and last_name(call.func.value) in _names_set(loop.target)
+        for size in call.args
+        if isinstance(size, ast.Attribute | ast.Name) and len(call.args) > _FLAT
+    }
+    return [
+        replace(option, has_effect=False)
+        if plain_name(option) in of_forms and not words_of(option.name) & {"batch", "bs", "bsz"}
+        else option
+        for option in options
+    ]
+
+
+_FLAT = 2
+"""Sizes of a table of rows, whose width a model may follow."""
+
+
+def _names_set(target: ast.expr) -> set[str]:
+    """Return the variables that a loop sets."""
+    return {part.id for part in walk(target) if isinstance(part, ast.Name)}
+
+
+def _only_evaluates(method: ast.stmt) -> bool:
+    """Return whether a method of a model measures it, and so says nothing about how it is made."""
+    name = method.name if isinstance(method, ast.FunctionDef) else ""
+    return bool(_EVALUATES & set(name_words(name)))
+
+
+_EVALUATES = frozenset(
+    ("test", "eval", "evaluate", "evaluation", "valid", "validate", "validation")
+)
 
 
 def _without_replacing(program: ProgramSource, options: list[ScriptOption]) -> list[ScriptOption]:

@@ -115,6 +115,14 @@ class ProgramSource:
         """Return whether the command of the user has an option already, by any of its names."""
         return name in self._names_given
 
+    def value_given(self, name: str) -> str | None:
+        """Return the value that the command of the user gives an option, or None."""
+        for place, word in enumerate(self.given):
+            option, sign, value = word.partition("=")
+            if option.startswith("-") and option_in(option) == name:
+                return value if sign else next(iter(self.given[place + 1 :]), None)
+        return None
+
     @cached_property
     def _names_given(self) -> frozenset[str]:
         """The names of the options in the command of the user, with the other names of each."""
