@@ -66,18 +66,21 @@ class Kernel:
         self._client.shell_channel.send(self._client.session.msg("comm_msg", message))
 
     def part(self, name: str) -> dict[str, Any]:
-        def is_answer(_: Any) -> bool:
-            last = self.told[-1] if self.told else {}
-            return last.get("topic") == name and last["status"] != "working"
+        """Wait for the answer to a query, after which the form may say more."""
 
-        self.hear(is_answer)
-        assert self.told[-1]["status"] == "done", self.told[-1]
-        return self.told[-1]["result"]
+        def answer() -> dict[str, Any]:
+            own = [message for message in self.told if message.get("topic") == name]
+            return own[-1] if own and own[-1]["status"] != "working" else {}
+
+        if not answer():
+            self.hear(lambda _: bool(answer()))
+        assert answer()["status"] == "done", answer()
+        return answer()["result"]
 
     def hear(self, is_enough: Any, within_s: float = 240.0) -> None:
         deadline = time.monotonic() + within_s
         while True:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, self.told
             try:
                 message = self._client.get_iopub_msg(timeout=1)
             except queue.Empty:
@@ -85,10 +88,10 @@ class Kernel:
             kind, content = message["msg_type"], message["content"]
             if kind in ("stream", "error"):
                 self.outputs.append(content)
-            if kind == "execute_result":
-                self.model_id = content["data"]["application/vnd.jupyter.widget-view+json"][
-                    "model_id"
-                ]
+            if kind in ("execute_result", "display_data"):
+                widget = content["data"].get("application/vnd.jupyter.widget-view+json")
+                if widget is not None:
+                    self.model_id = widget["model_id"]
             if kind == "comm_msg" and content["data"].get("method") == "custom":
                 self.told.append(content["data"]["content"])
             if is_enough(message):

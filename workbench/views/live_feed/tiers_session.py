@@ -140,6 +140,7 @@ class TiersSession:
         from workbench.deploy.stages import read_stages
         from workbench.tiers.placement.assembly import assemble, bundle_of
         from workbench.tiers.placement.scheduler_plans import exit_curve
+        from workbench.tiers.placement.schedulers import policies_for
         from workbench.tiers.processes.placing import placed
         from workbench.tiers.processes.profiling import profile_stages
         from workbench.tiers.processes.samples import bundle_samples
@@ -165,7 +166,8 @@ class TiersSession:
                 )
             except WorkbenchError as error:
                 note = f"The accuracy is that without quantisation and noise: {error}"
-        runnable: list[str] = list(RUNNABLE)
+        planned = policies_for(system)
+        runnable = [scheduler for scheduler in RUNNABLE if scheduler in planned]
         if system.cut is not None:
             self._cut_at = system.cut.is_there
             runnable.append("cut")
