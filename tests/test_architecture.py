@@ -63,7 +63,7 @@ OWNERS = {
     "uvicorn": {"deploy", "views.agents"},
     "mcp": {"views.agents"},
     "uvloop": {"deploy"},
-    "pyarrow": {"foundation.artifacts", "data", "runs.histories", "store.history"},
+    "pyarrow": {"foundation.artifacts", "data", "runs.importing", "store.history"},
     "click": {"cli"},
     "rich": {"cli"},
     "anywidget": {"views.widgets"},

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         sweep,
     )
     from workbench.runs.automl import AutoML, automl
-    from workbench.runs.histories.import_runs import import_runs
+    from workbench.runs.importing.import_runs import import_runs
     from workbench.runs.trial_decisions import decide
     from workbench.store.database import Store
     from workbench.store.history import History, Trial
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "runs.automl": ("AutoML", "automl"),
-    "runs.histories.import_runs": ("import_runs",),
+    "runs.importing.import_runs": ("import_runs",),
     "runs.trial_decisions": ("decide",),
     "foundation.errors": ("WorkbenchError",),
     "experiment": (

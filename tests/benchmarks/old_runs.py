@@ -24,7 +24,7 @@ from tests.benchmarks.search_tasks import Task, public_tasks
 from tests.builders.measured import find_measured
 from workbench.experiment import Space
 from workbench.foundation.events import PriorTrialAdded
-from workbench.runs.histories.import_runs import import_runs
+from workbench.runs.importing.import_runs import import_runs
 from workbench.store.database import Store
 from workbench.sweeps.warm_start import prior_trials
 

@@ -19,7 +19,7 @@ import pytest
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
-from workbench.training.program import has_saved, newest_file
+from workbench.training.program_trial import has_saved, newest_file
 from workbench.training.trial import run_trial
 from workbench.training.worker_task import TrialTask
 

@@ -81,7 +81,7 @@ def import_old_runs(
 
     Nothing is executed or unpickled. A second import only adds new trials.
     """
-    from workbench.runs.histories.import_runs import import_runs
+    from workbench.runs.importing.import_runs import import_runs
 
     imported = import_runs(
         place,

@@ -5,7 +5,7 @@ object can be created and dropped at any moment without affecting the run. How a
 left to `sweeps`, and how results look on a terminal to `cli`.
 
 `run` lists what can be done with a run, and says where it is done. Rooms inside: `automl`,
-`bundles` (exported models), `histories` (runs of other tools), `plots` (figures and the report),
+`bundles` (exported models), `importing` (runs of other tools), `plots` (figures and the report),
 `provisioning` (machines to rent) and `scripts` (a first experiment for a script).
 
 - Starting: `experiment_file`, `dry_run`, `creation`, `launch`, `submission`, `advising`,

@@ -12,6 +12,6 @@ Importing this package does not load torch.
 - Before the first step: `first_batch`, `loss_and_metrics`, `loss_division`.
 - Models that are fitted: `fitting`.
 - Your function: `functions`, `policy`.
-- Your program: `program`, `mirrored_folder`.
+- Your program: `program_trial`, `mirrored_folder`.
 - After the training: `trained_model`, `ensembles`, `lm_eval_tasks`.
 """

@@ -158,7 +158,7 @@ def run_trial(
         if task.measurement is not None:
             run = _measure
         elif task.experiment.command is not None:
-            from workbench.training.program import run_program
+            from workbench.training.program_trial import run_program
 
             run = partial(run_program, should_stop=should_stop)
         elif not task.experiment.trains_model:

@@ -366,7 +366,7 @@ def _start(task: TrialTask) -> _Findings:
 
 def _start_program(task: TrialTask) -> Outcome:
     """Start a program, and end it as soon as it has written an objective."""
-    from workbench.training.program import NO_STEP, SHARED_NAME, run_program
+    from workbench.training.program_trial import NO_STEP, SHARED_NAME, run_program
 
     metrics = {objective.metric for objective in task.experiment.objectives}
     first: list[TrialReported] = []

@@ -89,7 +89,7 @@ def measure_reported_speed(
 
 def _run(task: TrialTask, meter: _SpeedMeter) -> Outcome:
     if task.experiment.command is not None:
-        from workbench.training.program import run_program
+        from workbench.training.program_trial import run_program
 
         return run_program(task, meter.take, meter.is_over)
     from workbench.training.functions import run_function

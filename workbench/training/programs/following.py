@@ -1,7 +1,7 @@
 """Follows a program from its start to its end: its process, its output, the metrics it writes.
 
 Ending the program with all of its processes is left to `supervisor`, and the meaning of metrics to
-`training.program`.
+`training.program_trial`.
 """
 
 from __future__ import annotations

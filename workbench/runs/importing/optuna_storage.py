@@ -19,8 +19,8 @@ from pydantic import JsonValue
 
 from workbench.experiment.goals import Goal
 from workbench.foundation.errors import DataError
-from workbench.runs.histories.old_runs import OldRun, OldRuns, OldState, Point, key_of, unix_s
-from workbench.runs.histories.sqlite_file import columns_of, opened
+from workbench.runs.importing.old_runs import OldRun, OldRuns, OldState, Point, key_of, unix_s
+from workbench.runs.importing.sqlite_file import columns_of, opened
 
 TABLES = frozenset({"studies", "trials", "trial_params", "trial_values", "study_directions"})
 _STATES: dict[str, OldState] = {

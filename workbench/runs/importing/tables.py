@@ -31,7 +31,7 @@ from workbench.data.number_texts import (
 )
 from workbench.data.text_layout import open_text
 from workbench.foundation.errors import DataError
-from workbench.runs.histories.old_runs import (
+from workbench.runs.importing.old_runs import (
     OldRun,
     OldRuns,
     OldState,
@@ -45,7 +45,7 @@ from workbench.runs.histories.old_runs import (
     parse_text,
     unix_s,
 )
-from workbench.runs.histories.run_folders import params_next_to
+from workbench.runs.importing.run_folders import params_next_to
 from workbench.runs.scripts.objective_ranking import likely_objectives
 
 _PARAM = re.compile(r"^(?:params?|parameters?|config|hparams?|hyperparam\w*)[./_](.+)$", re.I)

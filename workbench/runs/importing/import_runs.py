@@ -34,15 +34,15 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import format_count
 from workbench.foundation.garbage import no_garbage_search
-from workbench.runs.histories.formats import read_old_runs
-from workbench.runs.histories.naming import (
+from workbench.runs.importing.formats import read_old_runs
+from workbench.runs.importing.naming import (
     Names,
     has_other_seed,
     name_runs,
     resolve_mapping,
     seed_of,
 )
-from workbench.runs.histories.old_runs import RUNNING, OldRun, OldRuns, Point
+from workbench.runs.importing.old_runs import RUNNING, OldRun, OldRuns, Point
 from workbench.runs.run import Run, open_store
 from workbench.store.database import Store
 from workbench.store.database.labels import change_tags

@@ -107,7 +107,7 @@ def parse_text(text: str) -> JsonValue:
         text: The text.
 
     Example:
-        >>> from workbench.runs.histories.old_runs import parse_text
+        >>> from workbench.runs.importing.old_runs import parse_text
         >>> [parse_text(text) for text in ("64", "1e-3", "True", "007", "adam")]
         [64, 0.001, True, '007', 'adam']
     """
@@ -168,7 +168,7 @@ def whole_step(written: object) -> int | None:
         written: A number, or the text of a whole number.
 
     Example:
-        >>> from workbench.runs.histories.old_runs import whole_step
+        >>> from workbench.runs.importing.old_runs import whole_step
         >>> [whole_step(step) for step in (3, 3.0, "3", 0.5, "1.0", None)]
         [3, 3, 3, None, None, None]
     """
@@ -187,7 +187,7 @@ def count_steps(steps: Iterable[float]) -> dict[float, int]:
             left out.
 
     Example:
-        >>> from workbench.runs.histories.old_runs import count_steps
+        >>> from workbench.runs.importing.old_runs import count_steps
         >>> count_steps([1.5, 0.5, 1.0])
         {0.5: 0, 1.0: 1, 1.5: 2}
     """
@@ -208,7 +208,7 @@ def flatten(
         separator: What is between the parts of a path.
 
     Example:
-        >>> from workbench.runs.histories.old_runs import flatten
+        >>> from workbench.runs.importing.old_runs import flatten
         >>> flatten({"model": {"width": 8}, "layers": [1, 2]})
         {'model.width': 8, 'layers': [1, 2]}
     """

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import WorkbenchError
-from workbench.runs.histories.old_runs import (
+from workbench.runs.importing.old_runs import (
     DELETED,
     OldRun,
     OldRuns,
@@ -28,7 +28,7 @@ from workbench.runs.histories.old_runs import (
     parse_text,
     whole_step,
 )
-from workbench.runs.histories.sqlite_file import connect, opened, translated
+from workbench.runs.importing.sqlite_file import connect, opened, translated
 
 TABLES = frozenset({"experiments", "runs", "metrics", "params", "latest_metrics"})
 _STATES: dict[str, OldState] = {

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import DataError, WorkbenchError
-from workbench.runs.histories.old_runs import (
+from workbench.runs.importing.old_runs import (
     OldRun,
     OldRuns,
     OldState,

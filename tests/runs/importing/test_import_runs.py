@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.histories.conftest import WRITTEN, database
+from tests.runs.importing.conftest import WRITTEN, database
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, DataError, ExperimentError, RunError
 from workbench.runs.comparison import compare_table
-from workbench.runs.histories.import_runs import Imported, import_runs
+from workbench.runs.importing.import_runs import Imported, import_runs
 from workbench.runs.result import result_of
 from workbench.runs.run import Run
 from workbench.runs.space_suggestions import how_to_widen

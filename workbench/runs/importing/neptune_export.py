@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.foundation.errors import DataError
-from workbench.runs.histories.old_runs import OldRun, OldRuns, OldState, Point, count_steps
+from workbench.runs.importing.old_runs import OldRun, OldRuns, OldState, Point, count_steps
 from workbench.runs.scripts.objective_ranking import likely_objectives
 
 COLUMNS = frozenset({"project_id", "run_id", "attribute_path", "attribute_type", "step"})

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.runs.histories.old_runs import (
+from workbench.runs.importing.old_runs import (
     OldRun,
     OldRuns,
     Point,
@@ -17,7 +17,7 @@ from workbench.runs.histories.old_runs import (
     numbers_of,
     unix_s,
 )
-from workbench.runs.histories.sqlite_file import columns_of, opened, tables_of
+from workbench.runs.importing.sqlite_file import columns_of, opened, tables_of
 
 COLUMNS = frozenset({"timestamp", "run_name", "step", "metrics"})
 """The columns of its table `metrics`. That of MLflow has others."""

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from tests.runs.histories.conftest import WRITTEN, database
+from tests.runs.importing.conftest import WRITTEN, database
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.histories import mlflow_store
-from workbench.runs.histories.formats import FORMATS, read_old_runs, recognize
-from workbench.runs.histories.old_runs import (
+from workbench.runs.importing import mlflow_store
+from workbench.runs.importing.formats import FORMATS, read_old_runs, recognize
+from workbench.runs.importing.old_runs import (
     OldRun,
     OldRuns,
     are_numbers,

@@ -16,8 +16,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from workbench.foundation.errors import DataError
-from workbench.runs.histories.old_runs import OldRun, OldRuns, Point, key_of
-from workbench.runs.histories.run_folders import params_next_to
+from workbench.runs.importing.old_runs import OldRun, OldRuns, Point, key_of
+from workbench.runs.importing.run_folders import params_next_to
 from workbench.training.programs.written_metrics import fields_of, scalars_of
 
 _PATTERN = "*tfevents*"

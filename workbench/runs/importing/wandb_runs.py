@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.runs.histories.old_runs import (
+from workbench.runs.importing.old_runs import (
     OldRun,
     OldRuns,
     OldState,

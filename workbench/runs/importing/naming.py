@@ -16,8 +16,8 @@ from workbench.experiment.goals import Goal
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.foundation.formatting import format_count
-from workbench.runs.histories.old_runs import OldRun, OldRuns, is_seed, whole_step
-from workbench.runs.histories.tables import without_prefix
+from workbench.runs.importing.old_runs import OldRun, OldRuns, is_seed, whole_step
+from workbench.runs.importing.tables import without_prefix
 from workbench.runs.scripts.objective_ranking import guessed_goal, likely_objectives
 
 _INVALID = re.compile(r"[^\w.-]+")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from workbench.foundation.errors import ArgumentError
-from workbench.runs.histories import (
+from workbench.runs.importing import (
     mlflow_store,
     neptune_export,
     optuna_storage,
@@ -16,8 +16,8 @@ from workbench.runs.histories import (
     trackio_store,
     wandb_runs,
 )
-from workbench.runs.histories.old_runs import OldRuns
-from workbench.runs.histories.sqlite_file import is_sqlite, tables_of
+from workbench.runs.importing.old_runs import OldRuns
+from workbench.runs.importing.sqlite_file import is_sqlite, tables_of
 
 Reader = Callable[[Path], list[OldRuns]]
 FORMATS = ("csv", "mlflow", "tensorboard", "wandb", "optuna", "ray", "trackio", "neptune")
