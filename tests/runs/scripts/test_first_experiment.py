@@ -1160,3 +1160,10 @@ def test_a_mode_of_the_model_is_searched_and_that_of_the_program_is_not() -> Non
     assert domain_of(of_model) == '{choices: ["rand", "static"]}'
     assert domain_of(replace(of_model, is_of_model=False)) is None
     assert domain_of(replace(of_model, choices=("train", "test"))) is None
+
+
+@pytest.mark.parametrize("name", ["cls_num", "num_cls", "n_cls"])
+def test_a_number_of_classes_is_not_searched(name: str) -> None:
+    of_model = ScriptOption(name, 360, kind="int", way="constant", is_of_model=True)
+    assert searched_domains([of_model]) == {}
+    assert searched_domains([replace(of_model, name="num_cells")]) != {}

@@ -1196,3 +1196,65 @@ def test_what_a_function_prints_that_also_trains_is_not_the_objective(
         "        print(f'Best validation ppl {best:.3f}')\nmain()\n"
     )
     assert objective(tmp_path, source)[:2] == (metric, "minimize")
+
+
+def test_scores_that_fill_a_line_of_a_variable_are_maximized(tmp_path: Path) -> None:
+    source = (
+        "def test():\n    accs = []\n    for mask in masks:\n        accs.append(hits(mask))\n"
+        "    return accs\nfor epoch in range(3):\n"
+        "    line = 'Epoch {}, Train: {:.3f}, Val: {:.3f}'\n"
+        "    accs = test()\n    print(line.format(epoch, *accs))\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("Val", "maximize")
+
+
+def test_what_a_configuration_lets_callbacks_monitor_is_the_objective(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(
+        "lr: 0.1\nbatch_size: 8\ncallbacks:\n  stop: {metric: val/mcc, mode: max}\n"
+    )
+    Path("train.py").write_text(
+        "import hydra, pytorch_lightning as pl\n"
+        "@hydra.main(config_path='.', config_name='config')\ndef main(cfg):\n"
+        "    stop = cfg['callbacks']['stop']\n"
+        "    pl.Trainer(callbacks=[pl.callbacks.EarlyStopping(\n"
+        "        monitor=cfg['callbacks']['stop']['metric'], mode=stop['mode'])])\n"
+        "class Net(pl.LightningModule):\n    def validation_step(self, batch):\n"
+        "        self.log('val/loss', 0.5)\n        self.log('val/' + name, cfg.lr)\nmain()\n"
+    )
+    written = Experiment.from_yaml(experiment_for(Path("train.py")).text).objectives[0]
+    assert (written.metric, written.goal) == ("val/mcc", "maximize")
+
+
+def test_a_package_below_src_is_read_and_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("src/fitting").mkdir(parents=True)
+    Path("src/fitting/__init__.py").write_text(
+        "def fit(lr):\n    for epoch in range(2):\n        print(f'val_loss: {lr:.4f}')\n"
+    )
+    Path("train.py").write_text(
+        "import argparse\nfrom fitting import fit\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', type=float, default=0.1)\nfit(p.parse_args().lr)\n"
+    )
+    experiment = Experiment.from_yaml(experiment_for(Path("train.py")).text)
+    assert experiment.objectives[0].metric == "val_loss"
+    assert experiment.command == "env PYTHONPATH=src python train.py {args}"
+
+
+def test_what_is_trained_and_evaluated_by_one_name_is_not_measured_on_validation_data(
+    tmp_path: Path,
+) -> None:
+    source = (
+        "import wandb\ndef train(model, rows, other):\n    losses = []\n    for step in range(9):\n"
+        "        data = next(rows)\n        output = model(data)\n"
+        "        losses.append(output.loss)\n"
+        "        bar.set_description(f'loss: {np.mean(losses):.3f}')\n        log = {}\n"
+        "        if step % 3 == 0:\n            model.eval()\n            for data in other:\n"
+        "                log['eval_total_loss'] = model(data).loss\n            model.train()\n"
+        "        wandb.log({**log})\ntrain(model, rows, other)\n"
+    )
+    assert objective(tmp_path, source)[:2] == ("eval_total_loss", "minimize")

@@ -7,6 +7,7 @@ The script is not changed, and not run unless its source shows no options. In th
 - Find the options, of which declarations come first: `script_options` says what an option is.
   Then come `declared_options` and `typed_options`, a configuration (`configured_options`), other
   languages (`other_languages`, `compiled_programs`), and at last the help (`script_help`).
+  `option_defaults` has defaults from files.
 - Follow each option to its uses: `option_uses` and `option_conditions` decide its choices and
   whether it has an effect, `use_kinds` for what it is used.
 - Read what is reported: `reported_metrics` for all that is printed, logged and written,

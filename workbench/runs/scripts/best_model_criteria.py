@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from workbench.experiment.goals import Goal
 from workbench.runs.scripts.configured_options import configurations_near
@@ -89,7 +89,10 @@ def monitored_in_options(options: Iterable[ScriptOption]) -> Iterator[tuple[str,
 
 
 def monitored_by_callbacks(
-    program: ProgramSource, modules: Iterable[Module], reported: list[Reported]
+    program: ProgramSource,
+    modules: Iterable[Module],
+    reported: list[Reported],
+    options: Iterable[ScriptOption] = (),
 ) -> Iterator[tuple[str, Goal | None]]:
     """Yield what callbacks monitor, in a source or in a configuration file.
 
@@ -99,13 +102,19 @@ def monitored_by_callbacks(
         program: The program.
         modules: Its modules that train or evaluate.
         reported: What they report.
+        options: The options of the program, those of its configuration included.
     """
+    configured = {o.name: o.default for o in options if isinstance(o.default, str)}
     for module in modules:
         texts = _texts_of(module)
         for node in walk(module.tree):
             if not isinstance(node, ast.Call) or called_name(node) not in _MONITORS:
                 continue
-            given = {word.arg: texts.get(word.value) for word in node.keywords if word.arg}
+            given = {
+                word.arg: _configured_text(word.value, configured) or texts.get(word.value)
+                for word in node.keywords
+                if word.arg
+            }
             if not isinstance(metric := given.get("monitor"), str):
                 continue
             criterion = Criterion(normal_words(metric_words(metric)), None)
@@ -117,6 +126,27 @@ def monitored_by_callbacks(
     for file in configurations_near(program.path)[:_MAX_CONFIGURATIONS]:
         for match in _MONITOR_IN_FILE.finditer(file.read_text(errors="replace")):
             yield match["metric"], _GOALS_OF_MODES.get(match["mode"] or "")
+
+
+def _configured_text(value: ast.expr, configured: Mapping[str, str]) -> str | None:
+    """Return the text of a configuration that is read in a source: `cfg["stop"]["metric"]`.
+
+    The variable may hold a part of the configuration.
+    """
+    keys: list[str] = []
+    while True:
+        match value:
+            case ast.Attribute(value=owner, attr=key):
+                pass
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str() as key)):
+                pass
+            case _:
+                break
+        keys.insert(0, key)
+        value = owner
+    path = ".".join(keys)
+    found = {text for name, text in configured.items() if f".{name}".endswith(f".{path}")}
+    return found.pop() if path and len(found) == 1 else None
 
 
 def _texts_of(module: Module) -> StaticValues:

@@ -35,6 +35,7 @@ from workbench.runs.scripts.configured_options import (
     wandb_options,
 )
 from workbench.runs.scripts.declared_options import declared_options
+from workbench.runs.scripts.option_defaults import with_defaults_of_files
 from workbench.runs.scripts.option_domains import (
     is_learning_rate,
     is_usual,
@@ -148,6 +149,7 @@ def _options_of(program: ProgramSource) -> _Interface:
     if program.interpreter == "papermill":
         return _Interface(notebook_options(program), is_notebook=True)
     declared, words = declared_options(program)
+    declared = with_defaults_of_files(program, declared)
     typed = typed_options(program)
     interface = _Interface(declared, tuple(words))
     if typed is not None:

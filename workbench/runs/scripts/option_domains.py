@@ -1059,8 +1059,10 @@ def _is_never(words: list[str], option: ScriptOption) -> bool:
         joined -= {"init"}  # the scale of the first weights
     if {"max", "norm"} <= joined and joined & {"grad", "gradient", "gradients"}:
         return False
-    if is_number and words == ["delta"] and option.default < _SMALLEST_DELTA:
-        return True  # that of differential privacy
+    # The number of classes, or the delta of differential privacy.
+    is_private = is_number and words == ["delta"] and option.default < _SMALLEST_DELTA
+    if is_private or joined in ({"num", "cls"}, {"n", "cls"}):
+        return True
     if any(_contains(words, allowed) for allowed in _ALLOWED_DESPITE):
         return _is_hindered(words)
     if _is_of_model(option) and option.is_flag:

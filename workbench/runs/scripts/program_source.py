@@ -418,12 +418,21 @@ def parse_python(path: Path, text: str) -> ast.Module:
 def _without_aliases(tree: ast.Module) -> ast.Module:
     """Return a source in which methods are called by their own names.
 
-    `add = parser.add_argument` makes `add("--lr")` the same as `parser.add_argument("--lr")`.
+    `add = parser.add_argument` makes `add("--lr")` the same as `parser.add_argument("--lr")`, and
+    `line = "loss {}"` makes `line.format(x)` the same as `"loss {}".format(x)`.
     """
     aliases: dict[str, ast.Attribute | None] = {}
     calls: list[ast.Call] = []
+    templates: dict[str, list[ast.Constant]] = {}
+    filled: list[ast.Attribute] = []
     for node in ast.walk(tree):
         match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Constant(value=str() as text) as value
+            ) if "{" in text:
+                templates.setdefault(name, []).append(value)
+            case ast.Attribute(value=ast.Name(), attr="format"):
+                filled.append(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 is_alias = isinstance(value, ast.Attribute) and name not in aliases
                 aliases[name] = value if is_alias and isinstance(value, ast.Attribute) else None
@@ -433,7 +442,18 @@ def _without_aliases(tree: ast.Module) -> ast.Module:
         method = aliases.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if method is not None:
             call.func = method
+    for method in filled:
+        _put_template(method, templates)
     return tree
+
+
+def _put_template(method: ast.Attribute, templates: dict[str, list[ast.Constant]]) -> None:
+    """Replace a variable in `line.format` by the text that it was set to last before."""
+    known = templates.get(method.value.id, []) if isinstance(method.value, ast.Name) else []
+    before = [text for text in known if text.lineno < method.lineno]
+    if before:
+        last = max(before, key=lambda text: text.lineno)
+        method.value = ast.copy_location(ast.Constant(last.value), method.value)
 
 
 def _interpreter_of(path: Path, text: str) -> str:
@@ -461,7 +481,7 @@ class _Imports:
 
     def __init__(self, path: Path, text: str) -> None:
         self._own = path.absolute().parent
-        self._roots = [self._own]
+        self._roots = [self._own, self._own / "src"]
         for parent in list(self._own.parents)[:4]:
             if parent == Path(parent.anchor) or parent == Path.home():
                 break

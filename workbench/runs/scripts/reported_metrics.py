@@ -24,7 +24,12 @@ from workbench.runs.scripts.objective_ranking import (
     is_measure_word,
     metric_words,
 )
-from workbench.runs.scripts.program_source import COMPILER, Module, ProgramSource
+from workbench.runs.scripts.program_source import (
+    COMPILER,
+    Module,
+    ProgramSource,
+    parse_python,
+)
 from workbench.runs.scripts.script_metrics import (
     looped_words,
     names_in_headers,
@@ -116,7 +121,7 @@ def _parts_by_default(module: Module, off: frozenset[str]) -> list[ast.Module]:
     """Return the parts of a module without what switches turn on, or none if it has no such one."""
     if not any(f".{flag}" in module.text for flag in off):
         return []
-    tree = _AsByDefault(off).visit(_WithoutErrors().visit(ast.parse(module.text)))
+    tree = _AsByDefault(off).visit(_WithoutErrors().visit(parse_python(module.path, module.text)))
     return [part for _, part in _parts(tree)]
 
 
@@ -158,7 +163,7 @@ def metrics_in_module(
             such a Trainer prints in this module is of no interest.
     """
     place = 0
-    tree = _WithoutErrors().visit(ast.parse(module.text))
+    tree = _WithoutErrors().visit(parse_python(module.path, module.text))
     dicts = texts_of_dicts(tree)
     given = calls.words
     of_objects = _constants_of(tree) | _words_of_attributes(tree, given)

@@ -632,7 +632,7 @@ def _values_in(node: ast.expr) -> Iterator[ast.expr]:
     if (template := _template(node)) is not None:
         text, arguments, named = template
         by_name = {word.arg: word.value for word in named}
-        given = iter(arguments)
+        given = _each_given(arguments)
         for place in _VALUE.findall(text):
             name = re.split(r"[:!.\[)]", place.strip("{}").removeprefix("%("))[0]
             value = by_name.get(name) or _by_index(name, arguments) or next(given, None)
@@ -654,6 +654,19 @@ def _values_in(node: ast.expr) -> Iterator[ast.expr]:
             return
         case _:
             yield node
+
+
+def _each_given(arguments: list[ast.expr]) -> Iterator[ast.expr]:
+    """Yield what stands in the places of a text: `*scores` is `scores[0]`, `scores[1]` and so on.
+
+    It stands in all places that are left.
+    """
+    for argument in arguments:
+        if isinstance(argument, ast.Starred):
+            for number in itertools.count():
+                item = ast.Subscript(argument.value, ast.Constant(number), ast.Load())
+                yield ast.fix_missing_locations(ast.copy_location(item, argument))
+        yield argument
 
 
 def _by_index(name: str, arguments: list[ast.expr]) -> ast.expr | None:
@@ -710,7 +723,7 @@ def _text(
     """
     if (template := _template(node)) is not None:
         text, arguments, named = template
-        given = iter(arguments)
+        given = _each_given(arguments)
         by_name = {word.arg: word.value for word in named}
 
         def fill(match: re.Match[str]) -> str:

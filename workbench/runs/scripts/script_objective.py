@@ -142,7 +142,7 @@ def objective_of(program: ProgramSource, options: Iterable[ScriptOption] = ()) -
         criteria.append(Criterion(frozenset(("test",)), guessed_goal(measure)))
     monitored = [
         *monitored_in_options(options),
-        *monitored_by_callbacks(program, modules, reported),
+        *monitored_by_callbacks(program, modules, reported, options),
     ]
     for metric, goal in dict(monitored).items():
         reported.append(

@@ -380,7 +380,7 @@ class Origins:
             if not origins:
                 return
             step = [part for origin in origins for part in (origin.value, *origin.around)]
-            evaluates = any(origin.is_of_evaluation for origin in origins)
+            evaluates = all(origin.is_of_evaluation for origin in origins)
             yield _words_in(step) | (frozenset(("eval",)) if evaluates else frozenset())
 
     def _read(self, body: list[ast.stmt], around: tuple[ast.expr, ...]) -> None:

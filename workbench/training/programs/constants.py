@@ -68,7 +68,9 @@ _TABLE = re.compile(r"^\s*\[(?P<name>[\w.\-\"]+)\]\s*(?:[#;].*)?$")
 _TOML_VALUE = re.compile(
     r"^\s*(?P<name>[\w\-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#\[{]+)\s*(?:#.*)?$"
 )
-_INI_VALUE = re.compile(r"^(?P<name>[^\W\d][\w.\-]*)\s*[=:]\s*(?P<value>[^\s#;]\S*)\s*(?:[#;].*)?$")
+_INI_VALUE = re.compile(
+    r"^[ \t]*(?P<name>[^\W\d][\w.\-]*)\s*[=:]\s*(?P<value>[^\s#;=]\S*)\s*(?:[#;].*)?$"
+)
 _FIELDS = ("field", "Field", "ib", "attrib")
 """Functions that declare a field of a class with its default."""
 _MAPPINGS = frozenset(
