@@ -11,7 +11,7 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, reco
 from tests.services.shell import Shell
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, RunError
-from workbench.foundation.events import Event
+from workbench.foundation.events import Event, TrialEnded
 from workbench.runs.bundles.bundle_formats import formats_of
 from workbench.runs.plots.report_answers import describe_export
 from workbench.store.database import Store
@@ -114,3 +114,24 @@ def test_the_report_of_a_run_without_a_result_names_the_commands_of_the_terminal
     for command in commands:
         assert f"<code>{command}</code>" in page
         assert command in shell("show", run_id)[1]
+
+
+def test_of_several_objectives_a_trial_of_the_front_is_exported_by_its_number(
+    tmp_path: Path, shell: Shell
+) -> None:
+    goals = [{"metric": name, "goal": "maximize"} for name in ("val_accuracy", "samples_per_s")]
+    beaten, leader = (
+        [
+            event.model_copy(update={"values": {"val_accuracy": value, "samples_per_s": value}})
+            if isinstance(event, TrialEnded)
+            else event
+            for event in trial_events(number, at_s=number)
+        ]
+        for number, value in enumerate([0.5, 0.75])
+    )
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "objectives": goals}))
+        append(store, run_id, [*begin(), *beaten, *leader, *finish(9)])
+    shown = shell("show", run_id)[1]
+    assert "export the best" not in shown
+    assert f"export one of the front  workbench export {run_id} --to best --trial 1\n" in shown

@@ -176,6 +176,13 @@ def test_a_run_whose_trials_all_fail_says_where_and_what_to_do_first(tmp_path: P
         summary.sentences[1]
         == "The most frequent failure, in 3 trials: KeyError: 'sgd' (values differ) at mods.py:6."
     )
+    stopped = trial_events(3, at_s=3, state="stopped")
+    summary = summary_of(tmp_path, [*failed, stopped], finish(99.0, "failed", "failures"))
+    assert summary is not None
+    assert summary.sentences[:2] == (
+        "No trial is complete.",
+        "3 trials failed: KeyError: 'sgd' (values differ) at mods.py:6.",
+    )
     summary = summary_of(tmp_path, [other], finish(99.0, "failed", "failures"))
     assert summary is not None
     assert summary.sentences[1].startswith("Run fewer trials at once")
@@ -194,6 +201,35 @@ def test_a_summary_of_several_objectives_names_the_best_of_each(tmp_path: Path) 
         "2 of 3 trials are on the front: no other trial beats them everywhere.",
         "The best val_accuracy is 0.9 (trial 0), the best speed is 2 (trial 1).",
     )
+
+    limit = [{"metric": "speed", "at_least": 1.2}]
+    limited = summary_of(tmp_path, trials, finish(99.0), objectives=goals, constraints=limit)
+    assert limited is not None
+    assert limited.sentences[:3] == (
+        "1 of 3 trials is on the front: no other trial that keeps all limits beats it everywhere.",
+        "The best val_accuracy is 0.8 (trial 1), the best speed is 2 (trial 1).",
+        "1 complete trial does not count, because it breaks a limit: speed at least 1.2.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "stated"),
+    [
+        (0.85, ["1 complete trial does not count, because it breaks a limit"]),
+        (0.75, ["2 complete trials do not count, because they break a limit"]),
+        (0.9, []),
+        (0.1, []),  # the first sentence tells of a run where no trial counts
+    ],
+)
+def test_trials_that_break_a_limit_are_counted_where_others_keep_it(
+    tmp_path: Path, most: float, stated: list[str]
+) -> None:
+    trials = [trial(number, 0.7 + 0.1 * number, spread(number)) for number in range(3)]
+    limits = [{"metric": "val_accuracy", "at_most": most}]
+    summary = summary_of(tmp_path, trials, finish(99.0), constraints=limits)
+    assert summary is not None
+    found = [sentence for sentence in summary.sentences if "not count" in sentence]
+    assert found == [f"{words}: val_accuracy at most {most}." for words in stated]
 
 
 def test_a_run_that_goes_on_or_has_no_trial_has_no_summary(tmp_path: Path) -> None:

@@ -172,7 +172,12 @@ def next_commands(
     if history.best() is not None and not has_report:
         offers.append(suggest("report", run_id, lead="write the report"))
         if not history.is_imported:
-            offers.append(suggest("export", run_id, lead="export the best", to="best"))
+            if len(history.objectives) > 1:  # no trial of a front is the best
+                front = history.front()[0].number
+                lead = "export one of the front"
+                offers.append(suggest("export", run_id, lead=lead, trial=front, to="best"))
+            else:
+                offers.append(suggest("export", run_id, lead="export the best", to="best"))
     width = max((len(offer.lead) for offer in offers), default=0)
     return [
         f"{offer.lead:<{width}}  {write_for_shell(dataclasses.replace(offer, lead=''))}"

@@ -26,6 +26,7 @@ from workbench.foundation.formatting import (
 from workbench.runs.descriptions import describe_cost, next_steps
 from workbench.store.history import failure_groups
 from workbench.store.history.certainty import describe_luck, num_to_confirm
+from workbench.store.history.standings import describe_limit, keeps
 
 if TYPE_CHECKING:
     from workbench.foundation.events import RunState
@@ -84,7 +85,7 @@ def summarize(
     """
     if state in ("waiting", "running", "stopping") or not history.trials:
         return None
-    sentences = [*_what_won(history), *_luck(history), *_common(history)]
+    sentences = [*_what_won(history), *_limits(history), *_luck(history), *_common(history)]
     sentences.append(_time(history, took_s, energy))
     steps = next_steps(run_id, state, history)
     may_continue = state == "complete" and not history.is_imported and history.replay_of is None
@@ -109,8 +110,10 @@ def _what_won(history: History) -> list[str]:
         )
         num_front, num_all = len(history.front()), format_count(len(history.trials), "trial")
         verb = counted_noun(num_front, "is", "are")
+        them = counted_noun(num_front, "it", "them")
+        other = "no other trial that keeps all limits" if _num_broken(history) else "no other trial"
         return [
-            f"{num_front} of {num_all} {verb} on the front: no other trial beats them everywhere.",
+            f"{num_front} of {num_all} {verb} on the front: {other} beats {them} everywhere.",
             _sentence(ends),
         ]
     metric = history.objectives[0].metric
@@ -138,7 +141,32 @@ def _no_best(history: History) -> list[str]:
     if len(most.trials) == len(history.trials):
         return [_sentence(f"Every trial failed: {reason}"), *remedies]
     num_trials = format_count(len(most.trials), "trial")
-    return [sentence, _sentence(f"The most frequent failure, in {num_trials}: {reason}"), *remedies]
+    lead = (
+        f"{num_trials} failed"
+        if len(groups) == 1
+        else f"The most frequent failure, in {num_trials}"
+    )
+    return [sentence, _sentence(f"{lead}: {reason}"), *remedies]
+
+
+def _num_broken(history: History) -> int:
+    """Return how many complete trials break a limit."""
+    limits = history.experiment.constraints
+    return sum(
+        not all(keeps(limit, trial.values) for limit in limits)
+        for trial in history.in_state("complete")
+    )
+
+
+def _limits(history: History) -> list[str]:
+    """Return that complete trials do not count because they break a limit, if others count."""
+    num_broken = _num_broken(history)
+    if not num_broken or history.best() is None:
+        return []
+    limits = " or ".join(describe_limit(limit) for limit in history.experiment.constraints)
+    trials = counted_noun(num_broken, "complete trial does", "complete trials do")
+    breaks = counted_noun(num_broken, "it breaks", "they break")
+    return [f"{num_broken} {trials} not count, because {breaks} a limit: {limits}."]
 
 
 def _luck(history: History) -> list[str]:

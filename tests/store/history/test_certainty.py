@@ -107,9 +107,13 @@ def test_of_configurations_trained_once_the_lead_and_the_cost_of_knowing_more_ar
         " may be luck. extend --confirm 3 would train the best 3 again with other seeds, each at"
         " most 4 times: 12 trainings"
     )
-    assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith(
-        "The second best also has 0.5. "
+    tied = describe_luck(history_of([[0.5], [0.5]])) or ""
+    assert tied.startswith(
+        "Another configuration has 0.5 too. Each configuration was trained once, so it is open"
+        " which is best. extend --confirm 2"
     )
+    tied = describe_luck(history_of([[0.5], [0.2], [0.5], [0.5]])) or ""
+    assert tied.startswith("2 other configurations have 0.5 too. ")
     assert num_to_confirm(history_of([[0.1], [0.5], [0.25], [0.2]])) == 3
     assert num_to_confirm(history_of([[0.5], [0.5]])) == 2
     assert num_to_confirm(history_of([[0.5]])) == 0, "it has no rival"

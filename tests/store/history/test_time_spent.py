@@ -148,6 +148,9 @@ def test_a_run_that_mostly_starts_trials_is_not_one_that_trains() -> None:
         judge(*(trial_events(number, 0.0, start_s=20.0, train_s=100.0) for number in range(4)))
         == []
     )
+    assert (
+        judge(*(trial_events(number, 0.0, start_s=10.0, train_s=1.0) for number in range(5))) == []
+    ), "less than a minute in all"
     assert judge(trial_events(0, 0.0, start_s=20.0, train_s=1.0)) == [], (
         "the first trials start the workers"
     )

@@ -418,13 +418,17 @@ def _describe_seeds(history: RankedTrials) -> str | None:
     choose = min if objective.goal == "minimize" else max
     second = choose(value for group in groups.values() for value in group.values)
     value = best.values[objective.metric]
-    lead = (
-        f"It leads the second best, {format_number(second)}, by"
-        f" {format_number(abs(value - second))}"
-    )
-    if value == second:
-        lead = f"The second best also has {format_number(second)}"
-    lead += ". Each configuration was trained once, so this may be luck"
+    once = "Each configuration was trained once, so"
+    num_tied = sum(value in group.values for group in groups.values())
+    if num_tied:
+        others = counted_noun(num_tied, "Another configuration has", "other configurations have")
+        number = "" if num_tied == 1 else f"{num_tied} "
+        lead = f"{number}{others} {format_number(value)} too. {once} it is open which is best"
+    else:
+        lead = (
+            f"It leads the second best, {format_number(second)}, by"
+            f" {format_number(abs(value - second))}. {once} this may be luck"
+        )
     if not num_best:  # the run has not come to its confirmation yet, or ended before
         return lead
     return f"{lead}. {_way_to_know(history, num_best)}"

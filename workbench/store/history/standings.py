@@ -237,11 +237,20 @@ def describe_broken(constraints: Sequence[Constraint], values: Mapping[str, floa
         values: The values of the trial, by metric.
     """
     return ", ".join(
-        f"{item.metric}={format_number(values.get(item.metric, math.nan))} "
-        f"(at {'least' if item.at_most is None else 'most'} {format_number(_bound(item))})"
+        f"{item.metric}={format_number(values.get(item.metric, math.nan))} ({_side(item)})"
         for item in constraints
         if not keeps(item, values)
     )
+
+
+def describe_limit(constraint: Constraint) -> str:
+    """Describe a constraint, such as `size_bytes at most 1000`."""
+    return f"{constraint.metric} {_side(constraint)}"
+
+
+def _side(constraint: Constraint) -> str:
+    side = "least" if constraint.at_most is None else "most"
+    return f"at {side} {format_number(_bound(constraint))}"
 
 
 def _bound(constraint: Constraint) -> float:

@@ -24,7 +24,7 @@ from workbench.store.history.trial import Trial
 
 _STALL, _STALL_S = 0.2, 5.0
 """Share of all steps, and seconds, up to which waiting for data gives no verdict."""
-_STARTING, _STARTING_S = 0.4, 20.0
+_STARTING, _STARTING_S = 0.4, 60.0
 """Share of the time of all trials, and seconds, up to which starting up gives no verdict."""
 _LAG, _LAG_S = 1.25, 5.0
 """How much longer than others a worker may take, and seconds that they may wait for it."""
