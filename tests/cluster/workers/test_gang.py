@@ -381,6 +381,27 @@ def test_nobody_trains_a_trial_while_its_last_attempt_has_not_ended(make_task, o
 
 
 @pytest.mark.slow
+def test_a_worker_that_is_still_stopping_leaves_no_room_for_another(make_task, origin):
+    """The next worker would wait until an idle one of the same node is ended after a minute."""
+    num_cpus = int(ray.cluster_resources()["CPU"])
+    slow = Gang.lease(Request("slow"), timeout_s=120)
+    slow.start(make_task("report_slowly"), origin=origin)
+    assert slow.next(timeout_s=120).events
+    others = Gang.lease(Request("run", num_workers=num_cpus - 1), timeout_s=120)
+    others.start(make_task("constant", trial=1), origin=origin)
+    while others.next(timeout_s=120).ended is None:
+        pass
+    others.release()
+    wait_until(lambda: len(pool_status().idle_pids) == num_cpus - 1)
+    slow.release()  # its trial ends at its next report
+    begun_s = time.monotonic()
+    # No worker that has run a trial may serve it, so that it needs a new one.
+    late = Gang.lease(Request("late", fresh=True), timeout_s=120)
+    took_s = time.monotonic() - begun_s
+    late.release()
+    assert took_s < pool_module.WORKER_IDLE_S / 2
+
+
 def test_the_death_of_any_rank_ends_the_gang(make_task, origin):
     gang = Gang.lease(Request("run", num_workers=2))
     gang.start(make_task("sleep"), origin=origin)

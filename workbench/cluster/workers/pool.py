@@ -116,6 +116,8 @@ class Pool:
         self._lease_ids = itertools.count(time.time_ns())
         self._leased: dict[int, _ActiveLease] = {}
         self._stopping: list[tuple[str, int] | None] = []  # trials whose workers may still train
+        # They belong to no lease any more, and still hold their part of a node.
+        self._ending: list[WorkerHandle] = []
         self._waiting: list[_PendingRequest] = []
         self._between_trials = RunsBetweenTrials()
         self._nodes = Nodes()
@@ -230,10 +232,14 @@ class Pool:
         self._between_trials.on_lease_ended(leased.request, self._used_s)
         if training:
             self._stopping.append(leased.request.of_trial)
+            self._ending += leased.workers
             grace_s = leased.request.stop_grace_s
             answers = [result_of(worker.actor.end.remote(grace_s)) for worker in leased.workers]
-            ended = await asyncio.gather(*answers, return_exceptions=True)
-            self._stopping.remove(leased.request.of_trial)
+            try:
+                ended = await asyncio.gather(*answers, return_exceptions=True)
+            finally:
+                self._stopping.remove(leased.request.of_trial)
+                self._ending = [worker for worker in self._ending if worker not in leased.workers]
             unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)
         for rank, worker in enumerate(leased.workers):
             worker.num_trials += num_trials
@@ -301,7 +307,7 @@ class Pool:
 
     def _leased_workers(self) -> list[WorkerHandle]:
         leased = [worker for leased in self._leased.values() for worker in leased.workers]
-        return [*leased, *self._quarantine]
+        return [*leased, *self._ending, *self._quarantine]
 
     def _held_cpus(self) -> Counter[str]:
         """Return the CPUs that the leased workers of each run use."""
