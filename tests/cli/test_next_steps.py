@@ -135,3 +135,9 @@ def test_of_several_objectives_a_trial_of_the_front_is_exported_by_its_number(
     shown = shell("show", run_id)[1]
     assert "export the best" not in shown
     assert f"export one of the front  workbench export {run_id} --to best --trial 1\n" in shown
+
+
+def test_init_says_how_a_script_is_given_its_own_options(shell: Shell) -> None:
+    status, output, problem = shell("init", "train.py", "--model", "cnn")
+    assert (status, output) == (2, "")
+    assert "workbench init 'train.py --model VALUE'" in problem

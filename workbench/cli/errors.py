@@ -160,6 +160,8 @@ def _translate_option(error: click.NoSuchOption) -> ArgumentError:
     if error.possibilities:
         similar = " or ".join(sorted(error.possibilities))
         next_step = f"Did you mean {similar}? {next_step}"
+    if path.endswith(" init"):
+        next_step += f". To pass it to your script: {path} 'train.py {error.option_name} VALUE'"
     return ArgumentError(f"{path} has no such option", field=error.option_name, next_step=next_step)
 
 
