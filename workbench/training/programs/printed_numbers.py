@@ -174,6 +174,10 @@ _AT_STEP = re.compile(
 """A metric with the place where it was measured, such as `val loss @ step 500: 0.5`."""
 _ARROW = re.compile(r"(?<=[^\W\d])\s*(?:[-=]+>|\u2192|\u00bb)\s*(?=[^\W\d])")
 """An arrow between words, which is no change."""
+_DASHES = re.compile(r"(?<=\s)(?:--+|\u2013|\u2014)(?=\s+[^\W\d])")
+"""A long dash before words, which is one between pairs: `Validation -- loss: 0.4`."""
+_RANGE = re.compile(r"(?<=@)(\d*\.\d+):(\d*\.\d+)(?=\s*[:=])")
+"""The thresholds of a mean, as in `mAP@0.5:0.95: 0.4`."""
 _BULLETS = re.compile(r"\s[\u00b7\u2022\u25aa\u25b8\u25b6\u25ba\u203a]\s+(?=[^\W\d])")
 _SLASHES = re.compile(r"(?<=\d)\s/\s(?=[^\W\d][\w./-]*[ =:]\s?[-+]?\.?\d)")
 """A slash between pairs, as in `score 12.3 / length 512`."""
@@ -581,6 +585,10 @@ def _with_plain_signs(text: str) -> str:
         text = _WITH_CURRENCY.sub("", text)
     if ">" in text or not is_ascii:
         text = _ARROW.sub(": ", text)
+    if " --" in text or not is_ascii:
+        text = _DASHES.sub("-", text)
+    if "@" in text:
+        text = _RANGE.sub(r"\1-\2", text)
     if " / " in text:
         text = _SLASHES.sub(" | ", text)
     return text
