@@ -103,7 +103,14 @@ _MARK = re.compile(
     re.IGNORECASE,
 )
 """A mark behind a number that is the best so far, or whose weights were saved."""
-_DEVIATION = re.compile(r"(?<=[\d%])\s+(?:\u00b1|\+/-)\s*\d[\d.]*(?:e[-+]?\d+)?%?(?=\s|\||$)", re.I)
+_DEVIATION = re.compile(
+    r"(?<=[\d%])(?:\s*\u00b1|\s+\+/-)\s*\d[\d.]*(?:e[-+]?\d+)?%?(?=[\s,;|)]|$)", re.IGNORECASE
+)
+_PLACE = re.compile(
+    rf"^\s*(?:[\[(]?\s*\d+\s?/\s?\d+\s*[\])]?|0\d+)\s+(?=[^\W\d])(?!(?:{'|'.join(COUNTED)})e?s?\b)",
+    re.IGNORECASE,
+)
+"""How far a training is, without a word that says of what: `3/10 loss 0.5`, `003 loss 0.5`."""
 _ENDS = re.compile(rb"[\r\n]+")
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
 """End of a line of a mapping that continues in the next line."""
@@ -366,7 +373,9 @@ class PrintedMetrics:
                 return self._section.apply(text, values)
         if (values := self._tables.read(text)) is not None:
             return self._section.apply(text, values, is_row=True)
-        values = _read_pairs(stripped, self._metrics)
+        # Behind a bar, what follows is a pair like any other.
+        without_place = _PLACE.sub(lambda match: " " * (len(match[0]) - 1) + "|", stripped)
+        values = _read_pairs(without_place, self._metrics)
         if values.is_empty:
             self._section.follow(text)
             return values

@@ -172,8 +172,8 @@ _AT_STEP = re.compile(
     re.IGNORECASE,
 )
 """A metric with the place where it was measured, such as `val loss @ step 500: 0.5`."""
-_ARROW = re.compile(r"(?<=[^\W\d])\s*(?:[-=]+>|\u2192|\u00bb)\s*(?=[^\W\d])")
-"""An arrow between words, which is no change."""
+_ARROW = re.compile(r"(?<=[^\W\d])\s*(?:[-=]+>|\u2192|\u00bb)\s*(?=[^\W\d]|[-+]?\.?\d)")
+"""An arrow behind a word, which is no change: `train -> loss 0.5`, `val_loss -> 0.34`."""
 _DASHES = re.compile(r"(?<=\s)(?:--+|\u2013|\u2014)(?=\s+[^\W\d])")
 """A long dash before words, which is one between pairs: `Validation -- loss: 0.4`."""
 _RANGE = re.compile(r"(?<=@)(\d*\.\d+):(\d*\.\d+)(?=\s*[:=])")
